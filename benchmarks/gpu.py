@@ -399,7 +399,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         metavar="FILE",
-        help="append a line of JSON for each row; parts in it are left out",
+        help="append the rows of each part that is done; parts in it are left out",
     )
     return parser
 

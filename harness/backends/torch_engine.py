@@ -49,8 +49,8 @@ from harness.precision import policy_of, table_of_model
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# On a GPU starting an eager update's kernels takes some 5 ms a step, by count; an H100's host compiled SOAP's
-# update of ResNet-34, 12 shapes, for more than 224 s.
+# On a GPU starting the kernels of an eager update takes SOAP some 5 ms a step of ResNet-34, by count; its 12
+# shapes took an H100's host more than 224 s to compile. Other rules have fewer kernels, and less to compile.
 STEPS_WORTH_COMPILING = 50_000
 
 

@@ -83,8 +83,8 @@ def rough(plan: Plan, tflops: float | None = None) -> tuple[str, ...]:
         "On a GPU operations are counted, and nothing is measured; those of other libraries' optimizers,",
         f"of decoding and of clipping are left out. TFLOP/s of products: {rate};",
         f"of decompositions: {DECOMPOSITIONS_A_SECOND / 1e12:g}.",
-        f"A job's start counts as {START_SECONDS:g} s. An H100's host took 50 to 100 s for the first job",
-        "of a small network, with nothing compiled yet.",
+        f"A job's start counts as {START_SECONDS:g} s. An H100's host compiled 32 and 76 s for the first",
+        "jobs of a small network.",
     )
     return (*(ON_A_CPU if "cpu" in devices else ()), *(counted if "gpu" in devices else ()), *ROUGH)
 

@@ -80,7 +80,7 @@ def see_own(device: str) -> None:
         take_device()
     else:
         os.environ[VISIBLE] = ""
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 @cache  # a process has one, however many jobs it does

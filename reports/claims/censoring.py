@@ -45,6 +45,10 @@ class Interval(NamedTuple):
         """How many are known to bounds only."""
         return int((self.low != self.high).sum())
 
+    def at(self, places: np.ndarray) -> Interval:
+        """Those at these places."""
+        return Interval(self.low[places], self.high[places])
+
     @property
     def negated(self) -> Interval:
         """Their negatives."""

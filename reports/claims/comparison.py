@@ -98,6 +98,19 @@ class ClaimComparison:
         elsewhere = self.key.control_workload != self.key.workload
         return f"{self.key.control} on {self.key.control_workload}" if elsewhere else self.key.control
 
+    def of_pairs(self, places: np.ndarray) -> ClaimComparison:
+        """The comparison of the pairs at these places, at all settings.
+
+        Args:
+            places: shape (pairs,), of the pairs that there are; one may stand there more than once.
+        """
+        alternatives = (
+            replace(other, interval=other.interval and other.interval.at(places))
+            for other in self.alternatives
+        )
+        gains, interval = self.gains[places], self.interval.at(places)
+        return replace(self, gains=gains, interval=interval, alternatives=tuple(alternatives))
+
     @property
     def margin(self) -> float:
         """The smallest gain that matters, above 0."""

@@ -21,7 +21,7 @@ from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
 from reports.rendering import read_made
-from reports.statistics.decisions import SEEDS
+from reports.statistics.decisions import POWER, SEEDS
 from reports.tables import tables_of
 from results.reading import read
 from results.schema import CLAIMS
@@ -345,7 +345,7 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
     if not comparison["seeds"]:
         return "; no pairs of runs"
     if words := choices_in_words(comparison):
-        return f"; {words}"
+        return f"; {words}{_would_do(comparison)}"
     if comparison["beyond_seeds"]:
         return "; runs that stopped leave it open, and more seeds would not decide it"
     for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
@@ -356,8 +356,17 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
         if low < margin < high
         else ""
     )
-    none = "" if comparison["seeds_needed"] else f"; not even {SEEDS[-1]:,} seeds like these would decide it"
-    return f"; p {for_it} for it{unasked}, {against} against it{spans}{none}"
+    return f"; p {for_it} for it{unasked}, {against} against it{spans}{_would_do(comparison)}"
+
+
+def _would_do(comparison: Mapping[str, Any]) -> str:
+    """How many seeds would decide an inconclusive comparison; empty where that is not known."""
+    for name, what in (("seeds_needed", "seeds"), ("tuning_seeds_needed", "tuning seeds")):
+        if comparison[name]:
+            return f"; about {comparison[name]:,} {what} would decide it"
+    if comparison["choices_agree"] is not None or comparison["seeds"] >= SEEDS[-1]:
+        return ""
+    return f"; not even {SEEDS[-1]:,} seeds like these would decide it with a power of {POWER:.0%}"
 
 
 def _missed(part: Mapping[str, Any]) -> str:

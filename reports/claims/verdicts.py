@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, get_args
 
+import numpy as np
 import polars as pl
 
 from documents.claim import Claim, ComparisonKey
 from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
-from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
 from reports.formatting import counted, listed
 from reports.plan import reading
-from reports.statistics.decisions import SEEDS, Finding, Question, decide, holm, seeds_needed
+from reports.statistics.decisions import (
+    POWER,
+    RESAMPLED,
+    SEEDS,
+    Finding,
+    Question,
+    decide,
+    holm,
+    seeds_needed,
+)
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
-from results.intervals import median
 from results.schema import CLAIMS, FINDINGS
 from results.tuning import Setting
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
@@ -136,8 +145,8 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
     needed = None
     if found == "inconclusive" and not tuned:
         needed = seeds_needed(one.question, low, relations, ALPHA, high)
-    elif found == "inconclusive":
-        needed = _seeds_at_others(one, _at_chosen(one, refuting), tuned, relations)
+    elif found == "inconclusive" and _tuning_seeds(one, tuned, refuting, relations) is None:
+        needed = _seeds_at_others(one, relations)
     return row | {
         "estimate": effect.median,
         "low": effect.low,
@@ -209,34 +218,29 @@ def _flips(tuned: Mapping[str, Any]) -> bool:
     return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
 
 
-def _seeds_at_others(
-    one: ClaimComparison, found: Finding, tuned: Mapping[str, Any], relations: int
-) -> int | None:
-    """About how many pairs would do where other settings that tuning may have chosen are open.
+def _seeds_at_others(one: ClaimComparison, relations: int) -> int | None:
+    """About how many pairs would do where other settings that tuning may have chosen leave a comparison open.
 
-    It is the least size of `SEEDS` at which all that tie and 95 % of the choices say what the chosen settings
-    do, if those that are inconclusive now come out where their medians lie; None where no size would do.
+    Studies are drawn from the pairs with replacement, the same pairs at all settings; the answer is the least
+    size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
+    pairs.
     """
-    agree, ties = tuned["choices_agree"], tuned["ties_agree"]
-    would_do = [
-        (size, other)
-        for other in one.alternatives
-        if other.interval is not None and _finding_at(other, one.question, relations) == "inconclusive"
-        if _leans_to(found, one.question, other.interval)
-        if (size := seeds_needed(one.question, other.interval.low, relations, ALPHA, other.interval.high))
-    ]
-    for size, other in sorted(would_do, key=lambda each: each[0]):
-        agree, ties = agree + other.share, ties + other.tied
-        if agree >= KEPT and ties == tuned["ties"]:
-            return size
-    return None
+    count = len(one.gains)
+    if any(len(other.interval.low) != count for other in one.alternatives if other.interval is not None):
+        return None
+
+    def decides(size: int) -> bool:
+        drawn = np.random.default_rng(size).choice(count, (RESAMPLED, size))
+        return bool(np.mean([_is_decided(one.of_pairs(places), relations) for places in drawn]) >= POWER)
+
+    sizes = [size for size in SEEDS if size > count]
+    least = bisect_left(sizes, True, key=decides)
+    return sizes[least] if least < len(sizes) else None
 
 
-def _leans_to(found: Finding, question: Question, interval: Interval) -> bool:
-    low, high = map(median, interval)
-    if found == "supported":
-        return question.borne_out(low) and question.borne_out(high)
-    return question.excluded(low, high)
+def _is_decided(one: ClaimComparison, relations: int) -> bool:
+    refuting = min(1.0, relations * one.refuting_p_value)  # as severe as Holm's method may be
+    return finding_of(one, refuting, relations)[0] != "inconclusive"
 
 
 def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFrame) -> Iterator[int | None]:
@@ -251,13 +255,19 @@ def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFr
     """
     relations = Counter(map(_of_relations, compared))
     for one, row in zip(compared, findings.iter_rows(named=True), strict=True):
-        would_do = None
-        if _flips(row) and row["ties_agree"] == row["ties"]:
-            same = _agreeing(one, _at_chosen(one, row["refuting_p_value"]), relations[_of_relations(one)])
-            agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
-            sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
-            would_do = next((size for size in sizes if _share_of_draws(one, agreeing, size) >= KEPT), None)
-        yield would_do
+        yield _tuning_seeds(one, row, row["refuting_p_value"], relations[_of_relations(one)])
+
+
+def _tuning_seeds(
+    one: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
+) -> int | None:
+    """`tuning_seeds_needed` of one comparison, of which `tuned` says how often other settings agree."""
+    if not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
+        return None
+    same = _agreeing(one, _at_chosen(one, refuting), relations)
+    agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
+    sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
+    return next((size for size in sizes if _share_of_draws(one, agreeing, size) >= KEPT), None)
 
 
 def _of_relations(one: ClaimComparison) -> tuple[str, str, bool]:
@@ -387,19 +397,20 @@ def _tuning(findings: pl.DataFrame) -> Iterator[str]:
 
 
 def choices_in_words(row: Mapping[str, Any]) -> str:
-    """Where other settings than the chosen ones say otherwise of a comparison; empty where few do."""
+    """Where other settings than the chosen ones do not say the same of a comparison; empty where few do."""
     if not _flips(row):
         return ""
     words = []
     if row["ties_agree"] < row["ties"]:
-        words.append(
-            f"{row['ties'] - row['ties_agree']} of {row['ties']} settings that tie with the chosen one"
-        )
+        against = row["ties"] - row["ties_agree"]
+        words.append(f"at {against} of {row['ties']} settings that tie with the chosen one")
     if row["choices_agree"] < KEPT:
         share, allowed = 1 - row["choices_agree"], 1 - KEPT
-        words.append(f"{share:.0%} of the settings that other tuning seeds choose ({allowed:.0%} may)")
-    not_run = f"; {row['settings_not_run']} that were not run count so" if row["settings_not_run"] else ""
-    return f"{' and '.join(words)} say otherwise{not_run}"
+        words.append(f"in {share:.0%} of the draws of tuning seeds ({allowed:.0%} may)")
+    not_run = (
+        f" (settings not run count as such: {row['settings_not_run']})" if row["settings_not_run"] else ""
+    )
+    return f"{' and '.join(words)} the same is not found{not_run}"
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:

@@ -17,8 +17,8 @@ from tests.reports.synthetic import compared
 
 MARGIN = 0.05
 WORDS = (
-    "2 of 2 settings that tie with the chosen one and 21% of the settings that other tuning seeds choose "
-    "(5% may) say otherwise; 3 that were not run count so"
+    "at 2 of 2 settings that tie with the chosen one and in 21% of the draws of tuning seeds (5% may) the "
+    "same is not found (settings not run count as such: 3)"
 )
 CLEAR = 10 * MARGIN
 
@@ -123,27 +123,66 @@ def test_how_many_tuning_seeds_would_do():
     assert list(tuning_seeds_needed([clear], decided([clear]))) == [None], "it is decided"
 
 
-def test_how_many_pairs_would_decide_at_settings_that_are_open():
-    gains = np.linspace(0.4, 0.6, 12)
-    one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
-    leans_to, leans_away = (np.concatenate([np.full(8, end), np.full(4, -end)]) for end in (0.5, -0.5))
-    toward, away = (
-        Alternative((), share, False, Interval(each, each))
-        for share, each in ((0.1, leans_to), (0.04, leans_away))
+def at_other(gains: np.ndarray, share: float = 0.1, tied: bool = False) -> Alternative:
+    return Alternative((), share, tied, Interval(gains, gains))
+
+
+def leaning(against: int, order: int = 0) -> np.ndarray:
+    """Clear gains of 12 pairs, so many of them against."""
+    return np.where(np.random.default_rng(order).permutation(12) < against, -CLEAR, CLEAR)
+
+
+def needed(one: ClaimComparison, *others: Alternative, relations: int = 1) -> int | None:
+    """How many pairs would decide a comparison that its other settings leave open."""
+    clear = compared(np.full(12, CLEAR), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    rows = decided([replace(one, alternatives=others), *[clear] * (relations - 1)])
+    assert rows["finding"][0] == "inconclusive"
+    found = rows["seeds_needed"][0]
+    assert found is None or isinstance(found, int)
+    return found
+
+
+@pytest.mark.parametrize("ties", [1, 4])
+def test_so_many_pairs_decide_nine_times_of_ten_at_all_settings_together(ties: int):
+    chosen = compared(leaning(1), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    others = tuple(at_other(leaning(3, place), tied=True) for place in range(ties))
+    enough = needed(chosen, *others)
+    assert enough is not None
+    random, one = np.random.default_rng(1), replace(chosen, alternatives=others)
+    found = [
+        finding_of(drawn, drawn.refuting_p_value, 1)[0]
+        for drawn in (one.of_pairs(random.choice(12, enough)) for _ in range(300))
+    ]
+    assert np.mean([each != "inconclusive" for each in found]) > 0.85
+    assert "refuted" not in found
+
+
+@pytest.mark.parametrize("relation", ["better", "same", "no_worse"])
+def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: str):
+    """At some settings more pairs would say the same, at others something else."""
+    same, other = (0.0, CLEAR) if relation == "same" else (CLEAR, -CLEAR)
+    chosen = compared(
+        np.full(12, same), effect="difference", sign=1.0, smallest_effect=MARGIN, relation=relation
     )
-
-    def needed(*others: Alternative) -> int | None:
-        (row,) = decided([replace(one, alternatives=others)]).to_dicts()
-        assert row["finding"] == "inconclusive"
-        return row["seeds_needed"]
-
-    enough = needed(toward, away)
+    toward, away = (
+        np.concatenate([np.full(8, most), np.full(4, least)])
+        for most, least in ((same, other), (other, same))
+    )
+    enough = needed(chosen, at_other(toward), at_other(away, 0.04))
     assert enough is not None
     assert enough > 12
-    assert needed(replace(toward, tied=True), away) == enough
-    assert needed(toward, replace(away, share=0.06)) is None, "more pairs would say otherwise there"
-    assert needed(toward, replace(away, tied=True)) is None
-    assert needed(toward, Alternative((), 0.06, False, None)) is None, "it was not run"
+    assert needed(chosen, at_other(toward), at_other(away, 0.06)) is None
+    assert needed(chosen, at_other(toward), at_other(away, 0.0, tied=True)) is None
+    assert needed(chosen, at_other(toward), Alternative((), 0.06, False, None)) is None, "it was not run"
+    assert needed(chosen, at_other(toward[4:])) is None, "other pairs"
+
+
+def test_a_refutation_that_other_settings_leave_open_needs_more_pairs_with_more_relations():
+    refuted = compared(np.full(12, -CLEAR), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    few, many = (needed(refuted, at_other(-leaning(3)), relations=number) for number in (1, 30))
+    assert few is not None
+    assert many is not None
+    assert many > few
 
 
 def test_what_was_not_run_agrees_with_nothing_and_is_counted():
@@ -165,8 +204,8 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     ("agree", "choices", "not_run", "words"),
     [
         (2, 0.96, 1, ""),
-        (1, 0.96, 0, "1 of 2 settings that tie with the chosen one say otherwise"),
-        (2, 0.79, 0, "21% of the settings that other tuning seeds choose (5% may) say otherwise"),
+        (1, 0.96, 0, "at 1 of 2 settings that tie with the chosen one the same is not found"),
+        (2, 0.79, 0, "in 21% of the draws of tuning seeds (5% may) the same is not found"),
         (
             0,
             0.79,
@@ -175,7 +214,9 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
         ),
     ],
 )
-def test_the_words_say_which_settings_say_otherwise(agree: int, choices: float, not_run: int, words: str):
+def test_the_words_say_at_which_settings_the_same_is_not_found(
+    agree: int, choices: float, not_run: int, words: str
+):
     row = {"ties": 2, "ties_agree": agree, "choices_agree": choices, "settings_not_run": not_run}
     assert choices_in_words(row) == words
 
