@@ -751,7 +751,8 @@ def _check_accumulation(
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
     """What data of some workloads is missing and how to get it; None when all is there."""
     reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
-    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
+    known = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    return f"{known}; the folder of data is what `--config data=FOLDER` names" if known else None
 
 
 def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:

@@ -178,7 +178,9 @@ def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
     others = {study.name: reason for study, reason in plan.skipped if study.name != "field"}
     for name in alone:
         assert others.pop(name).endswith("takes minutes to hours; name the study to run it")
-    assert "cifar-10-binary.tar.gz" in others.pop("cifar10_speed")
+    cifar = others.pop("cifar10_speed")
+    assert "cifar-10-binary.tar.gz" in cifar
+    assert cifar.endswith("; the folder of data is what `--config data=FOLDER` names")
     for name in ("stamps_resnet", "stamps_vit"):
         assert "it has no scale 'paper'" in others.pop(name)
     for name, reason in others.items():
