@@ -10,7 +10,7 @@ import pytest
 from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, alternatives
 from reports.claims.verdicts import choices_in_words, decided, finding_of, tuning_seeds_needed
-from reports.statistics.decisions import Finding
+from reports.statistics.decisions import ClaimRelation, Finding
 from results.tuning import Setting, Tried
 from tests.reports.statistics.simulated import SIZES, assert_rare
 from tests.reports.synthetic import compared
@@ -158,7 +158,7 @@ def test_so_many_pairs_decide_nine_times_of_ten_at_all_settings_together(ties: i
 
 
 @pytest.mark.parametrize("relation", ["better", "same", "no_worse"])
-def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: str):
+def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: ClaimRelation):
     """At some settings more pairs would say the same, at others something else."""
     same, other = (0.0, CLEAR) if relation == "same" else (CLEAR, -CLEAR)
     chosen = compared(
