@@ -86,8 +86,8 @@ class TorchEngine:
         self.threads = 1
         self.compiler, self.fused = compiler, fused
         self.worth_compiling = worth_compiling
-        on_cpu_too = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
-        self.loss_worth_compiling = on_cpu_too if loss_worth_compiling is None else loss_worth_compiling
+        usual = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
+        self.loss_worth_compiling = usual if loss_worth_compiling is None else loss_worth_compiling
 
     def context(self) -> AbstractContextManager[None]:
         """Full float32 products on a GPU, here only."""

@@ -206,12 +206,7 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
         (2, 0.96, 1, ""),
         (1, 0.96, 0, "at 1 of 2 settings that tie with the chosen one the same is not found"),
         (2, 0.79, 0, "in 21% of the draws of tuning seeds (5% may) the same is not found"),
-        (
-            0,
-            0.79,
-            3,
-            WORDS,
-        ),
+        (0, 0.79, 3, WORDS),
     ],
 )
 def test_the_words_say_at_which_settings_the_same_is_not_found(
