@@ -49,8 +49,8 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-# A CPU's TF32 is float32. On a GPU, TF32 has 10 bits, and bfloat16 7.
-BOUNDS = {"float32": (0.0, 1e-4), "tf32": (0.0, 1e-2), "mixed": (1e-4, 0.1), "bfloat16": (1e-4, 0.1)}
+# A CPU's TF32 is float32. On an H100, JAX's convolutions in TF32 are up to 1.8e-2 off.
+BOUNDS = {"float32": (0.0, 1e-4), "tf32": (0.0, 3e-2), "mixed": (1e-4, 0.1), "bfloat16": (1e-4, 0.1)}
 
 
 @DEVICES
