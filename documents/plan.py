@@ -90,6 +90,7 @@ class StudyPlan(Deciding):
         notes: where the setting departs from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
         precision: of all runs; None: each workload's own.
+        first_tuning_seed: of the seeds that settings are tried on.
         first_final_seed: of the seeds that methods are judged on.
         targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
             at a stop.
@@ -115,6 +116,7 @@ class StudyPlan(Deciding):
     bases: tuple[BasisSpec, ...]
     runs_on: dict[str, BackendPlan]
     seeds: Seeds
+    first_tuning_seed: int = 0
     first_final_seed: int = FIRST_FINAL_SEED
     precision: Precision | None = None
     tuning: Tuning

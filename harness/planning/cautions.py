@@ -60,4 +60,4 @@ def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:
     own = study.scales[scale]
     if not condition.of_tuning:
         return len(final_seeds(study, scale, backend))
-    return 0 if own.backends[backend].tuned_on else len(tuning_seeds(own))
+    return 0 if own.backends[backend].tuned_on else len(tuning_seeds(study, scale))

@@ -21,7 +21,15 @@ from documents.plan import (
 )
 from harness.check_rules import check_rule
 from harness.checks import claims_of, file_of
-from harness.planning.studies import Study, at_defaults, final_seeds, first_final_seed, missing_of, rule_of
+from harness.planning.studies import (
+    Study,
+    at_defaults,
+    final_seeds,
+    first_final_seed,
+    missing_of,
+    rule_of,
+    tuning_seeds,
+)
 from harness.registry import find_workload
 from harness.stages.parity_problems import PROBLEMS, STEPS, TOLERANCE
 from results.verdicts import rules as rules_of
@@ -55,6 +63,7 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
         runs_on=runs_on,
         seeds=own.seeds,
+        first_tuning_seed=tuning_seeds(study, scale)[0],
         first_final_seed=first_final_seed(study, scale),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
         budget=own.budget,

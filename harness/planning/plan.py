@@ -214,7 +214,8 @@ class Planner:
         most_final_seeds = max(
             (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
         )
-        tuning_bases = self._bases(tuning_seeds(self.size), self.study.tried_bases)
+        tuned_on = tuning_seeds(self.study, self.scale)
+        tuning_bases = self._bases(tuned_on, self.study.tried_bases)
         final_bases = self._bases(most_final_seeds, self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
@@ -269,7 +270,8 @@ class Planner:
         """The sweep, and its refinement where the protocol has one."""
         tuning = self.study.tuning_of(optimizer)
         settings = tuning.settings(generator(self.study.name, tuning.protocol))
-        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), tuning_seeds(self.size))
+        seeds = tuning_seeds(self.study, self.scale)
+        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), seeds)
         sweep = tuple(
             self._runs("sweep", backend, optimizer, share, bases, settings=settings)
             for share in cut(len(settings))
@@ -285,7 +287,8 @@ class Planner:
     ) -> Iterator[PlannedJob]:
         """The final job of an optimizer, or where the scale says so one for each of its bases."""
         seeds = final_seeds(self.study, self.scale, backend)
-        assert not set(seeds).intersection(tuning_seeds(self.size)), "final seeds must not have tuned"
+        tuned_on = tuning_seeds(self.study, self.scale)
+        assert not set(seeds).intersection(tuned_on), "final seeds must not have tuned"
         rules = deciding(self.study, self.scale)["rules"]
         for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
             compared = self._compared(optimizer, share.bases)

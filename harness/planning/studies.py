@@ -134,9 +134,15 @@ def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
     return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
-def tuning_seeds(scale: Scale) -> tuple[int, ...]:
-    """The seeds that settings are tried on."""
-    return tuple(range(scale.seeds.tuning))
+def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
+    """The seeds that settings are tried on: from 0, or just below the final ones where claims compare tuning runs.
+
+    So tuning runs that decide a claim move with its final seeds.
+    """
+    count = study.scales[scale].seeds.tuning
+    judging = any(one.of_tuning for claim in study.claims for one in claim.conditions)
+    first = first_final_seed(study, scale) - count if judging else 0
+    return tuple(range(first, first + count))
 
 
 def final_seeds(study: Study, scale: str, backend: str) -> tuple[int, ...]:

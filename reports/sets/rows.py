@@ -127,7 +127,7 @@ def _planned(study: StudyPlan) -> pl.DataFrame:
         if study.tuning.tries(basis):
             for seed in range(study.seeds.tuning):
                 tuner = _tuner(study, optimizer, backend)
-                found["tuning", tuner, workload, method, seed] = study.tuning.trials
+                found["tuning", tuner, workload, method, study.first_tuning_seed + seed] = study.tuning.trials
     rows = [(*cell, count) for cell, count in found.items()]
     text = dict.fromkeys(["kind", *CELL], pl.String)
     return pl.DataFrame(rows, schema={**text, "seed": pl.Int64, "planned": pl.Int64}, orient="row")

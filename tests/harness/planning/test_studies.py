@@ -138,7 +138,7 @@ def test_a_basis_names_optimizers_of_the_study_and_the_identity_none(tmp_path):
 def test_final_seeds_have_not_tuned(tmp_path):
     study = read_study(write_study(tmp_path))
     first = first_final_seed(study, "quick")
-    assert tuning_seeds(study.scales["quick"]) == (0, 1)
+    assert tuning_seeds(study, "quick") == (0, 1)
     assert first >= 1000
     assert final_seeds(study, "quick", "jax") == (first, first + 1, first + 2)
     assert final_seeds(study, "quick", "torch") == (first, first + 1)
@@ -176,6 +176,16 @@ def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tu
     before = read_study(write_study(tmp_path / "before"))
     after = read_study(write_study(tmp_path / "after", change))
     assert not {*final_seeds(before, "quick", "jax")} & {*final_seeds(after, "quick", "jax")}
+
+
+def test_tuning_runs_that_decide_a_claim_have_fresh_seeds_too(tmp_path):
+    rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
+    before = read_study(write_study(tmp_path / "before", rates))
+    after = read_study(write_study(tmp_path / "after", rates, ("5 %", "6 %")))
+    first = first_final_seed(before, "quick")
+    assert tuning_seeds(before, "quick") == (first - 2, first - 1)
+    assert describe(before, "quick", ("jax",)).first_tuning_seed == first - 2
+    assert not {*tuning_seeds(before, "quick")} & {*tuning_seeds(after, "quick")}
 
 
 IN_MINIBATCHES = (
