@@ -132,14 +132,14 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     Raises:
         InputError: when a plan or a table is missing or damaged.
     """
-    from documents.archive import as_it_stands, read_archive, shown_plans
+    from documents.archive import read_archive, shown_plans
     from documents.plan import read_plan
     from documents.sets import FOLDER, PLAN
     from reports.claims.verdict_list import detailed, unrun, verdicts_of, with_replaced
 
     listing: list[dict[str, Any]] = []
     if path or (SITE / PLAN).exists():
-        plan = as_it_stands(read_plan(path or SITE / PLAN))
+        plan = read_plan(path or SITE / PLAN)
         *sets, own = shown_plans(plan)
         told = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
         listing = with_replaced(plan, [*told, *({**one, "missed": []} for one in unrun(plan))])

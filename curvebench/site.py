@@ -21,14 +21,14 @@ from harness.paths import SITE
 )
 def site(given: Namespace) -> None:
     """Render the site, and print in five lines what it says and where it is."""
-    from documents.archive import as_it_stands, with_figures
+    from documents.archive import with_figures
     from documents.plan import read_plan
     from reports.figures.all_figures import draw_all
     from reports.pages.site import render_site
     from reports.plan import BOARD_FIGURES
     from results.temporary import write_texts
 
-    plan, say = as_it_stands(read_plan(given.plan)), partial(_say, "site")
+    plan, say = read_plan(given.plan), partial(_say, "site")
     if plan.published and given.out is None:
         raise InputError(f"{given.plan}: a published set; say with --out where its site should lie")
     with tempfile.TemporaryDirectory() as folder:

@@ -28,21 +28,19 @@ def read_publication(folder: Path) -> Publication:
 
 
 def _sets(folder: Path, before: str = "") -> list[ReportPlan]:
-    """The published sets of a folder, the latest last, each with the set that replaces it."""
+    """The published sets of a folder, the latest last."""
     found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
-    plans = [
+    return [
         read_plan(path).model_copy(update={"origin": origin})
         for origin, path in sorted(found, key=lambda one: one[0].published)
         if not before or origin.published < before
     ]
-    by = {name: plan.published for plan in plans for name in plan.replaces}
-    return [plan.model_copy(update={"replaced_by": by.get(plan.published, "")}) for plan in plans]
 
 
 def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     """The published sets of a folder, each narrowed to what no other set has at a better scale, or later.
 
-    Those that a later one replaces are not among them.
+    Those that another of them replaces are not among them.
 
     Args:
         before: a time as provenance has it; only sets that were published earlier count. Empty for all.
@@ -50,7 +48,9 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    best = best_of([plan for plan in _sets(folder, before) if not plan.replaced_by])
+    plans = _sets(folder, before)
+    names = {plan.published for plan in plans}
+    best = best_of([plan for plan in plans if plan.replaced_by not in names])
     return tuple(plan for plan in best if plan.studies or plan.checks)
 
 
@@ -62,17 +62,6 @@ def replaced_sets(folder: Path) -> tuple[ReplacedSet, ...]:
     """
     replaced = (plan for plan in _sets(folder) if plan.replaced_by)
     return tuple(ReplacedSet(folder=plan.path.parent, by=plan.replaced_by) for plan in replaced)
-
-
-def as_it_stands(plan: ReportPlan) -> ReportPlan:
-    """A plan; of a published set with the one beside it that replaces it.
-
-    Raises:
-        InputError: when the plan or provenance of a set beside it is missing or damaged.
-    """
-    beside = _sets(plan.path.parent.parent) if plan.published else []
-    by = next((one.replaced_by for one in beside if one.published == plan.published), "")
-    return plan.model_copy(update={"replaced_by": by})
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:

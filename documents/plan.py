@@ -329,7 +329,7 @@ class ReportPlan(Document):
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
         replaces: the sets that it replaces.
-        replaced_by: the set that replaces it, where one lies beside it; no part of the set.
+        replaced_by: the set that replaces it, which was published later.
         verdicts: the file of a published set with the verdicts on its claims.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.

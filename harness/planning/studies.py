@@ -135,9 +135,9 @@ def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
 
 
 def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
-    """The seeds that settings are tried on: from 0, or just below the final ones where claims compare tuning runs.
+    """The seeds that settings are tried on: from 0, or just below the final ones.
 
-    So tuning runs that decide a claim move with its final seeds.
+    The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
     """
     count = study.scales[scale].seeds.tuning
     judging = any(one.of_tuning for claim in study.claims for one in claim.conditions)

@@ -53,7 +53,7 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
         return listed(plan, read_verdicts(plan))
     asked = sentences_of(plan)
     held = formatting.numbers_of(read_made(plan.verdicts, "sets publish"))
-    return [{**one, "replaced_by": plan.replaced_by} for one in held if one["id"] in asked]
+    return [one for one in held if one["id"] in asked]
 
 
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -68,7 +68,7 @@ def flaws(folder: Path) -> list[str]:
     """The reasons that need no verdict to be computed."""
     if not folder.is_dir():
         return [f"{folder}: no such folder"]
-    if found := list(_checksums(folder)):
+    if found := list(checksum_flaws(folder)):
         return found  # what lies there is not what was written: nothing else can be relied on
     try:
         plan = read_set(folder)
@@ -99,7 +99,7 @@ def flaws(folder: Path) -> list[str]:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _checksums(folder: Path) -> Iterator[str]:
+def checksum_flaws(folder: Path) -> Iterator[str]:
     """Missing, changed and further files."""
     if (folder / SUMS).is_symlink() or not (folder / SUMS).is_file():
         yield f"{SUMS}: is missing, a link, or no file; get the set's folder again"

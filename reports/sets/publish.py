@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,8 @@ from documents.sets import (
     check_waivers,
 )
 from reports.claims.verdict_list import read_verdicts
-from reports.sets.checking import flaws
+from reports.rendering import read_made
+from reports.sets.checking import checksum_flaws, flaws
 from reports.sets.contents import Contents, gather, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
 from reports.sets.files import LICENCE, as_json, new_set, seal, write_text
@@ -55,7 +57,7 @@ def publish(
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
         code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
             it; None to ask git.
-        replaces: the sets below `folder` whose verdicts no longer count.
+        replaces: the sets below `folder` whose verdicts no longer count, which they say from then on.
 
     Returns:
         The set's folder.
@@ -66,6 +68,8 @@ def publish(
     """
     name, waive = check_name(name, folder), check_waivers(waive)
     check_replaced(replaces, folder)
+    if changed := [f"{old}: {reason}" for old in replaces for reason in checksum_flaws(folder / old)]:
+        raise InputError("\n".join(changed))
     code = commit(PROJECT) if code is None else code
     if readme is not None:
         check_page(readme)
@@ -84,12 +88,26 @@ def publish(
             raise InputError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
             )
+    for old in replaces:
+        mark_replaced(folder / old, name)
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
         shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
         write_text(readme, between_markers(readme.read_text(), readme, [shown]))
     return folder / name
+
+
+def mark_replaced(folder: Path, by: str) -> None:
+    """Write into a set which one replaces it, so that its verdicts no longer count; its runs stay."""
+    plan = json.loads((folder / PLAN).read_text()) | {"replaced_by": by}
+    write_text(folder / PLAN, as_json(plan))
+    verdicts = [{**one, "replaced_by": by} for one in read_made(folder / VERDICTS, "sets publish")]
+    write_text(folder / VERDICTS, as_json(verdicts))
+    board = read([folder / "leaderboard.parquet"], "leaderboard")
+    about = json.loads((folder / PROVENANCE).read_text())
+    write_text(folder / "README.md", texts(read_set(folder), about, board, verdicts)["README.md"])
+    seal(folder)
 
 
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:

@@ -423,8 +423,19 @@ def test_a_set_that_another_replaces_counts_no_longer(
     plan = read_plan(old / "plan.json")
     with pytest.raises(InputError, match=r"has no set 'smal'.*valid: small\.quick"):
         publish(plan, "new.quick", tmp_path, code=CODE, replaces=["smal"])
+    damaged = shutil.copytree(small, tmp_path / "damaged.quick")
+    (damaged / "LICENSE").write_text("none\n")
+    with pytest.raises(InputError, match=r"damaged\.quick: LICENSE: is not the file that the checksum"):
+        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["damaged.quick"])
+    shutil.rmtree(damaged)
+    runs = (old / "digits_mlp/runs.parquet").read_bytes()
     made = publish(plan, "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
-    assert flaws(made) == disagreements(made) == flaws(old) == []
+    for folder in (made, old):
+        assert flaws(folder) == disagreements(folder) == []
+    assert (old / "digits_mlp/runs.parquet").read_bytes() == runs
+    said = (old / "README.md").read_text()
+    assert "**Replaced by [new.quick](../new.quick/README.md)" in said
+    assert "| ~~" in said
     assert "- replaces: small.quick, whose" in (made / "README.md").read_text()
     archive = tuple(with_figures(one, tmp_path / "figures") for one in read_archive(tmp_path))
     assert [one.published for one in archive] == ["new.quick"]
