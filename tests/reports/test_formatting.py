@@ -20,6 +20,7 @@ from reports.formatting import (
     seconds,
     size,
     slug,
+    words,
 )
 from results.intervals import median_interval
 from tests.reports.conftest import words_of
@@ -56,6 +57,8 @@ def test_small_formats():
     assert [ratio(value) for value in told] == [
         "0.500", "1.0000", "1.0059", "0.9997", "1.01", "1,234", "2.00×10⁻⁶", "∞", "—"]  # fmt: skip
     assert metric_name("train_loss") == "training loss"
+    assert words("amsgrad") == "amsgrad"
+    assert words("decoupled_weight_decay") == "weight decay decoupled from the learning rate"
     assert [power_of_ten(value) for value in (0.1, 1e-3, 2e-5)] == ["0.1", "10⁻³", "2×10⁻⁵"]
     assert [power_of_ten(value) for value in (1.605, 1.61)] == ["1.605", "1.61"], "neighbours differ"
 
