@@ -28,19 +28,27 @@ def read_publication(folder: Path) -> Publication:
 
 
 def _sets(folder: Path, before: str = "") -> list[ReportPlan]:
-    """The published sets of a folder, the latest last."""
+    """The published sets of a folder, the latest last, each with the set that replaces it.
+
+    That is one of these, or one that does not lie there, which its own plan names.
+    """
     found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
-    return [
+    found.sort(key=lambda one: one[0].published)
+    plans = [
         read_plan(path).model_copy(update={"origin": origin})
-        for origin, path in sorted(found, key=lambda one: one[0].published)
+        for origin, path in found
         if not before or origin.published < before
     ]
+    later = {path.parent.name for _, path in found} - {plan.published for plan in plans}
+    by = {plan.published: plan.replaced_by for plan in plans if plan.replaced_by not in later}
+    by |= {name: plan.published for plan in plans for name in plan.replaces}
+    return [plan.model_copy(update={"replaced_by": by.get(plan.published, "")}) for plan in plans]
 
 
 def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     """The published sets of a folder, each narrowed to what no other set has at a better scale, or later.
 
-    Those that another of them replaces are not among them.
+    Those that a later one replaces are not among them.
 
     Args:
         before: a time as provenance has it; only sets that were published earlier count. Empty for all.
@@ -48,9 +56,7 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    plans = _sets(folder, before)
-    names = {plan.published for plan in plans}
-    best = best_of([plan for plan in plans if plan.replaced_by not in names])
+    best = best_of([plan for plan in _sets(folder, before) if not plan.replaced_by])
     return tuple(plan for plan in best if plan.studies or plan.checks)
 
 

@@ -32,7 +32,7 @@ from documents.method import Method
 from documents.tuning import Axis, Tuning
 from documents.values import Precision
 
-FIRST_FINAL_SEED = 1000  # tuning seeds lie below it, so that no run is judged by a seed that tuned it
+FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
 NULL = "null"
 VALID = 4  # numbers of evaluations that an error offers
 

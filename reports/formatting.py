@@ -180,13 +180,13 @@ def metric_name(name: str) -> str:
     return words(f"training_{rest}" if split == "train" and rest else name)
 
 
-# AdamW without that option is decoupled too, from the gradient.
-LONGER = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
+# Options whose name alone would mislead: weight decay is decoupled from the gradient in all of AdamW.
+OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 
 def words(name: str) -> str:
     """A name as words: learning rate."""
-    return LONGER.get(name, name.replace("_", " "))
+    return OPTIONS_IN_WORDS.get(name, name.replace("_", " "))
 
 
 def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> str:

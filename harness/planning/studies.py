@@ -140,7 +140,8 @@ def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
     The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
     """
     count = study.scales[scale].seeds.tuning
-    judging = any(one.of_tuning for claim in study.claims for one in claim.conditions)
+    own = (claim for claim in study.claims if not claim.repeats)
+    judging = any(one.of_tuning for claim in own for one in claim.conditions)
     first = first_final_seed(study, scale) - count if judging else 0
     return tuple(range(first, first + count))
 

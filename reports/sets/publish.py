@@ -68,8 +68,6 @@ def publish(
     """
     name, waive = check_name(name, folder), check_waivers(waive)
     check_replaced(replaces, folder)
-    if changed := [f"{old}: {reason}" for old in replaces for reason in checksum_flaws(folder / old)]:
-        raise InputError("\n".join(changed))
     code = commit(PROJECT) if code is None else code
     if readme is not None:
         check_page(readme)
@@ -81,6 +79,7 @@ def publish(
     found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)
     if refused := [each for each in found if each.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
+    marked = [text for old in replaces for text in _as_replaced(folder / old, name)]
     with new_set(folder, name) as stage:
         moved = _moved(renewed, name, found).model_copy(update={"replaces": tuple(replaces)})
         _write(stage, moved, contents, _provenance(name, plan, contents, found, code))
@@ -88,8 +87,10 @@ def publish(
             raise InputError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
             )
+    for path, text in marked:
+        write_text(path, text)
     for old in replaces:
-        mark_replaced(folder / old, name)
+        seal(folder / old)
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
@@ -98,16 +99,24 @@ def publish(
     return folder / name
 
 
-def mark_replaced(folder: Path, by: str) -> None:
-    """Write into a set which one replaces it, so that its verdicts no longer count; its runs stay."""
+def _as_replaced(folder: Path, by: str) -> list[tuple[Path, str]]:
+    """The files of a set that say which one replaces it, as they are to be; its tables stay.
+
+    Raises:
+        InputError: when the set was changed or damaged, or lacks what its pages say.
+    """
+    if changed := [f"{folder}: {reason}" for reason in checksum_flaws(folder)]:
+        raise InputError("\n".join(changed))
     plan = json.loads((folder / PLAN).read_text()) | {"replaced_by": by}
-    write_text(folder / PLAN, as_json(plan))
     verdicts = [{**one, "replaced_by": by} for one in read_made(folder / VERDICTS, "sets publish")]
-    write_text(folder / VERDICTS, as_json(verdicts))
     board = read([folder / "leaderboard.parquet"], "leaderboard")
     about = json.loads((folder / PROVENANCE).read_text())
-    write_text(folder / "README.md", texts(read_set(folder), about, board, verdicts)["README.md"])
-    seal(folder)
+    shown = read_set(folder).model_copy(update={"replaced_by": by})
+    return [
+        (folder / PLAN, as_json(plan)),
+        (folder / VERDICTS, as_json(verdicts)),
+        (folder / "README.md", texts(shown, about, board, verdicts)["README.md"]),
+    ]
 
 
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
@@ -164,6 +173,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "census": (),
             "folders": {},  # of the publisher's machine
             "published": name,
+            "replaced_by": "",
             "verdicts": Path(VERDICTS),
             "waived": tuple(in_short(found)),
         }

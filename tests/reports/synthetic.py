@@ -56,6 +56,7 @@ CONVEX = Shape(
     workloads=("log_sum_exp", "least_squares"),
     optimizers=("sgd", "adam", HOSTILE),
     backends=("jax",),
+    tuning_seeds=(995, 996, 997, 998, 999),
 )
 
 
@@ -96,6 +97,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
             for name in shape.backends
         },
         "seeds": {"tuning": max(1, len(shape.tuning_seeds)), "final": max(1, len(shape.seeds))},
+        "first_tuning_seed": min(shape.tuning_seeds, default=0),
         "tuning": {
             "protocol": "two_stage_sweep",
             "of": "learning_rate",

@@ -107,6 +107,16 @@ def test_jobs_depend_on_what_they_read(config):
     assert final.upstream == (sweep, refine, final_bases)
 
 
+def test_tuning_runs_that_a_claim_compares_are_planned_just_below_the_final_seeds(config):
+    rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
+    write_study(config.study_folder, rates)
+    plan = make_plan(config)
+    first = by_name(plan, "final", "adam", "jax")[0].spec.seeds[0]
+    tuning_bases, _ = by_name(plan, "bases")
+    for job in (tuning_bases, *by_name(plan, "sweep"), *by_name(plan, "refine")):
+        assert job.spec.seeds == (first - 2, first - 1)
+
+
 def test_a_basis_is_run_by_the_optimizers_that_take_it(config):
     given = ("sampling: {normal: 1.0}}}", "sampling: {normal: 1.0}, optimizers: [adam]}}")
     write_study(config.study_folder, given, ("shared_across: bases", "shared_across: none"))

@@ -188,6 +188,12 @@ def test_tuning_runs_that_decide_a_claim_have_fresh_seeds_too(tmp_path):
     assert not {*tuning_seeds(before, "quick")} & {*tuning_seeds(after, "quick")}
 
 
+def test_a_study_that_only_repeats_claims_keeps_its_seeds():
+    study = read_study(STUDY_FOLDER / "digits_mlp_repeated.yaml")
+    assert any(one.of_tuning for claim in study.claims for one in claim.conditions)
+    assert tuning_seeds(study, "quick")[0] == 0
+
+
 IN_MINIBATCHES = (
     ("{least_squares: {n: 8, d: 4}}", "{digits_mlp: {batch_size: 24}}"),
     (", {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}", ""),

@@ -436,6 +436,9 @@ def test_a_set_that_another_replaces_counts_no_longer(
     said = (old / "README.md").read_text()
     assert "**Replaced by [new.quick](../new.quick/README.md)" in said
     assert "| ~~" in said
+    again = publish(read_plan(old / "plan.json"), "again.quick", tmp_path, code=CODE)
+    assert read_plan(again / "plan.json").replaced_by == ""
+    shutil.rmtree(again)
     assert "- replaces: small.quick, whose" in (made / "README.md").read_text()
     archive = tuple(with_figures(one, tmp_path / "figures") for one in read_archive(tmp_path))
     assert [one.published for one in archive] == ["new.quick"]
@@ -460,6 +463,41 @@ def test_a_set_that_another_replaces_counts_no_longer(
             text = (tmp_path / f"own/{page}.html").read_text()
             assert ("<s><span" in text) == ("Replaced by <code>new.quick</code>" in text) == struck
             assert ("it replaces small.quick" in text) != struck
+
+
+def test_a_replaced_set_counts_nowhere_marked_or_not(small: Path, tmp_path: Path):
+    old = shutil.copytree(small, tmp_path / "small.quick")
+    about = json.loads((old / "provenance.json").read_text()) | {"published": "2026-11-01T00:00:00+00:00"}
+    (old / "provenance.json").write_text(json.dumps(about))
+    seal(old)
+    unmarked = (old / "plan.json").read_bytes()
+    publish(read_plan(old / "plan.json"), "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
+    for plan in ((old / "plan.json").read_bytes(), unmarked):
+        (old / "plan.json").write_bytes(plan)  # the latter as a version left it that marked none
+        assert [one.published for one in read_archive(tmp_path)] == ["new.quick"]
+        assert [(one.folder, one.by) for one in replaced_sets(tmp_path)] == [(old, "new.quick")]
+        (then,) = read_archive(tmp_path, before="2026-11-02")
+        assert then.published == "small.quick"
+
+
+def test_a_replaced_set_that_is_copied_away_does_not_count(small: Path, tmp_path: Path):
+    old = shutil.copytree(small, tmp_path / "small.quick")
+    made = publish(read_plan(old / "plan.json"), "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
+    shutil.rmtree(made)
+    assert read_archive(tmp_path) == ()
+    assert [one.by for one in replaced_sets(tmp_path)] == ["new.quick"]
+
+
+def test_a_set_that_cannot_be_marked_stops_publishing_before_anything_is_written(small: Path, tmp_path: Path):
+    old = shutil.copytree(small, tmp_path / "small.quick")
+    plan = read_plan(old / "plan.json")
+    (old / "verdicts.json").unlink()
+    seal(old)
+    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"verdicts\.json"):
+        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
+    assert not (tmp_path / "new.quick").exists()
+    assert before == {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
