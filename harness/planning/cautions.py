@@ -33,8 +33,8 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                     f"{study.path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
                     f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
                 )
-        for claim in study.claims:
-            for backend in study.scales[scale].backends if not claim.repeats else ():
+        for claim in study.own_claims:
+            for backend in study.scales[scale].backends:
                 counts = [_pairs(study, condition, scale, backend) for condition in claim.conditions]
                 pairs = min(filter(None, counts), default=LEAST_PAIRS)
                 if pairs < LEAST_PAIRS:

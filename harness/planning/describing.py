@@ -94,7 +94,7 @@ def deciding(study: Study, scale: str) -> dict[str, Any]:
     """What a study decides at a scale: the fields of `documents.plan.Deciding`."""
     decided = Deciding(
         name=study.name,
-        claims=tuple(claim for claim in study.claims if not claim.repeats),
+        claims=study.own_claims,
         repeated=tuple(claim for claim in study.claims if claim.repeats),
         at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
     )

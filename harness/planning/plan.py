@@ -209,13 +209,17 @@ class Planner:
         """The study's scale."""
         return self.study.scales[self.scale]
 
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """The seeds that settings are tried on."""
+        return tuning_seeds(self.study, self.scale)
+
     def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
         """All jobs that the given backends need, upstream jobs first."""
         most_final_seeds = max(
             (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
         )
-        tuned_on = tuning_seeds(self.study, self.scale)
-        tuning_bases = self._bases(tuned_on, self.study.tried_bases)
+        tuning_bases = self._bases(self.tuning_seeds, self.study.tried_bases)
         final_bases = self._bases(most_final_seeds, self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
@@ -270,8 +274,7 @@ class Planner:
         """The sweep, and its refinement where the protocol has one."""
         tuning = self.study.tuning_of(optimizer)
         settings = tuning.settings(generator(self.study.name, tuning.protocol))
-        seeds = tuning_seeds(self.study, self.scale)
-        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), seeds)
+        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), self.tuning_seeds)
         sweep = tuple(
             self._runs("sweep", backend, optimizer, share, bases, settings=settings)
             for share in cut(len(settings))
@@ -287,8 +290,7 @@ class Planner:
     ) -> Iterator[PlannedJob]:
         """The final job of an optimizer, or where the scale says so one for each of its bases."""
         seeds = final_seeds(self.study, self.scale, backend)
-        tuned_on = tuning_seeds(self.study, self.scale)
-        assert not set(seeds).intersection(tuned_on), "final seeds must not have tuned"
+        assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
         rules = deciding(self.study, self.scale)["rules"]
         for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
             compared = self._compared(optimizer, share.bases)
@@ -353,7 +355,7 @@ class Planner:
         """Those of some bases in which claims of the study compare final runs of a method."""
         if not self.size.alternatives:
             return ()
-        compared = frozenset[str]().union(*(one.methods for one in self.study.claims if not one.repeats))
+        compared = frozenset[str]().union(*(one.methods for one in self.study.own_claims))
         labels = [basis.label for basis in bases]
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 

@@ -114,6 +114,11 @@ class Study:
         return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
 
     @property
+    def own_claims(self) -> tuple[Claim, ...]:
+        """Its claims but for those of another study that it repeats."""
+        return tuple(claim for claim in self.claims if not claim.repeats)
+
+    @property
     def repeated(self) -> frozenset[str]:
         """The claims of another study that are repeated here."""
         return frozenset(claim.repeats for claim in self.claims if claim.repeats)
@@ -140,8 +145,7 @@ def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
     The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
     """
     count = study.scales[scale].seeds.tuning
-    own = (claim for claim in study.claims if not claim.repeats)
-    judging = any(one.of_tuning for claim in own for one in claim.conditions)
+    judging = any(one.of_tuning for claim in study.own_claims for one in claim.conditions)
     first = first_final_seed(study, scale) - count if judging else 0
     return tuple(range(first, first + count))
 
@@ -161,7 +165,7 @@ def first_final_seed(study: Study, scale: str) -> int:
     nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
     moves no block.
     """
-    claims = [claim for claim in study.claims if not claim.repeats]
+    claims = study.own_claims
     if not claims:
         return FIRST_FINAL_SEED
     size = study.scales[scale]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,10 +106,10 @@ def _as_replaced(folder: Path, by: str) -> list[tuple[Path, str]]:
     """
     if changed := [f"{folder}: {reason}" for reason in checksum_flaws(folder)]:
         raise InputError("\n".join(changed))
-    plan = json.loads((folder / PLAN).read_text()) | {"replaced_by": by}
+    plan = read_made(folder / PLAN, "sets publish") | {"replaced_by": by}
     verdicts = [{**one, "replaced_by": by} for one in read_made(folder / VERDICTS, "sets publish")]
     board = read([folder / "leaderboard.parquet"], "leaderboard")
-    about = json.loads((folder / PROVENANCE).read_text())
+    about = read_made(folder / PROVENANCE, "sets publish")
     shown = read_set(folder).model_copy(update={"replaced_by": by})
     return [
         (folder / PLAN, as_json(plan)),
