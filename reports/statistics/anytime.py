@@ -56,7 +56,7 @@ def first_times(evaluations: Floats, values: Floats, targets: Floats) -> Floats:
     return np.append(evaluations, np.inf)[place].astype(np.float64)
 
 
-def share_reached(times: Floats, at: Floats, weights: Floats | None = None) -> Floats:
+def share_reached(times: Floats, at: Floats) -> Floats:
     """The share of times, along the last axes, that are not above each of some numbers: their ECDF.
 
     Hansen, Auger, Brockhoff and Tusar, Anytime performance assessment in blackbox optimization benchmarking,
@@ -66,13 +66,11 @@ def share_reached(times: Floats, at: Floats, weights: Floats | None = None) -> F
     Args:
         times: shape (..., runs, targets).
         at: shape (points,), increasing.
-        weights: of runs, summing to 1, shape (runs,); all alike without.
 
     Returns:
         Shape (..., points).
     """
-    shares = shares_of_runs(times, at)
-    return np.asarray(np.average(shares, axis=-2, weights=weights))
+    return np.asarray(shares_of_runs(times, at).mean(axis=-2))
 
 
 def shares_of_runs(times: Floats, at: Floats) -> Floats:
@@ -97,11 +95,11 @@ class Bands:
     high: Floats
 
 
-def ecdf_bands(times: Floats, problems: Integers, at: Floats, level: float = LEVEL) -> Bands:
+def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
     """The share of (problem, target, seed) that each method has reached, every problem counting the same.
 
     Seeds are drawn with replacement inside of every problem, the same draws for all methods; the band at a
-    point reaches as far to both sides as `level` of the resampled shares lie from the estimate, widened as
+    point reaches as far to both sides as 95 % of the resampled shares lie from the estimate, widened as
     Student's t is for so few seeds (Hesterberg, The American Statistician 69, 2015), within 0 and 1. Problems
     and targets stay: a band says where the line would be with other seeds. It is for one point at a time.
 
@@ -123,9 +121,9 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats, level: float = LEV
     resampled = np.einsum("ri,mip->mrp", drawn * weights, shares, optimize=True)
     fewest = min(map(len, places))
     freedom = max(len(problems) - len(places), 1)
-    tail = (1 + level) / 2
+    tail = (1 + LEVEL) / 2
     widening = np.sqrt(fewest / max(fewest - 1, 1)) * t.ppf(tail, freedom) / norm.ppf(tail)
-    reach = widening * np.quantile(np.abs(resampled - estimate[:, None]), level, axis=1)
+    reach = widening * np.quantile(np.abs(resampled - estimate[:, None]), LEVEL, axis=1)
     return Bands(estimate, np.maximum(estimate - reach, 0.0), np.minimum(estimate + reach, 1.0))
 
 

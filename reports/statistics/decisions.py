@@ -157,17 +157,12 @@ def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
 
 
 def seeds_needed(
-    question: Question,
-    gains: ArrayLike,
-    relations: int,
-    alpha: float,
-    most: ArrayLike | None = None,
-    power: float = POWER,
+    question: Question, gains: ArrayLike, relations: int, alpha: float, most: ArrayLike | None = None
 ) -> int | None:
     """About how many pairs would decide, if further ones were like those that are there.
 
     Studies of each size are drawn from the gains with replacement; the answer is the least size of `SEEDS` at
-    which the rule decides at least `power` of them, the correction of refutations taken at its most severe
+    which the rule decides at least `POWER` of them, the correction of refutations taken at its most severe
     (alpha over the number of relations). It is about the effect that was seen: few pairs may mislead it.
 
     Args:
@@ -187,10 +182,8 @@ def seeds_needed(
         if size <= count or 2.0**-size > alpha:
             continue
         drawn = random.choice(count, (RESAMPLED, size))
-        if (
-            np.mean([_decided(question, [end[study] for end in ends], relations, alpha) for study in drawn])
-            >= power
-        ):
+        decided = [_decided(question, [end[study] for end in ends], relations, alpha) for study in drawn]
+        if np.mean(decided) >= POWER:
             return size
     return None
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from results.intervals import LEVEL, median_interval
+from results.intervals import median_interval
 
 
-def medians(frame: pl.DataFrame, by: Sequence[str], value: str, level: float = LEVEL) -> pl.DataFrame:
+def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
     """The median interval of every group.
 
     Args:
@@ -20,7 +20,7 @@ def medians(frame: pl.DataFrame, by: Sequence[str], value: str, level: float = L
         Columns `by`, median, low, high, level, count, in the order of first appearance.
     """
     rows = [
-        dict(zip(by, key, strict=True)) | vars(median_interval(group[value].to_numpy(), level))
+        dict(zip(by, key, strict=True)) | vars(median_interval(group[value].to_numpy()))
         for key, group in frame.drop_nulls(value).group_by(by, maintain_order=True)
     ]
     numbers = {"median": pl.Float64, "low": pl.Float64, "high": pl.Float64, "level": pl.Float64}

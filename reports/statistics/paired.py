@@ -36,32 +36,18 @@ def signed_rank_p_value(differences: ArrayLike) -> float:
     Returns:
         P(W+ <= the one observed), 1 where no difference is left.
     """
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata, wilcoxon
 
     values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
     if len(values) == 0:
         return 1.0
-    ranks = rankdata(np.abs(values))
     if len(values) > EXACT_UP_TO:
-        return _approximate_signed_rank(ranks, values > 0)
+        return float(wilcoxon(values, alternative="less", method="asymptotic", correction=True).pvalue)
     # Doubled ranks are whole numbers even where ties are averaged.
-    doubled = np.rint(2 * ranks).astype(int)
+    doubled = np.rint(2 * rankdata(np.abs(values))).astype(int)
     observed = int(doubled[values > 0].sum())
     return float(_chances_up_to(tuple(sorted(doubled.tolist())))[observed])
-
-
-def _approximate_signed_rank(ranks: np.ndarray, above: np.ndarray) -> float:
-    """P(W+ <= the one observed) where each rank is counted with probability 1/2, about normal.
-
-    Args:
-        ranks: of the differences' sizes, shape (pairs,).
-        above: which differences are above zero.
-    """
-    from scipy.special import ndtr
-
-    centred = ranks[above].sum() - ranks.sum() / 2
-    return float(ndtr((centred + 0.5) / (np.sqrt((ranks**2).sum()) / 2)))
 
 
 @lru_cache(maxsize=256)  # without ties the ranks are the same every time
@@ -87,7 +73,7 @@ def sign_p_value(differences: ArrayLike) -> float:
     """
     values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
-    return _share_of_patterns(int((values > 0).sum()), len(values))
+    return _patterns_up_to(len(values))[int((values > 0).sum())] / 2 ** len(values)
 
 
 def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
@@ -104,13 +90,9 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
     return np.where(np.abs(values) <= negligible, np.finfo(float).tiny, values)
 
 
-def _share_of_patterns(most: int, count: int) -> float:
-    """Of all patterns of so many signs, the share that has at most `most` of one sign."""
-    return _patterns_up_to(count)[most] / 2**count
-
-
 @lru_cache(maxsize=256)
 def _patterns_up_to(count: int) -> tuple[int, ...]:
+    """Of all patterns of so many signs, how many have at most 0, 1, ... of one sign."""
     return tuple(accumulate(comb(count, number) for number in range(count + 1)))
 
 

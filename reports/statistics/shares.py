@@ -52,7 +52,7 @@ def clopper_pearson(successes: float, count: float, level: float) -> tuple[float
     return low, high
 
 
-def probability_of_improvement(gains: ArrayLike, level: float = LEVEL) -> Share:
+def probability_of_improvement(gains: ArrayLike) -> Share:
     """The probability that a run of one method beats the other's on the same seed; a tie counts half.
 
     Assumes independent seeds.
@@ -66,7 +66,7 @@ def probability_of_improvement(gains: ArrayLike, level: float = LEVEL) -> Share:
     """
     values = ordered_values(gains, "gains", UNDECIDED)
     wins = float((values > 0).sum() + (values == 0).sum() / 2)
-    return share_interval(wins, len(values), level)
+    return share_interval(wins, len(values))
 
 
 def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ from reports.statistics.shares import clopper_pearson
 from results.intervals import LEVEL
 
 
-def reached_shares(frame: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
+def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
     """The share of runs that have reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
@@ -40,12 +40,12 @@ def reached_shares(frame: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
         raise ValueError("a time must be finite and above 0; one that missed has reached = false")
     rows: list[tuple[Any, ...]] = []
     for key, group in frame.group_by("method", maintain_order=True):
-        rows += [(*key, *row) for row in _shares(group, level)]
+        rows += [(*key, *row) for row in _shares(group)]
     numbers = dict.fromkeys(("time", "share", "low", "high"), pl.Float64())
     return pl.DataFrame(rows, schema={"method": frame.schema["method"], **numbers}, orient="row")
 
 
-def _shares(group: pl.DataFrame, level: float) -> list[tuple[float, float, float, float]]:
+def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
     """Time, share and its interval, for every time of one group."""
     from scipy.stats import CensoredData, ecdf
 
@@ -60,5 +60,5 @@ def _shares(group: pl.DataFrame, level: float) -> list[tuple[float, float, float
         else:
             greenwood += events / (at_risk * (at_risk - events))
             known = share / (left * greenwood)
-        rows.append((float(time), share, *clopper_pearson(share * known, known, level)))
+        rows.append((float(time), share, *clopper_pearson(share * known, known, LEVEL)))
     return rows

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed, tells_nothing
-from reports.statistics.paired import sign_p_value
 
 ALPHA = 0.05
 
@@ -15,12 +14,6 @@ def finding_of(question: Question, gains: np.ndarray, most: np.ndarray | None = 
     """What gains say of the one relation of a claim."""
     p_values = question.p_value(gains, most), question.refuting_p_value(gains, most)
     return decide(question, gains, *p_values, ALPHA, most)
-
-
-def test_the_sign_test_is_the_binomials_tail():
-    assert sign_p_value([-1.0] * 5) == 2**-5
-    assert sign_p_value([-1, -2, -3, 4]) == pytest.approx(5 / 16)
-    assert sign_p_value([0.0, 0.0]) == 1.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

@@ -30,11 +30,11 @@ def test_the_p_value_is_that_of_all_sign_patterns_ties_or_not(differences: list[
     assert signed_rank_p_value(differences) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("count", [5, 12, 50])
-def test_the_p_value_is_scipys_where_nothing_ties(count: int):
+@pytest.mark.parametrize(("count", "error"), [(5, 1e-9), (12, 1e-9), (50, 1e-9), (51, 0.01)])
+def test_the_p_value_is_scipys_where_nothing_ties_and_about_that_of_many_pairs(count: int, error: float):
     differences = np.random.default_rng(count).normal(-0.2, 1, count)
     expected = wilcoxon(differences, alternative="less", method="exact").pvalue
-    assert signed_rank_p_value(differences) == pytest.approx(expected, rel=1e-9)
+    assert signed_rank_p_value(differences) == pytest.approx(expected, rel=error)
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=60))
@@ -46,8 +46,6 @@ def test_the_sign_test_is_the_binomials(differences: list[int]):
 
 def test_no_difference_is_no_evidence():
     assert signed_rank_p_value([0.0, 0.0]) == 1.0
-    with pytest.raises(ValueError, match="NaN"):
-        signed_rank_p_value([float("nan")])
 
 
 def test_losses_compare_by_ratio_and_what_may_be_negative_by_difference():
@@ -59,7 +57,6 @@ def test_losses_compare_by_ratio_and_what_may_be_negative_by_difference():
 def test_only_seeds_that_both_ran_are_paired():
     frame = pl.DataFrame(
         {
-            "workload": ["w"] * 5,
             "seed": [1, 2, 3, 2, 1],
             "method": ["a", "a", "a", "b", "b"],
             "value": [1.0, 2.0, 9.0, 4.0, None],
@@ -72,8 +69,6 @@ def test_only_seeds_that_both_ran_are_paired():
 
 
 def test_a_pair_counts_once():
-    frame = pl.DataFrame(
-        {"w": ["x"] * 3, "seed": [1, 1, 1], "method": ["a", "b", "b"], "value": [1.0, 2.0, 3.0]}
-    )
+    frame = pl.DataFrame({"seed": [1, 1, 1], "method": ["a", "b", "b"], "value": [1.0, 2.0, 3.0]})
     with pytest.raises(ValueError, match="more than one value"):
         paired_values(frame, "value", "a", "b")

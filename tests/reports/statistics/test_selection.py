@@ -67,9 +67,3 @@ def test_a_diverged_run_is_worst_and_a_missing_one_is_no_pair():
     assert kept({"good": [1.0] * 7, "bad": [inf] * 7}) == {"good": True, "bad": False}
     assert kept({"good": [1.0] * 4 + [None] * 3, "bad": [2.0] * 7}) == {"good": True, "bad": True}
     assert kept({"alone": [1.0] * 7}) == {"alone": True}
-
-
-def test_a_method_with_two_values_on_a_seed_is_an_error():
-    twice = pl.concat([frame({"a": [1.0]}), frame({"a": [2.0]})])
-    with pytest.raises(ValueError, match="more than one value"):
-        best_set(twice, "minimize", 0.05)

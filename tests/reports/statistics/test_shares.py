@@ -41,15 +41,5 @@ def test_ties_count_half_and_the_sides_add_to_one(gains):
     assert (found.count, 0 <= found.low <= found.value <= found.high <= 1) == (len(gains), True)
 
 
-def test_without_ties_the_interval_is_that_of_a_share():
-    found, expected = probability_of_improvement([0.5, 1.0, np.inf, -1.0]), share_interval(3, 4)
-    assert (found.low, found.high) == (expected.low, expected.high)
-
-
 def test_joined_intervals_add_as_errors_do():
     assert joined([(0.5, 0.2, 0.9), (0.5, 0.1, 0.8)]) == pytest.approx((0.5, 0.25, 0.75))
-
-
-def test_methods_that_never_met_are_refused():
-    with pytest.raises(ValueError, match="a share of"):
-        probability_of_improvement([])

@@ -109,8 +109,7 @@ def test_shares_that_have_reached_the_target(one_budget: bool):
             limits = np.full(size, log(2)) if one_budget else random.exponential(size=size)
             times = random.exponential(size=size)
             runs = pl.DataFrame({"time": np.minimum(times, limits), "reached": times <= limits})
-            runs = runs.with_columns(workload=pl.lit("w"), method=pl.lit("a"), seed=pl.int_range(size))
-            found = reached_shares(runs)
+            found = reached_shares(runs.with_columns(method=pl.lit("a")))
             for true, each in held.items():
                 before = found.filter(pl.col("time") <= -log(1 - true)).select("low", "high").rows()
                 # before the first time nobody is known to have reached it: the share is 0 of all

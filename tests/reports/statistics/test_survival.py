@@ -17,17 +17,14 @@ Run = tuple[float, bool]
 
 
 def runs(**methods: list[Run]) -> pl.DataFrame:
-    """Runs on one workload; the n-th of each method has seed n."""
-    rows = [
-        ("w", number, method, *run) for method, group in methods.items() for number, run in enumerate(group)
-    ]
-    return pl.DataFrame(rows, schema=["workload", "seed", "method", "time", "reached"], orient="row")
+    rows = [(method, *run) for method, group in methods.items() for run in group]
+    return pl.DataFrame(rows, schema=["method", "time", "reached"], orient="row")
 
 
-def some(random: np.random.Generator, count: int, budget: float = 2.0, scale: float = 1.0) -> list[Run]:
+def some(random: np.random.Generator, count: int) -> list[Run]:
     """Times in tenths, so that there are ties; censored at the budget, and some at half of it."""
-    times = np.maximum(0.1, (scale * random.exponential(1, count)).round(1))
-    budgets = np.where(random.random(count) < 0.2, budget / 2, budget)
+    times = np.maximum(0.1, random.exponential(1, count).round(1))
+    budgets = np.where(random.random(count) < 0.2, 1.0, 2.0)
     return [(float(min(t, b)), bool(t <= b)) for t, b in zip(times, budgets, strict=True)]
 
 
