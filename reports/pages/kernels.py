@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from documents.errors import InputError
 from reports import formatting
@@ -46,16 +45,6 @@ SCHEMA = {
     "high": pl.Float64,
 }
 ORDER = ("date", "started", "commit")
-DAMAGE = (
-    OSError,
-    OverflowError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    PolarsError,
-)
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ def read_stored(folder: Path) -> Stored:
                 machines[path.parent.name] = {**content}
             else:
                 frames.append(pl.DataFrame(_rows(content, path.parent.name), SCHEMA))
-        except DAMAGE as error:
+        except Exception as error:  # whatever another content raises
             reason = f"{type(error).__name__}: {error}"
             notes.append(f"{path}: not a result of asv ({reason}), left out; delete it and measure again")
     frame, dropped = _comparable(pl.concat([pl.DataFrame(schema=SCHEMA), *frames]))
@@ -101,7 +90,7 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
     """The values of one file of asv's, in the columns that it names itself.
 
     Raises:
-        Exception: one of `DAMAGE`, where it is no such file.
+        Exception: of any kind, where it is no such file.
     """
     environment, commit, date = content["env_name"], content["commit_hash"], content["date"]
     if not (isinstance(environment, str) and isinstance(commit, str)):
