@@ -28,6 +28,7 @@ def check(given: Namespace) -> int:
     runs are computed anew and compared: the status is 1 where one differs, 3 where one cannot be computed.
     """
     from documents.sets import SUMS
+    from reports.formatting import counted
     from reports.sets import checking
 
     inside = sorted(path.parent for path in given.folder.glob(f"*/{SUMS}"))
@@ -36,8 +37,8 @@ def check(given: Namespace) -> int:
             f"{given.folder}: is a folder of sets; name one of the sets in it, such as {inside[-1]}"
         )
     found = checking.check(given.folder)
-    reasons = f"{len(found)} {'reason' if len(found) == 1 else 'reasons'}"
-    said = [f"{given.folder}: refused, {reasons}:", *found] if found else [f"{given.folder}: accepted"]
+    refused = f"{given.folder}: refused, {counted(len(found), 'reasons')}:"
+    said = [refused, *found] if found else [f"{given.folder}: accepted"]
     print("\n  ".join(said), flush=True)
     return 1 if found else _rerun(given) if given.rerun else 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
-from documents.plan import ClaimPlan, Publication, ReplacedSet, ReportPlan, StudyPlan, read_plan
+from documents.plan import Publication, ReplacedSet, ReportPlan, StudyPlan, read_plan
 from documents.sets import PLAN, PROVENANCE, SUMS
 
 
@@ -95,7 +95,9 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
             if study.only_repeats and decided.intersection(claim.repeats or "" for claim in study.repeated)
         }
     checked = [plan.checks.claims if plan.checks else () for plan in plans]
-    claims = _best([[(claim.id, _instances(claim)) for claim in own] for own in checked])
+    claims = _best(
+        [[(claim.id, (sum(part.instances for part in claim.parts),)) for claim in own] for own in checked]
+    )
     return tuple(
         narrowed(
             plan,
@@ -105,10 +107,6 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
         )
         for place, plan in enumerate(plans)
     )
-
-
-def _instances(claim: ClaimPlan) -> tuple[int]:
-    return (sum(part.instances for part in claim.parts),)
 
 
 def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str, int]:

@@ -294,6 +294,8 @@ class StudyFile(Document):
         return self
 
 
+Whole = TypeVar("Whole", bound=Document)
+
 JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own
 
 
@@ -306,11 +308,15 @@ def read_study_file(path: Path) -> StudyFile:
     Raises:
         InputError: with a line for each problem.
     """
-    raw = _whole(path)
+    return _validated(path, _whole(path), "a study", StudyFile)
+
+
+def _validated(path: Path, raw: dict[str, Any], what: str, document: type[Whole]) -> Whole:
+    """The document of keys and values; arguments as those of `read_whole`."""
     try:
-        return StudyFile.model_validate(raw)
+        return document.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, StudyFile, "a study", raw=raw))
+        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw=raw))
         raise InputError("\n".join(lines)) from errors
 
 
@@ -430,9 +436,6 @@ class Census(Document):
     claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-Whole = TypeVar("Whole", Tour, Census)
-
-
 def read_whole(path: Path, what: str, document: type[Whole]) -> Whole:
     """Read the file of a tour or a census.
 
@@ -442,9 +445,4 @@ def read_whole(path: Path, what: str, document: type[Whole]) -> Whole:
     Raises:
         InputError: with a line for each problem.
     """
-    raw = read_yaml(path, what, document)
-    try:
-        return document.model_validate(raw)
-    except ValidationError as errors:
-        lines = [f"{path}: {said}" for said in explained(errors, document, what, raw=raw)]
-        raise InputError("\n".join(lines)) from errors
+    return _validated(path, read_yaml(path, what, document), what, document)

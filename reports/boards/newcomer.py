@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import polars as pl
 
@@ -83,8 +83,9 @@ class Placed:
     @property
     def by_standing(self) -> dict[Standing, list[str]]:
         """The other methods by how the newcomer stands to them."""
-        order: tuple[Standing, ...] = ("beats", "cannot be told from", "loses to")
-        return {how: [name for name, one in self.standing.items() if one == how] for how in order}
+        return {
+            how: [name for name, one in self.standing.items() if one == how] for how in get_args(Standing)
+        }
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:

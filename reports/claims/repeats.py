@@ -9,6 +9,7 @@ import numpy as np
 
 from documents.plan import ReportPlan
 from reports.claims.comparison import ClaimComparison, comparisons
+from reports.formatting import counted
 from reports.plan import reading
 from reports.tables import Tables
 from results.intervals import median_interval
@@ -38,10 +39,9 @@ class Repeat:
 
     def __str__(self) -> str:
         kept = self.comparisons - len(self.reversed)
-        what = "comparison" if self.comparisons == 1 else "comparisons"
-        seeds = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        among, seeds = counted(self.comparisons, "comparisons"), counted(self.seeds, "seeds")
         effect = f": {self.effect}" if self.effect else ""
-        return f"{self.changed}: same direction in {kept} of {self.comparisons} {what} ({seeds}){effect}"
+        return f"{self.changed}: same direction in {kept} of {among} ({seeds}){effect}"
 
 
 def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:
