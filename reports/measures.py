@@ -345,8 +345,7 @@ def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFr
     the logarithm of the last rate over the first: 0 where only the best one does, or no run finished.
 
     Args:
-        values: tuning runs with `value`, as `study_values` or `results.tuning.tuning_scores` give them; null
-            counts as the worst.
+        values: tuning runs with `value`, as `study_values` gives them; null counts as the worst.
 
     Returns:
         Columns method, seed, value; without the seeds on which a share of the best means nothing (a negative

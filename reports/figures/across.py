@@ -16,10 +16,10 @@ from reports.figures.drawing import (
     dashed,
     draw_key,
     draw_line,
-    key_line,
     label_panels,
     limit_heights,
     log_axes,
+    optimizer_keys,
     panel_grid,
     save,
 )
@@ -89,8 +89,7 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
         bands = curve_bands(curves)
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
         last = last.join(_places(values, "workload"), on="workload").sort("place")
-        patterns = [(), *(tuple(map(float, dash.split())) for dash in DASHES)]
-        dashes = dict(zip(values, patterns, strict=False))
+        dashes = dict(zip(values, ((), *DASHES), strict=False))
         with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
             for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
@@ -159,11 +158,8 @@ def _rates_by_basis(
                     dash = () if basis == IDENTITY else DASHED
                     draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
         limit_heights(panels, rates, "learning_rate", direction)
-        handles = [
-            key_line(label, color=look.ink.light, marker=look.mark, markersize=4)
-            for label, look in cell.looks.items()
-        ]
-        draw_key(figure, [*handles, *dashed({"original coordinates": (), "the panel's basis": DASHED})])
+        keys = dashed({"original coordinates": (), "the panel's basis": DASHED})
+        draw_key(figure, [*optimizer_keys(cell.looks), *keys])
         label_panels(figure, panels, "learning rate", name)
         best = best_rates(rates, direction)
         return cell.save(figure, "across", f"bases.{which}.{metric}", metric, "bases", name=name,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.figures.palette import GRID, MUTED, TEXT, Look, dark_style
+from reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
 from reports.formatting import plain, power_of_ten, slug
 from reports.rendering import TEMPLATES, templates
 
@@ -241,7 +241,7 @@ def draw_line(
     look: Look,
     line: pl.DataFrame,
     axis: str,
-    dash: tuple[float, ...] = (),
+    dash: Dashes = (),
     marks: float | None = None,
     **style: Any,
 ) -> None:
@@ -282,7 +282,15 @@ def key_line(label: str, **style: Any) -> Any:
     return Line2D([], [], label=label, **(usual | style))
 
 
-def dashed(dashes: Mapping[str, tuple[float, ...]]) -> list[Any]:
+def optimizer_keys(looks: Mapping[str, Look], **style: Any) -> list[Any]:
+    """Lines of a key for optimizers by their labels, each in its colour and with its mark."""
+    return [
+        key_line(label, color=look.ink.light, marker=look.mark, **{"markersize": 4, **style})
+        for label, look in looks.items()
+    ]
+
+
+def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
     """Lines of a key by their labels, which differ in their dashes; () is solid."""
     return [key_line(label, dash=dash) for label, dash in dashes.items()]
 

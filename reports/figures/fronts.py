@@ -18,6 +18,7 @@ from reports.figures.drawing import (
     label_panels,
     log_axes,
     on_axis,
+    optimizer_keys,
     panel_grid,
 )
 from reports.figures.palette import MUTED, PAPER, TEXT
@@ -71,19 +72,16 @@ def standings(
         seconds=pl.col("steps") * pl.col("median") + pl.col("basis_seconds").fill_null(0),
     )
     values, sign = median_by_method(frame), 1 if study.direction == "minimize" else -1
+    methods = [method for method in study.methods if method in values]
+    losses = [sign * values[method].median for method in methods]
     found = {}
     for name in (name for name in COSTS if not frame[name].has_nulls()):
         costs = median_by_method(frame, name)
-        front = on_front(
-            [sign * values[method].median for method in values],
-            [costs[method].median for method in values],
-            NEGLIGIBLE,
-        )
-        places = {
-            method: Standing(method, values[method], costs[method], bool(best))
-            for method, best in zip(values, front, strict=True)
-        }
-        found[name] = [places[method] for method in study.methods if method in places]
+        front = on_front(losses, [costs[method].median for method in methods], NEGLIGIBLE)
+        found[name] = [
+            Standing(method, values[method], costs[method], bool(best))
+            for method, best in zip(methods, front, strict=True)
+        ]
     return found
 
 
@@ -105,10 +103,7 @@ def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
     with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as (figure, panels):
         for panel, places in zip(panels.values(), found.values(), strict=True):
             _panel(cell, panel, places)
-        handles = [
-            key_line(name, marker=look.mark, linestyle="", markersize=6, color=look.ink.light)
-            for name, look in cell.looks.items()
-        ]
+        handles = optimizer_keys(cell.looks, linestyle="", markersize=6)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
         handles.append(key_line("in a basis", marker="o", **hollow))
         handles.append(key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from zlib import crc32
 
 from documents.method import IDENTITY, Method
@@ -49,7 +49,10 @@ OPTIMIZERS = (
     ("kfac_as_004", "spectral", "spectral_full", "spectral_diagonal"),
 )  # fmt: skip
 
-DASHES = ("5 2", "1.5 1.5", "7 2 1.5 2", "3 1 1 1 1 1", "10 2.5", "1 3")
+Dashes = tuple[float, ...]  # the lengths on and off; () is solid
+DASHES: tuple[Dashes, ...] = (
+    (5.0, 2.0), (1.5, 1.5), (7.0, 2.0, 1.5, 2.0), (3.0, 1.0, 1.0, 1.0, 1.0, 1.0), (10.0, 2.5), (1.0, 3.0)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,12 +96,11 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     return {name: found[name] for name in known}
 
 
-def dashes_of(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """The on and off lengths of every basis among the methods: empty (solid) for the identity."""
-    bases = dict.fromkeys(Method.of(method)[1] for method in methods)
-    others = [basis for basis in bases if basis != IDENTITY]
-    dashed = {basis: DASHES[number % len(DASHES)] for number, basis in enumerate(others)}
-    return {IDENTITY: ()} | {basis: tuple(map(float, text.split())) for basis, text in dashed.items()}
+def dashes_of(methods: Sequence[str]) -> dict[str, Dashes]:
+    """The dashes of every basis among the methods: solid for the identity."""
+    bases = dict.fromkeys(Method.of(method).basis for method in methods)
+    others = (basis for basis in bases if basis != IDENTITY)
+    return {IDENTITY: (), **dict(zip(others, cycle(DASHES), strict=False))}
 
 
 def dark_style(svg: str) -> str:

@@ -30,7 +30,7 @@ from reports.statistics.medians import quartile_bands
 from results.reading import read
 
 INKS = (SKY, BROWN, SLATE)  # no optimizer's, solid first and then in dashes
-DASHED = ((), *(tuple(map(float, dash.split())) for dash in DASHES))
+DASHED = ((), *DASHES)
 LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # dashes of laws and references
 LEVELS = "level sets"
 PANEL = (3.2, 2.6)  # width and height, inches

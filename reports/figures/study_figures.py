@@ -27,6 +27,7 @@ from reports.figures.drawing import (
     limit_heights,
     log_axes,
     on_axis,
+    optimizer_keys,
     panel_grid,
     save,
 )
@@ -191,12 +192,8 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
                 bare = line.with_columns(lower_quartile="median", upper_quartile="median")  # without a band
                 draw_line(panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
         limit_heights(panels, bands, "step", direction)
-        handles = [
-            key_line(name, marker=look.mark, markersize=4, color=look.ink.light)
-            for name, look in looks.items()
-        ]
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
-        draw_key(figure, [*handles, *dashed(bases)])
+        draw_key(figure, [*optimizer_keys(looks), *dashed(bases)])
         label_panels(figure, panels, "cost", metric_name(metric))
         return cell.save(
             figure,

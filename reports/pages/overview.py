@@ -16,11 +16,11 @@ from reports.measures import (
     complete_interval,
     evaluations_to_target,
     final_runs,
+    median_by_method,
     seconds_to_target,
     study_values,
     target_of,
 )
-from reports.statistics.medians import medians
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import NEGLIGIBLE, tied
 from reports.statistics.selection import best_set, least_p_value
@@ -164,15 +164,15 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
     use, judged = ends, values
     if len(times):
         sign = 1 if study.direction == "minimize" else -1
-        at_end = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
+        at_end = median_by_method(values)
         order = sorted(
-            (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name]
+            (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name].median
         )
         first = best_methods_of(times, "minimize", order)  # of two that are as soon, the one that ends best
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
             use, judged = winner("target", first), times
-    found = dict(medians(judged, ["method"], "value").select("method", "median").iter_rows())
+    found = {name: value.median for name, value in median_by_method(judged).items()}
     return Answer(study, workload, study.backends[0], baseline, target, use, ends, found)
 
 
@@ -188,7 +188,7 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     finished = set(values.filter(pl.col("value").is_finite())["method"])  # others are not the best
     beaten, kept = len(chosen) - len(kept), kept & finished or kept
-    found = dict(medians(values, ["method"], "value").select("method", "median").iter_rows())
+    found = {name: value.median for name, value in median_by_method(values).items()}
     sign = 1 if direction == "minimize" else -1
     best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
     lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))

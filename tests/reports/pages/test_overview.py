@@ -148,7 +148,7 @@ def test_a_method_alone_and_runs_that_all_diverged_say_so(study, tables):
 def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):
     rings = (("sgd", "adagrad", "adam"), ("adagrad", "adam", "sgd"), ("adam", "sgd", "adagrad"))
     rows = [
-        {"workload": "digits_mlp", "seed": seed, "method": method, "value": 1.0 + place}
+        {"seed": seed, "method": method, "value": 1.0 + place}
         for seed in range(60)
         for place, method in enumerate(rings[seed % 3])
     ]
@@ -158,7 +158,7 @@ def test_of_a_ring_in_which_each_beats_the_next_all_may_be_the_best(study):
 
 def test_a_method_without_a_finished_run_is_never_among_the_best(study):
     rows = [
-        {"workload": "digits_mlp", "seed": seed, "method": method, "value": value}
+        {"seed": seed, "method": method, "value": value}
         for seed in range(5)  # too few to tell anything
         for method, value in (("sgd", 1.0), ("adam", 1.1), ("adagrad", inf))
     ]
