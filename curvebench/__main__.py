@@ -73,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         group, _, name = command.name.rpartition(" ")
         if group not in places:
             places[group] = places[""].add_parser(group).add_subparsers(required=True, metavar="COMMAND")
-        one = places[group].add_parser(
-            name, help=command.about, description=command.help, fromfile_prefix_chars="@"
-        )
+        one = places[group].add_parser(name, help=command.about, description=command.help)
         for names, options in command.arguments:
             one.add_argument(*names, **options)
         one.set_defaults(run=command.run)

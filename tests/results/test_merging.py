@@ -15,8 +15,6 @@ from results.merging import KEYS, combine, machines, merge, mixed_hardware, mode
 from results.reading import read
 from tests.results.rows import rows, target, write
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def final(folder: Path, run: str = "a-0", machine: str = "m1", value: float = 1.0) -> Path:
     """A job's folder with one run that reached its target after 7 steps."""
@@ -207,9 +205,9 @@ def test_the_command_line_merges(tmp_path, capsys):
     assert "several machines" not in printed
 
 
-def test_the_command_line_reads_arguments_from_a_file(tmp_path):
-    (tmp_path / "arguments").write_text(f"--jobs\n{final(tmp_path / 'a')}\n{final(tmp_path / 'b', 'b-0')}\n")
-    assert main(["tables", "merge", "--out", str(tmp_path / "out"), f"@{tmp_path / 'arguments'}"]) == 0
+def test_the_command_line_reads_the_folders_of_jobs_from_a_file(tmp_path):
+    (tmp_path / "jobs").write_text(f"{final(tmp_path / 'a')}\n{final(tmp_path / 'b', 'b-0')}\n")
+    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path / "jobs")]) == 0
     assert read(tmp_path / "out", "runs").height == 2
 
 
