@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 
-import polars as pl
 import pytest
 
 from curvebench.__main__ import main
 from optimizers.gradient_descent import SGD
-from results.schema import CURVES, RUNS
-from results.writing import write_table
+from tests.conftest import ROOT
 from tests.harness.tiny import write_study
+from tests.results.rows import rows, target, write
 
-ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ["--studies", str(ROOT / "benchmarks/studies")]
 
 
@@ -143,27 +140,12 @@ def test_a_claim_that_a_study_decides_is_told_how_to_run(capsys, monkeypatch):
 
 
 def test_show_prints_settings_metrics_and_curve(tmp_path, capsys):
-    run = {
-        **dict.fromkeys(RUNS),
-        "run": "abc-0001",
-        "optimizer": "adam",
-        "learning_rate": 0.02,
-        "hyperparameters": [{"name": "beta1", "value": 0.9}],
-        "outcome": "diverged",
-        "outcome_step": 7,
-        "final_metrics": [{"name": "train_loss", "value": 0.25}],
-        "best_metrics": [{"name": "train_loss", "value": 0.125, "step": 3}],
-        "targets": [
-            {"metric": "train_loss", "threshold": 0.2, "steps": 3, "seconds": None, "seconds_kind": None}
-        ],
-    }
-    job = tmp_path / "runs" / "job"
-    write_table(job / "runs.parquet", pl.DataFrame([run], schema=RUNS), RUNS)
-    rows = [
-        {**dict.fromkeys(CURVES), "run": "abc-0001", "step": step, "metric": "train_loss", "value": value}
-        for step, value in enumerate([4.0, 0.125, 0.25])
+    best = [{"name": "train_loss", "value": 0.125, "step": 3}]
+    run = {"run": "abc-0001", "learning_rate": 0.02, "best_metrics": best, "targets": [target(steps=3)]}
+    curve = [
+        {"run": "abc-0001", "step": step, "value": value} for step, value in enumerate([4.0, 0.125, 0.25])
     ]
-    write_table(job / "curves.parquet", pl.DataFrame(rows, schema=CURVES), CURVES)
+    write(tmp_path / "runs/job", runs=rows("runs", run), curves=rows("curves", *curve))
     assert main(["show", "abc", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     told = dict(line.split(maxsplit=1) for line in said.splitlines() if line[0].isalpha())

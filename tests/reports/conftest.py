@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from documents.plan import ReportPlan, StudyPlan, read_plan
+from documents.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
 from reports.figures.drawing import list_figures
 from reports.rendering import templates
 from reports.tables import Tables, read_tables
@@ -92,6 +92,13 @@ def study(report: Report) -> StudyPlan:
 def tables(studies: Studies) -> Tables:
     """Its tables."""
     return studies[0][1]
+
+
+@pytest.fixture(scope="session")
+def checks(report: Report) -> ChecksPlan:
+    """The made-up property checks."""
+    assert report.plan.checks is not None
+    return report.plan.checks
 
 
 @dataclass(frozen=True)

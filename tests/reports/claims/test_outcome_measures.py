@@ -12,7 +12,7 @@ import pytest
 
 from documents.claim import Claim, Condition
 from documents.document import Judged
-from documents.plan import StudyPlan, read_plan
+from documents.plan import StudyPlan
 from reports.claims.censoring import with_bounds
 from reports.claims.comparison import _share_of_gain, comparisons
 from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
@@ -27,7 +27,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
     """The made-up study with its one condition changed, its claim, and its tables."""
-    study = read_plan(report.plan_file).study("digits_mlp")
+    study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     (condition,) = claim.conditions
     changed = replace(claim, conditions=(replace(condition, **changes),))
@@ -150,14 +150,8 @@ def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int]
         for run, seed in tables.runs.filter(stage="final", backend="jax").select("run", "seed").iter_rows()
         for step, value in zip(steps, losses(steps, seed), strict=True)
     ]
-    frame = pl.DataFrame(rows, schema_overrides=dict(TABLES["curves"]))
-    write_table(folder / "curves.parquet", with_columns_of("curves", frame), TABLES["curves"])
+    write_table(folder / "curves.parquet", pl.DataFrame(rows, schema=TABLES["curves"]), TABLES["curves"])
     return replace(tables, curves=(folder / "curves.parquet",))
-
-
-def with_columns_of(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """A frame with all columns of a table, null where it has none."""
-    return pl.concat([pl.DataFrame(schema=TABLES[table]), frame], how="diagonal")
 
 
 def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp_path: Path):

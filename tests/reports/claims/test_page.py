@@ -27,12 +27,6 @@ from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, Shape, rules_of,
 REGRET, MISPRINT, _ = CLAIMS
 
 
-@pytest.fixture
-def plan(report: Report) -> ChecksPlan:
-    assert report.plan.checks is not None
-    return report.plan.checks
-
-
 def cells(text: str, label: str) -> list[list[str]]:
     """The cells of a table, by the label of its region, without their tags."""
     (table,) = re.findall(rf'aria-label="{re.escape(label)}">\n<table.*?</table>', text, flags=re.DOTALL)
@@ -45,8 +39,8 @@ def cells(text: str, label: str) -> list[list[str]]:
     ]
 
 
-def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
-    rows = check_rows(plan)
+def test_a_part_is_told_by_its_worst_measure(checks: ChecksPlan):
+    rows = check_rows(checks)
     assert rows["share"].min() == 0
     parts = {(part["part"], part["variant"]): part for part in parts_of(rows)}
     assert list(parts) == [
@@ -68,9 +62,9 @@ def test_a_part_is_told_by_its_worst_measure(plan: ChecksPlan):
 
 
 @pytest.fixture
-def page(report: Report, plan: ChecksPlan) -> dict[str, Any]:
+def page(report: Report, checks: ChecksPlan) -> dict[str, Any]:
     told = listed(report.plan, read_verdicts(report.plan))
-    return claims_page(claim_entries(report.plan, check_rows(plan), told, [], "claim_figures"), ())
+    return claims_page(claim_entries(report.plan, check_rows(checks), told, [], "claim_figures"), ())
 
 
 def _changes(raw: dict[str, Any]) -> None:
@@ -123,21 +117,21 @@ def test_a_claim_that_was_neither_run_nor_published_has_a_row_like_the_others(
     assert {*unrun(plan)[0]} == {*listed(plan, read_verdicts(plan))[0]}, "programs get the same keys"
 
 
-def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, plan: ChecksPlan):
-    rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
+def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, checks: ChecksPlan):
+    rows = check_rows(checks).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
         claim_entries(report.plan, rows, [], [], "claim_figures")
-    (row,) = (row for row in property_rows(plan, rows, "quick") if row["claim"] == MISPRINT)
+    (row,) = (row for row in property_rows(checks, rows, "quick") if row["claim"] == MISPRINT)
     assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
 
 
-def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, plan: ChecksPlan):
-    rows = check_rows(plan).filter(pl.col("claim") != MISPRINT)
+def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, checks: ChecksPlan):
+    rows = check_rows(checks).filter(pl.col("claim") != MISPRINT)
     lacking = replace(
-        plan,
+        checks,
         claims=tuple(
             replace(claim, missing="it needs clothes") if claim.id == MISPRINT else claim
-            for claim in plan.claims
+            for claim in checks.claims
         ),
     )
     check_measured(replace(report.plan, checks=lacking), rows)
@@ -145,11 +139,13 @@ def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, 
     assert (row["verdict"], row["reason"]) == ("not run", "it needs clothes")
 
 
-def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(plan: ChecksPlan):
-    capped = replace(plan, claims=tuple(replace(claim, at_most_partly="few digits") for claim in plan.claims))
+def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(checks: ChecksPlan):
+    capped = replace(
+        checks, claims=tuple(replace(claim, at_most_partly="few digits") for claim in checks.claims)
+    )
     told = {
         (row["claim"], row["variant"]): (row["verdict"], row["reason"])
-        for row in property_rows(capped, check_rows(plan), "quick")
+        for row in property_rows(capped, check_rows(checks), "quick")
     }
     verdict, reason = told[REGRET, ""]
     assert verdict == "partly reproduced"
@@ -158,15 +154,15 @@ def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(plan: ChecksPlan):
     assert "few digits" not in str(told[HOSTILE, ""][1])
 
 
-def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(plan: ChecksPlan):
-    (claim,) = (claim for claim in plan.claims if claim.id == REGRET)
+def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks: ChecksPlan):
+    (claim,) = (claim for claim in checks.claims if claim.id == REGRET)
     part = claim.parts[0].part
     parts = tuple(
         replace(one, bound=True, instances=INSTANCES - 1) if one.part == part else one for one in claim.parts
     )
-    searched = replace(plan, claims=(replace(claim, parts=parts),))
+    searched = replace(checks, claims=(replace(claim, parts=parts),))
     found = (pl.col("part") == part) & (pl.col("instance") == INSTANCES - 1)
-    rows = check_rows(plan).filter(claim=REGRET)
+    rows = check_rows(checks).filter(claim=REGRET)
     broken = rows.with_columns(holds=pl.when(found).then(pl.lit(value=False)).otherwise(pl.col("holds")))
     for given, verdict in ((rows, "reproduced"), (broken, "not reproduced")):
         (row,) = property_rows(searched, given, "quick")
@@ -323,8 +319,8 @@ def test_the_parts_show_value_limit_tolerance_and_share(report: Report):
     assert cells(text, html.escape(f"Parts of {HOSTILE}"))[1][5] == "∞"
 
 
-def test_the_page_shows_what_checks_draw(report: Report, plan: ChecksPlan):
-    drawn = json.loads((plan.figures / "figures.json").read_text())
+def test_the_page_shows_what_checks_draw(report: Report, checks: ChecksPlan):
+    drawn = json.loads((checks.figures / "figures.json").read_text())
     assert {figure["kind"] for figure in drawn} == {"series"}
     text = (report.site / "claims.html").read_text()
     for figure in drawn:

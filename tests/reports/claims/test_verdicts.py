@@ -12,7 +12,7 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan
+from documents.plan import ReportPlan, StudyPlan
 from harness.paths import SITE
 from reports.claims.comparison import comparisons
 from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
@@ -22,6 +22,7 @@ from reports.statistics.decisions import Question, decide
 from reports.tables import Tables, read_tables
 from results.schema import CLAIMS, FINDINGS
 from results.verdicts import ALPHA, RULE_VERSION, rule_hash
+from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.synthetic import INSTANCES, Shape, rules_of
@@ -29,7 +30,7 @@ from tests.reports.synthetic import INSTANCES, Shape, rules_of
 
 @pytest.fixture(scope="module")
 def found(report: Report):
-    return read_verdicts(read_plan(report.plan_file))
+    return read_verdicts(report.plan)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +49,14 @@ def test_how_findings_make_a_verdict(findings, verdict):
 
 def test_tables_have_their_schemas_and_a_row_a_claim_and_backend(found, report: Report):
     assert (found.claims.schema, found.findings.schema) == (CLAIMS, FINDINGS)
-    plan = read_plan(report.plan_file)
     rows = found.claims.filter(pl.col("study") == "digits_mlp")
-    assert rows["backend"].to_list() == list(plan.study("digits_mlp").backends)
+    assert rows["backend"].to_list() == list(report.plan.study("digits_mlp").backends)
     assert rows["rule"].to_list() == rows["rule_of_runs"].to_list() == [*rules_of(Shape()).values()] * 2
     (skipped,) = found.claims.filter(pl.col("verdict") == "not run").to_dicts()
     assert (skipped["study"], skipped["estimate"]) == ("fashion", None)
 
 
-def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, report: Report):
-    tables = read_tables(read_plan(report.plan_file).study("digits_mlp").tables)
+def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, tables: Tables):
     final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
     values = {
         (method, seed): metrics[0]["value"]
@@ -90,10 +89,7 @@ def altered(runs: pl.DataFrame, method: str, backend: str, factor: float) -> pl.
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(0.5, "reproduced"), (0.97, "not reproduced"), (2.0, "not reproduced")]
 )
-def test_the_verdict_follows_the_runs(report: Report, factor, verdict):
-    plan = read_plan(report.plan_file)
-    study = plan.study("digits_mlp")
-    tables = read_tables(study.tables)
+def test_the_verdict_follows_the_runs(study: StudyPlan, tables: Tables, factor, verdict):
     runs = tables.runs
     same = runs.filter(pl.col("method") == "adam").with_columns(
         pl.lit("adam @ egop").alias("method"), pl.lit("egop").alias("basis")
@@ -108,7 +104,7 @@ def test_the_verdict_follows_the_runs(report: Report, factor, verdict):
 
 def stopping(report: Report, treated: list[float], control: list[float], stop: float, **asked: Any) -> Any:
     """The made-up study with these final losses of its claim's methods and a stop, its claim and tables."""
-    study = replace(read_plan(report.plan_file).study("digits_mlp"), stop={"train_loss": stop})
+    study = replace(report.plan.study("digits_mlp"), stop={"train_loss": stop})
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
     tables = read_tables(study.tables)
@@ -130,8 +126,15 @@ NOT = [0.5] * 10
 
 def judged(study: Any, tables: Any) -> dict[str, Any]:
     """The row of the table `claims` of a study alone."""
-    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
+    plan = ReportPlan(scale="quick", studies=(study,))
     return claim_verdicts(plan, {study.name: tables}, None).claims.row(0, named=True)
+
+
+def claim_in_detail(study: Any, tables: Any) -> dict[str, Any]:
+    """What the command says of the one claim of a study alone."""
+    plan = ReportPlan(scale="quick", studies=(study,))
+    (found,) = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
+    return found
 
 
 @pytest.mark.parametrize("relation", ["same", "no_worse", "better"])
@@ -204,9 +207,7 @@ def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
 
 def test_json_has_bounds_and_words(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
-    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
-    found = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
-    (told,) = json.loads(as_json(found))
+    (told,) = json.loads(as_json([claim_in_detail(study, tables)]))
     assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
     assert (told["shown"], told["range"], told["beyond_seeds"]) == ("≤ 0.200", "[0, 0.200]", False)
     (comparison,) = told["comparisons"]
@@ -241,30 +242,21 @@ def test_an_inconclusive_comparison_says_why(
     report: Report, losses: list[float], others: list[float], stop: float, why: str
 ):
     study, _, tables = stopping(report, losses, others, stop)
-    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
-    (told,) = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
-    (line,) = (
-        line for line in as_text([told], details=True).splitlines() if line.startswith("  inconclusive")
-    )
+    text = as_text([claim_in_detail(study, tables)], details=True)
+    (line,) = (line for line in text.splitlines() if line.startswith("  inconclusive"))
     assert why in line
 
 
 def test_steps_to_a_target_of_the_study_are_told_with_its_value(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1, quantity="steps_to_target", which="best")
     study = replace(study, stop={}, targets={"train_loss": 0.1})
-    plan = ReportPlan(path=Path("plan.json"), scale="quick", studies=(study,), skipped=())
-    (told,) = detailed(plan, listed(plan, claim_verdicts(plan, {study.name: tables}, None)))
     said = "steps to the target of the best training loss (target 0.1)"
-    assert " ".join(as_text([told], details=True).split()).count(said) == 2, "of the claim and the comparison"
+    text = " ".join(as_text([claim_in_detail(study, tables)], details=True).split())
+    assert text.count(said) == 2, "of the claim and the comparison"
 
 
-def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report):
-    study = read_plan(report.plan_file).study("digits_mlp")
-    tables = read_tables(study.tables)
-    runs = tables.runs
-    few = runs.filter(
-        pl.col("seed").is_in(sorted(runs.filter(pl.col("stage") == "final")["seed"].unique())[:3])
-    )
+def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(study: StudyPlan, tables: Tables):
+    few = tables.runs.filter(pl.col("seed").is_in((1000, 1001, 1002)))
     (claim,) = study.claims
     (finding,) = decided(list(comparisons(study, claim, replace(tables, runs=few), "jax"))).to_dicts()
     assert (finding["finding"], finding["seeds"]) == ("inconclusive", 3)
@@ -289,9 +281,7 @@ def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(report: Report)
     ],
     ids=["negative", "twice", "absent"],
 )
-def test_what_cannot_be_compared_is_refused(report: Report, change, workload, said):
-    study = report.plan.study("digits_mlp")
-    tables = read_tables(study.tables)
+def test_what_cannot_be_compared_is_refused(study: StudyPlan, tables: Tables, change, workload, said):
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], workload=workload),))
     with pytest.raises(InputError, match=said):
@@ -358,15 +348,10 @@ def test_a_claim_is_decided_only_where_its_positive_control_is_met(report: Repor
         assert ("Adam stalls" in row["reason"]) == (verdict == "underpowered")
 
 
-def test_a_cap_is_told(report: Report):
-
-    plan = read_plan(report.plan_file)
-    study = replace(plan.study("digits_mlp"), at_most_partly="the data are reduced")
-    capped = replace(plan, studies=(study,), checks=None)
-    rows = claim_verdicts(capped, {study.name: read_tables(study.tables)}, None).claims
-    first = rows.row(0, named=True)
-    assert first["verdict"] == "partly reproduced"
-    assert "the data are reduced" in first["reason"]
+def test_a_cap_is_told(study: StudyPlan, tables: Tables):
+    row = judged(replace(study, at_most_partly="the data are reduced"), tables)
+    assert row["verdict"] == "partly reproduced"
+    assert "the data are reduced" in row["reason"]
 
 
 def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.CaptureFixture, tmp_path: Path):
@@ -383,7 +368,7 @@ def test_the_command_lists_each_claim_once(report: Report, capsys: pytest.Captur
             f"snakemake --cores all reports --config studies={verdict['id']} "
         )
     pages = tmp_path / "site"
-    render_site(read_plan(report.plan_file), pages, tmp_path / "drawn", lambda _: None)
+    render_site(report.plan, pages, tmp_path / "drawn", lambda _: None)
     drawn = {verdict["id"]: verdict["figure"] for verdict in told}
     drawn = {claim: figure for claim, figure in drawn.items() if figure}
     assert set(drawn) == {"egop.digits_mlp", "egop.convex"}  # what comparisons decide, and was run
@@ -417,13 +402,11 @@ def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
     return np.array([metrics[0]["value"] for metrics in own["final_metrics"]])
 
 
-def test_methods_are_held_against_a_number(report: Report):
+def test_methods_are_held_against_a_number(study: StudyPlan, tables: Tables):
     """Each method by itself, its runs' values less or over the number; a seed is a pair."""
-    study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     condition = replace(claim.conditions[0], methods=("adam", "adam @ egop"), than=0.25)
     claim = replace(claim, conditions=(replace(condition, test="sign"),))
-    tables = read_tables(study.tables)
     both = list(comparisons(study, claim, tables, "jax"))
     assert [(one.key.treated, one.control, one.effect) for one in both] == [
         ("adam", "0.25", "ratio"),
@@ -475,18 +458,16 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     assert not len(again.gains), "a claim may be repeated on some of its workloads"
 
 
-PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+PUBLISHED = ROOT / "results/published"
 
 
 @pytest.mark.parametrize(("seeds", "verdict"), [(5, "reproduced"), (4, "partly reproduced")])
-def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(report: Report, seeds: int, verdict: str):
-    plan = read_plan(report.plan_file)
-    study = plan.study("digits_mlp")
-    study = replace(study, seeds=replace(study.seeds, tuning=seeds))
-    only = replace(plan, studies=(study,), checks=None)
-    first = claim_verdicts(only, {study.name: read_tables(study.tables)}, None).claims.row(0, named=True)
-    assert first["verdict"] == verdict
-    assert ("rates were chosen by 4 tuning seeds" in first["reason"]) == (seeds == 4)
+def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(
+    study: StudyPlan, tables: Tables, seeds: int, verdict: str
+):
+    row = judged(replace(study, seeds=replace(study.seeds, tuning=seeds)), tables)
+    assert row["verdict"] == verdict
+    assert ("rates were chosen by 4 tuning seeds" in row["reason"]) == (seeds == 4)
 
 
 def test_a_published_set_is_named_by_its_folder(capsys):
@@ -528,7 +509,7 @@ def test_what_a_narrowed_site_does_not_decide_is_told_of_the_published_sets(
 def test_a_name_without_a_verdict_does_not_hide_the_others(
     folder_of_sets: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (folder_of_sets / "benchmarks").symlink_to(PUBLISHED.parents[1] / "benchmarks")
+    (folder_of_sets / "benchmarks").symlink_to(ROOT / "benchmarks")
     assert main(["verdicts", "symo.invariance", "egop.imagenet-wallclock", "egop.convex-second"]) == 0
     said, missing = capsys.readouterr()
     assert "symo.invariance: " in said

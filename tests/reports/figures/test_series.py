@@ -19,22 +19,16 @@ from tests.reports.synthetic import CLAIMS, HOSTILE
 DECAYING, _, LANDSCAPE = CLAIMS
 
 
-@pytest.fixture
-def plan(report: Report) -> ChecksPlan:
-    assert report.plan.checks is not None
-    return report.plan.checks
-
-
-def test_a_set_without_series_has_none_and_a_damaged_one_is_named(plan: ChecksPlan, tmp_path: Path):
-    bare = replace(plan, tables=(tmp_path,))
+def test_a_set_without_series_has_none_and_a_damaged_one_is_named(checks: ChecksPlan, tmp_path: Path):
+    bare = replace(checks, tables=(tmp_path,))
     assert len(series_rows(bare)) == 0
     (tmp_path / "series.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match=r"series\.parquet"):
         series_rows(bare)
 
 
-def test_lines_of_several_instances_are_told_by_median_and_band(plan: ChecksPlan, tmp_path: Path):
-    (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == DECAYING]
+def test_lines_of_several_instances_are_told_by_median_and_band(checks: ChecksPlan, tmp_path: Path):
+    (drawn,) = [one for one in draw_series(checks, tmp_path) if one.workload == DECAYING]
     assert (drawn.kind, drawn.workload, drawn.backend) == ("series", DECAYING, "host")
     assert drawn.title == "ratio <b>r</b> against index k, as EGOP paper Fig. 3"
     assert "Median over 3 instances, with the band between the least and the greatest." in drawn.caption
@@ -46,8 +40,10 @@ def test_lines_of_several_instances_are_told_by_median_and_band(plan: ChecksPlan
         assert f">{text}</text>" in svg
 
 
-def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(plan: ChecksPlan, tmp_path: Path):
-    (drawn,) = [one for one in draw_series(plan, tmp_path) if one.workload == LANDSCAPE]
+def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(
+    checks: ChecksPlan, tmp_path: Path
+):
+    (drawn,) = [one for one in draw_series(checks, tmp_path) if one.workload == LANDSCAPE]
     assert drawn.title == f"Level sets of the loss and paths across them, as EGOP paper {HOSTILE}"
     assert "Level sets of the loss: minimum + 1." in drawn.caption
     assert "original, adagrad: from (3.00, 1.00) to (" in drawn.alt

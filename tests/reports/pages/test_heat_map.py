@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,13 +16,13 @@ from reports.pages import heat_map as heat_map_module
 from reports.pages.heat_map import HeatCell, folded, heat_map
 from reports.pages.overview import Answer, answers
 from reports.pages.study_pages import study_page
-from reports.tables import read_tables
+from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, changed_site, words_of
 
 
 @pytest.fixture(scope="module")
-def found(report: Report) -> list[Answer]:
-    return answers([(study, read_tables(study.tables)) for study in report.plan.studies])
+def found(studies: Studies) -> list[Answer]:
+    return answers(studies)
 
 
 def _of(answer: Answer, name: str, medians: dict[str, float], best: tuple[str, ...]) -> Answer:
@@ -77,21 +76,7 @@ def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
 
 def test_of_what_is_to_be_large_the_inverse_counts_and_of_what_is_not_positive_nothing(found: list[Answer]):
     end = replace(found[0].use, measure="end")
-    study = found[0].study.model_copy(
-        update={
-            "workloads": tuple(
-                workload.model_copy(
-                    update={
-                        "metrics": {
-                            name: metric.model_copy(update={"direction": "maximize"})
-                            for name, metric in workload.metrics.items()
-                        }
-                    }
-                )
-                for workload in found[0].study.workloads
-            )
-        }
-    )
+    study = replace(found[0].study, metric="validation_accuracy")
     large = replace(found[0], study=study, use=end, medians={"adam": 0.9, "sgd": 0.3})
     other = _of(found[0], "other", {"adam": 0.0, "sgd": 1.0}, ("adam",))
     heat = heat_map([large, replace(large), other])

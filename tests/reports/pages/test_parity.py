@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from curvebench.__main__ import main
 from documents.plan import ParityPlan
 from reports.pages.parity import jobs_of, matrix, parity_page, parity_rows
 from results.schema import COMPARISONS
 from tests.reports.conftest import Report
-from tests.reports.synthetic import DIFFERENT, HOSTILE, PROBLEMS, Shape, write_plan
+from tests.reports.synthetic import DIFFERENT, HOSTILE, PROBLEMS
 
 
 @pytest.fixture
@@ -61,12 +59,3 @@ def test_the_overview_says_whether_backends_agree_and_the_provenance_has_the_job
     assert len(jobs_of(plan)) == 3
     provenance = (report.site / "provenance.html").read_text()
     assert len(re.findall(r"<td>parity</td><td>parity</td>", provenance)) == 3
-
-
-def test_a_lost_table_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    shape = Shape(seeds=(1, 2), tuning_seeds=(0,), optimizers=("sgd",), backends=("jax",))
-    plan = write_plan(tmp_path, [shape])
-    assert main(["figures", "--plan", str(plan)]) == 0
-    (tmp_path / "parity/1/parity.parquet").unlink()
-    assert main(["site", "--plan", str(plan), "--out", str(tmp_path / "site")]) == 2
-    assert re.search(r"parity/1/parity\.parquet: no such file; .*snakemake", capsys.readouterr().err)

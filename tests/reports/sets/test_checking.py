@@ -194,30 +194,15 @@ def test_a_plan_that_is_none_is_refused(copy: Path, text: str):
 # --- tables --------------------------------------------------------------------------------------
 
 
-def first(frame: Frame, **values: Any) -> Frame:
-    """The table with some values of its first final run replaced; of another table of its first row."""
-    stage = pl.col("stage") == "final" if "outcome" in frame.columns else pl.lit(value=True)
-    number = pl.int_range(pl.len())
-    here = number == number.filter(stage).min()
-    return frame.with_columns(
-        pl.when(here).then(pl.lit(value, dtype=frame.schema[name])).otherwise(pl.col(name)).alias(name)
-        for name, value in values.items()
-    )
-
-
 def one(**values: Any) -> Change:
-    """What replaces values of the first row."""
-    return lambda frame: first(frame, **values)
+    """What replaces values of the first final run; of another table of its first row."""
 
+    def change(frame: Frame) -> Frame:
+        stage = pl.col("stage") == "final" if "outcome" in frame.columns else pl.lit(value=True)
+        number = pl.int_range(pl.len())
+        return where(number == number.filter(stage).min(), **values)(frame)
 
-def every(**values: Any) -> Change:
-    """What replaces values of all rows."""
-    return lambda frame: frame.with_columns(
-        pl.lit(value, dtype=pl.String).cast(frame.schema[name]).alias(name)
-        if isinstance(frame.schema[name], pl.Enum)
-        else pl.lit(value, dtype=frame.schema[name]).alias(name)
-        for name, value in values.items()
-    )
+    return change
 
 
 def without(**values: Any) -> Change:
@@ -499,7 +484,8 @@ def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
 
 
 def test_a_verdict_that_the_tables_do_not_give_is_refused(good: Path, tmp_path: Path):
-    found = check(changed(good, tmp_path / "set", "claims.parquet", every(verdict="not run")))
+    turned = where(pl.lit(value=True), verdict="not run")
+    found = check(changed(good, tmp_path / "set", "claims.parquet", turned))
     assert found[0].startswith(
         "claims.parquet: claim egop.digits_mlp, backend jax: verdict is not run, and the tables give"
     )

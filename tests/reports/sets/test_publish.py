@@ -34,7 +34,6 @@ from reports.sets.objections import Objection, changed_rules, in_short, objectio
 from reports.sets.publish import publish
 from reports.tables import read_tables
 from results.reading import read, with_method
-from results.schema import TABLES
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.example_sets import CODE, dirty, write_report, write_set
@@ -137,17 +136,6 @@ def test_tuning_budgets_are_counted_by_method(
     assert kinds([CLEAN], runs, [], tried_in) == found
 
 
-def test_a_rule_that_is_not_that_of_the_runs_is_objected_to():
-    row = {"claim": "a", "verdict": "reproduced", "rule": "1" * 16, "rule_of_runs": "1" * 16}
-    others = [
-        row | {"rule_of_runs": "2" * 16},
-        row | {"rule_of_runs": None},
-        row | {"verdict": "not run", "rule_of_runs": None},
-    ]
-    claims = pl.DataFrame([row, *others], schema=TABLES["claims"])
-    assert [each.kind for each in changed_rules(claims)] == ["rules", "rules"]
-
-
 def test_a_refusal_names_each_remedy_and_leaves_nothing_behind(tmp_path: Path):
     plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=dirty))
     readme = tmp_path / "README.md"
@@ -173,19 +161,17 @@ def test_what_is_waived_is_told_everywhere(tmp_path: Path):
     assert "last year" not in readme.read_text()
 
 
-def test_changed_rules_are_one_sentence_for_readers():
-    claims = [("egop.a", "jax"), ("egop.a", "torch"), ("egop.b", "jax")]
-    rows = pl.DataFrame(
-        {
-            "claim": [claim for claim, _ in claims],
-            "backend": [backend for _, backend in claims],
-            "verdict": ["reproduced"] * 3,
-            "rule": ["0" * 16] * 3,
-            "rule_of_runs": ["1" * 16, None, "1" * 16],
-        }
+def test_rules_that_are_not_those_of_the_runs_are_objected_to_in_one_sentence_for_readers():
+    claims = rows(
+        "claims",
+        {"claim": "egop.a", "rule_of_runs": "0" * 16},
+        {"claim": "egop.a", "backend": "torch", "rule_of_runs": None},
+        {"claim": "egop.b", "rule_of_runs": "0" * 16},
+        {"claim": "egop.as-planned"},
+        {"claim": "egop.not-run", "verdict": "not run", "rule_of_runs": None},
     )
-    found = changed_rules(rows)
-    assert len(found) == 3
+    found = changed_rules(claims)
+    assert [each.kind for each in found] == ["rules"] * 3
     told = "the rules of 2 claims were changed after the runs were planned: egop.a, egop.b"
     assert in_short([Objection("dirty", "a job is dirty", "commit"), *found]) == ["a job is dirty", told]
     assert in_short(found[:1]) == [found[0].sentence]
