@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -45,6 +45,16 @@ TO_CONES = np.array(
 FROM_CONES = np.array(
     [[0.210454, 0.793618, -0.004072], [1.977998, -2.428592, 0.450594], [0.025904, 0.782772, -0.808676]]
 )
+
+
+STYLE = (STATIC / "style.css").read_text()
+THEMES = [
+    dict(re.findall(r"--([a-z-]+): ([^;]+);", theme))
+    for theme in re.findall(r"--paper: [^}]*", STYLE.partition("@media print")[0])
+]
+TEXTS = ("ink", "muted", "link")
+GROUNDS = ("paper", "raised", "mark", "warn-paper")
+OUTLINES = (*product(("focus", "control"), ("paper", "raised")), ("warn-line", "warn-paper"))
 
 
 def linear(colour: str) -> np.ndarray:
@@ -116,23 +126,22 @@ def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
     assert len(set(dashes.values())) == 3
 
 
-def test_borders_of_controls_and_sort_arrows_stand_out_in_both_themes():
-    style = (STATIC / "style.css").read_text()
-    themes = re.findall(r"--paper: [^}]*", style.partition("@media print")[0])
-    [opacity] = map(float, re.findall(r'content: "\\202f↕"; opacity: ([0-9.]+)', style))
-    assert len(themes) == 3
-    for theme in themes:
-        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})\b", theme))
-        assert contrast(colours["control"], colours["paper"]) >= 3
+def test_texts_outlines_and_sort_arrows_of_pages_stand_out_in_every_theme():
+    """As WCAG 2.2 asks: 4.5 for text (1.4.3), 3 for outlines and signs (1.4.11)."""
+    [opacity] = map(float, re.findall(r'content: "\\202f↕"; opacity: ([0-9.]+)', STYLE))
+    assert len(THEMES) == 3, "light, dark by the system, dark by choice"
+    for colours in THEMES:
+        for text, ground in product(TEXTS, GROUNDS):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        for outline, ground in OUTLINES:
+            assert contrast(colours[outline], colours[ground]) >= 3, (outline, ground)
         assert contrast(mixed(colours["muted"], colours["raised"], opacity), colours["raised"]) >= 3
 
 
 def test_the_numbers_of_the_map_stand_out_in_both_themes():
-    style = (STATIC / "style.css").read_text()
-    cells = re.findall(r"heat-\d {.*?(#[0-9a-f]{6}) ([^,]+), var\(--paper\)\);(?: color: #(fff);)? }", style)
+    cells = re.findall(r"heat-\d {.*?(#[0-9a-f]{6}) ([^,]+), var\(--paper\)\);(?: color: #(fff);)? }", STYLE)
     assert len(cells) == 6
-    for theme in re.findall(r"--paper: [^}]*", style.partition("@media print")[0]):
-        values = dict(re.findall(r"--([a-z-]+): ([^;]+);", theme))
+    for values in THEMES:
         for ground, share, white in cells:
             part = float(values.get(share[6:-1], share).rstrip("%")) / 100
             ink = "#ffffff" if white else values["ink"]
