@@ -141,8 +141,8 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     if path or (SITE / PLAN).exists():
         plan = read_plan(path or SITE / PLAN)
         *sets, own = shown_plans(plan)
-        told = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
-        listing = with_replaced(plan, [*told, *({**one, "missed": []} for one in unrun(plan))])
+        details = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
+        listing = with_replaced(plan, [*details, *({**one, "missed": []} for one in unrun(plan))])
     if path:
         return listing
     decided = {one["id"] for one in listing if one["verdict"] != "not run"}

@@ -78,8 +78,10 @@ def publish(given: Namespace) -> None:
     from documents.plan import read_plan
     from reports.sets import publish
 
-    plan, told = read_plan(given.plan), (given.waive, given.readme)
-    folder = publish.publish(plan, given.name, given.folder, *told, replaces=given.replaces)
+    plan = read_plan(given.plan)
+    folder = publish.publish(
+        plan, given.name, given.folder, given.waive, given.readme, replaces=given.replaces
+    )
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 

@@ -29,20 +29,20 @@ def check(given: Namespace) -> None:
     WORKLOADS.own()  # modules that are broken are told first
     _check_rules(known(RULES))
     read = read_studies(given.studies, given.names)
-    asked = [
+    studies = [
         study
         for study in read
         if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
     ]
-    check_methods(asked)
-    _check_workloads(asked)
-    scales = dict.fromkeys(scale for study in asked or read for scale in study.scales)
+    check_methods(studies)
+    _check_workloads(studies)
+    scales = dict.fromkeys(scale for study in studies or read for scale in study.scales)
     plans = [(scale, _plan_of(given, scale)) for scale in scales]
-    valid = "1 study is valid" if len(asked) == 1 else f"{len(asked)} studies are valid"
-    if asked:
-        print(f"{valid}: {', '.join(study.name for study in asked)}")
+    valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"
+    if studies:
+        print(f"{valid}: {', '.join(study.name for study in studies)}")
     for scale, plan in plans:
-        _print_plan(plan, asked, scale)
+        _print_plan(plan, studies, scale)
 
 
 def check_methods(studies: Sequence[Study]) -> None:
@@ -83,14 +83,14 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
         raise InputError("\n".join(problems))
 
 
-def _check_foreign(asked: Sequence[Study]) -> None:
+def _check_foreign(studies: Sequence[Study]) -> None:
     """Take one step of every optimizer of another library, with the parameters of its study's workloads.
 
     Raises:
         InputError: with a line for each that cannot be made, or takes no step.
     """
     problems = []
-    for study in asked:
+    for study in studies:
         for optimizer in study.optimizers:
             if optimizer.only_backend is not None:
                 try:
@@ -101,7 +101,7 @@ def _check_foreign(asked: Sequence[Study]) -> None:
         raise InputError("\n".join(problems))
 
 
-def _check_workloads(asked: Sequence[Study]) -> None:
+def _check_workloads(studies: Sequence[Study]) -> None:
     """Evaluate each workload whose data are there once on NumPy, at the smallest settings that a study names.
 
     Raises:
@@ -111,7 +111,7 @@ def _check_workloads(asked: Sequence[Study]) -> None:
     from harness.registry import find_workload
 
     named = [
-        (study, scale, spec) for study in asked for scale, own in study.workloads.items() for spec in own
+        (study, scale, spec) for study in studies for scale, own in study.workloads.items() for spec in own
     ]
     there = [one for one in named if find_workload(one[2].locator).missing(one[2].settings) is None]
     tried, problems = set[str](), []

@@ -115,10 +115,10 @@ def try_method(given: Namespace) -> int:
         if not newcomer.config(given.results).site.exists():
             shutil.rmtree(newcomer.path.parent)
         raise
-    asked = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
-    called = ["snakemake", "--cores", given.cores, target, "--config", *asked, *name]
+    called = ["snakemake", "--cores", given.cores, target, "--config", *settings, *name]
     try:
         done = subprocess.run(
             [sys.executable, "-m", *called, "--quiet", "all"],

@@ -145,7 +145,7 @@ def with_joined(archive: Sequence[ReportPlan], own: Sequence[StudyPlan]) -> tupl
     for place, study in (*handed_in, *((HERE, study) for study in own if study.joins)):
         base = known.get(study.joins)
         whole = base and base.model_copy(update={"workloads": published[base.name].workloads})
-        reason = _apart(study, whole, whole=place != HERE)
+        reason = _incompatibility(study, whole, whole=place != HERE)
         joined = _joined_by(base, place, study) if base and reason is None else None
         if joined and joined.workloads:
             known[joined.name] = joined
@@ -163,7 +163,7 @@ def joined_here(own: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
     published = [study for plan in archive for study in plan.studies if study.name == own.name]
     for place, joining in ((place, one) for study in published for place, one in study.joined.items()):
         for study in joining:
-            if _apart(study, own, whole=True) is None:
+            if _incompatibility(study, own, whole=True) is None:
                 own = _joined_by(own, place, study)
     return own
 
@@ -178,7 +178,7 @@ def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[
     sets = {one.published: one for folder in folders for one in read_archive(folder, published) if joining}
     archive = with_joined(list(sets.values()), [])
     known = {study.name: study for one in archive for study in one.studies if not study.joins}
-    reasons = {study.name: _apart(study, known.get(study.joins), whole=True) for study in joining}
+    reasons = {study.name: _incompatibility(study, known.get(study.joins), whole=True) for study in joining}
     return [f"{PLAN}: {name}: joins: {reason}" for name, reason in reasons.items() if reason]
 
 
@@ -204,7 +204,7 @@ def alone(study: StudyPlan) -> StudyPlan:
     return study.model_copy(update={"optimizers": own, "joined": {}})
 
 
-def _apart(study: StudyPlan, base: StudyPlan | None, whole: bool) -> str | None:
+def _incompatibility(study: StudyPlan, base: StudyPlan | None, whole: bool) -> str | None:
     """Why a study cannot join another, on all of its problems where that must be; None where it can."""
     if base is None:
         return f"no published set has a study {study.joins!r}; publish it first"

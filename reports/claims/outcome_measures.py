@@ -70,8 +70,8 @@ def values_at_equal_cost(
     joined = both.join(read, on="run", how="left", maintain_order="left")
     dead = pl.col("failed") & (pl.col("outcome_step").fill_null(0) <= pl.col("affords"))
     found = pl.when(~dead).then("final") if condition.which == "final" else pl.col("best")
-    told = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
-    known = pl.when(told, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
+    evaluated = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
+    known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
     return joined.select("method", "seed", value=held_at(known, direction, study.stop.get(condition.metric)))
 
 

@@ -51,9 +51,9 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
     """
     if plan.verdicts is None:
         return listed(plan, read_verdicts(plan))
-    asked = sentences_of(plan)
+    claims = sentences_of(plan)
     held = formatting.numbers_of(read_made(plan.verdicts, "sets publish"))
-    return [one for one in held if one["id"] in asked]
+    return [one for one in held if one["id"] in claims]
 
 
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[di
     ]
 
 
-def again_beside(claim: str, plan: ReportPlan) -> str:
+def reproduce_command(claim: str, plan: ReportPlan) -> str:
     """What reruns a claim of a published set and sets both beside each other."""
     return f"curvebench sets reproduce {claim} --published {(FOLDER / plan.published).as_posix()}"
 
@@ -158,7 +158,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 .to_dicts(),
                 "agreement": _agreement(row, others, compared),
                 "page": _place(row["claim"]),
-                "command": again_beside(row["claim"], plan)
+                "command": reproduce_command(row["claim"], plan)
                 if plan.published
                 else command_of(row["claim"], plan.scale, plan.folders),
                 "command_with_repeats": claim_with_repeats(row["claim"], plan),

@@ -18,7 +18,7 @@ from reports.figures.drawing import PDF, Drawn, list_figures
 from reports.figures.forest import draw_forests
 from reports.figures.fronts import draw_front
 from reports.figures.series import draw_series
-from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, sources_beside
+from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, source_figures_at
 from reports.figures.targets import draw_targets
 from reports.plan import CLAIM_FIGURES
 from reports.statistics.ranks import mean_ranks
@@ -27,11 +27,11 @@ from reports.tables import Tables, tables_of
 MOST_DRAWN = 9  # optimizers of a study that its figures show
 
 
-def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
+def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
     """Draw the figures of a plan and its archive, those of studies and of checks, into their folders.
 
     Args:
-        tell: is told what is drawn next.
+        log: is called with what is drawn next.
 
     Returns:
         The number of figures.
@@ -41,13 +41,13 @@ def draw_all(plan: ReportPlan, tell: Callable[[str], None]) -> int:
     """
     count = 0
     for study in plan.studies:
-        tell(f"figures of {study.name}{f' in {plan.published}' if plan.published else ''}")
+        log(f"figures of {study.name}{f' in {plan.published}' if plan.published else ''}")
         count += len(draw_figures(study, tables_of(study), study.figures))
     if plan.checks:
-        tell("figures of property checks")
+        log("figures of property checks")
         check_measured(plan, check_rows(plan.checks))
         count += len(draw_series(plan.checks, plan.checks.figures))
-    return count + sum(draw_all(published, tell) for published in plan.archive)
+    return count + sum(draw_all(published, log) for published in plan.archive)
 
 
 def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
@@ -101,5 +101,5 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
     """The figure with a caption that names the figures of the source that it lies beside, if there are."""
-    named = sources_beside(study, figure.workload, figure.stem)
+    named = source_figures_at(study, figure.workload, figure.stem)
     return replace(figure, caption=f"As {by_name(', '.join(named))}. {figure.caption}") if named else figure

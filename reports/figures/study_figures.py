@@ -131,7 +131,7 @@ def judged_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[tuple[str,
     return tuple(each for each in dict.fromkeys(compared) if each[0] in workload.metrics)
 
 
-def sources_beside(study: StudyPlan, workload: str, stem: str) -> list[str]:
+def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
     """The figures of the source that a figure of a workload lies beside, by their names."""
     names = (stem, f"{workload}.{stem}")
     return [source for source, own in study.source_figures.items() if own in names]
@@ -168,9 +168,9 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *known[:1]):
-                beside = sources_beside(study, cell.workload.name, f"{metric}.{axis}")
+                of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
                 headline = metric == study.metric and axis not in same  # where nothing is charged
-                if headline or axis == "charged_evaluations" or beside:
+                if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)
             if metric == study.metric and known:
                 yield _wall_clock(cell, [axes[1], *known], bands, timed)

@@ -50,28 +50,28 @@ SHOWN = "plan.json"  # what the site shows; planning renders it anew where this 
 WRITTEN = "files.json"  # what the last rendering wrote; the next one takes over what is not among it
 
 
-def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str], None]) -> list[str]:
+def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str], None]) -> list[str]:
     """Render every page into a folder and return a summary in lines.
 
     The folder takes the place of the old one when it is complete, and takes over files of others in it.
 
     Args:
         drawings: a folder for figures that are drawn on the way; is made where it is missing.
-        tell: is told what is done next.
+        log: is called with what is done next.
 
     Raises:
         InputError: when a study's tables or figures are missing or damaged.
     """
     versions = []
     for one in (*plan.archive, plan.model_copy(update={"archive": ()})):
-        tell(f"verdicts of {one.published or 'what was run'}")
+        log(f"verdicts of {one.published or 'what was run'}")
         versions.append(read_version(one))
     *published, own = versions
     best = [version.best(one) for version, one in zip(versions, shown_plans(plan), strict=True)]
-    asked = {study.name: place for place, study in enumerate(plan.studies)}  # these first, in their order
+    place_of = {study.name: place for place, study in enumerate(plan.studies)}  # these first, in their order
     leading = sorted(
         (each for own_best, _ in best for each in own_best),
-        key=lambda each: (asked.get(each.study.name, len(asked)), each.study.name),
+        key=lambda each: (place_of.get(each.study.name, len(place_of)), each.study.name),
     )
     there = {id(each) for each in leading}
     pages_of = [
@@ -81,7 +81,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     studies = [(each.study, each.tables) for each in leading]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)
-    tell("leaderboard")
+    log("leaderboard")
     first, families = by_family(leaderboards(studies), (study for study, _ in studies))
     boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
     board_of = {
@@ -127,7 +127,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     def render(name: str, template: str, **context: Any) -> None:
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
-    tell("overview")
+    log("overview")
     kept, more = folded(found)
     heat = heat_map(kept, first)
     on_map = {id(row.answer) for row in heat.leading.rows}
@@ -148,7 +148,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     )
     for place, each in enumerate(pages_of, start=1):
         study, name = each.study, each.study.name
-        tell(f"{study_file(name)}, study {place} of {len(pages_of)}")
+        log(f"{study_file(name)}, study {place} of {len(pages_of)}")
         render(
             study_file(name),
             "study",
@@ -168,11 +168,11 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
                 total=len(runs[name]),
                 metrics=run_metrics(study),
             )
-    tell("figures of the leaderboard")
+    log("figures of the leaderboard")
     times = anytime_of(boards, studies, drawings)
     shown_times = {"families": families, "anytime_of": times, "board_figures": BOARD_FIGURES}
     render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
-    tell("compare.html")
+    log("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
     render("compare.html", "compare", **comparison_page(studies, leaders))
     stored = read_ratios()
@@ -202,7 +202,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, tell: Callable[[str
     ]
     drawn = [asdict(figure) for one in times if one for figure in one.figures]
     folders.append((BOARD_FIGURES, drawings, drawn))
-    tell(f"{len(pages)} files to {out}")
+    log(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     return summary(own, checked, out / "index.html")
 

@@ -175,8 +175,8 @@ def overlap(before: MedianInterval, after: MedianInterval, near: float = 0.0) ->
     finite = min(first, second) > 0 and math.isfinite(max(first, second))
     if inside or first == second or (finite and abs(math.log(first / second)) <= near):
         return "agrees"
-    apart = before.high < after.low or after.high < before.low
-    return "differs" if apart and min(before.level, after.level) >= LEAST_LEVEL else "inconclusive"
+    disjoint = before.high < after.low or after.high < before.low
+    return "differs" if disjoint and min(before.level, after.level) >= LEAST_LEVEL else "inconclusive"
 
 
 # --- runs, seed by seed --------------------------------------------------------------------------

@@ -264,11 +264,11 @@ def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
     }
     rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
     about = rows.select("value", "relation", "limit", "tolerance", *part).iter_rows()
-    told = [
+    holding = [
         holds(value, relation, limit, tolerance, tuple(of) in sampled)
         for value, relation, limit, tolerance, *of in about
     ]
-    right = rows.with_columns(pl.Series("right holds", told, dtype=pl.Boolean))
+    right = rows.with_columns(pl.Series("right holds", holding, dtype=pl.Boolean))
     yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
     planned = pl.DataFrame(
         [

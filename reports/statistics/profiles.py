@@ -170,13 +170,13 @@ def _tiers(
     deviations = strays.std(axis=0)
     moves = deviations > ROUNDING  # the others never change: any difference of theirs tells them apart
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
-    apart = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
+    critical = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(-estimate[order]) > ROUNDING) + 1)
     tiers, above, tier = np.ones(len(estimate), dtype=np.int64), parts[0], 1
     for equals in parts[1:]:
-        ahead = estimate[above][:, None] - estimate[equals]
-        opens = bool((ahead > apart[np.ix_(above, equals)]).any())
+        gaps = estimate[above][:, None] - estimate[equals]
+        opens = bool((gaps > critical[np.ix_(above, equals)]).any())
         above, tier = (equals, tier + 1) if opens else (np.append(above, equals), tier)
         tiers[equals] = tier
     return tiers
