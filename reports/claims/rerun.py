@@ -10,13 +10,9 @@ from documents.plan import ReportPlan, StudyPlan
 SNAKEMAKE = "snakemake --cores all reports --config"
 
 
-def command_of(claim: str, scale: str, folders: Mapping[str, str] | None = None) -> str:
-    """What reruns a claim, on all backends of its study.
-
-    Args:
-        folders: of the configuration, where they are not the usual ones.
-    """
-    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale}", *_where(folders or {})])
+def command_of(claim: str, scale: str, folders: Mapping[str, str]) -> str:
+    """What reruns a claim, on all backends of its study; `folders` are those that are not the usual ones."""
+    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale}", *_where(folders)])
 
 
 def _where(folders: Mapping[str, str]) -> list[str]:

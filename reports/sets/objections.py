@@ -66,7 +66,7 @@ def all_objections(
 
 
 def objections(
-    study: str, tables: Mapping[str, pl.DataFrame], tried_in: Sequence[str] | None = None
+    study: str, tables: Mapping[str, pl.DataFrame], tried_in: Sequence[str] | None
 ) -> list[Objection]:
     """What stands in the way of publishing the tables of one study.
 

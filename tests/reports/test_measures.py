@@ -171,11 +171,6 @@ def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(re
     assert best_methods(replace(study, metric="validation_accuracy"), {"a": 0.9, "b": 0.8}) == {"a"}
 
 
-def swept(scores: dict[float, float], seed: int = 0, method: str = "adam") -> pl.DataFrame:
-    rows = {"learning_rate": list(scores), "value": list(scores.values())}
-    return pl.DataFrame(rows).with_columns(method=pl.lit(method), seed=pl.lit(seed, pl.Int64))
-
-
 @pytest.mark.parametrize(
     ("scores", "direction", "decades"),
     [
@@ -192,7 +187,8 @@ def swept(scores: dict[float, float], seed: int = 0, method: str = "adam") -> pl
 def test_a_forgiving_method_does_nearly_as_well_over_decades(
     scores: dict[float, float], direction: Any, decades: float | None
 ):
-    found = nearly_best_decades(swept(scores).sample(fraction=1.0, shuffle=True, seed=1), direction)
+    rows = {"method": "adam", "learning_rate": list(scores), "value": list(scores.values()), "seed": 0}
+    found = nearly_best_decades(pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=1), direction)
     assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
 
 

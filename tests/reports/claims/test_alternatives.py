@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,11 +22,12 @@ WORDS = (
     "same is not found (settings not run count as such: 3)"
 )
 CLEAR = 10 * MARGIN
+gaining = partial(compared, effect="difference", sign=1.0, smallest_effect=MARGIN)
 
 
 def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimComparison:
     """A comparison with gains (settings, pairs), the chosen ones first, and the share of draws of each."""
-    chosen = compared(gains[0], effect="difference", sign=1.0, smallest_effect=MARGIN)
+    chosen = gaining(gains[0])
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
         chosen,
@@ -82,7 +84,7 @@ def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
         own = gains[int(settings[0][0])]
         return Interval(own, own)
 
-    chosen = compared(gains[int(tried.chosen[0])], effect="difference", sign=1.0, smallest_effect=MARGIN)
+    chosen = gaining(gains[int(tried.chosen[0])])
     return replace(chosen, alternatives=alternatives([("", tried)], interval), tried=(tried,))
 
 
@@ -134,7 +136,7 @@ def leaning(against: int, order: int = 0) -> np.ndarray:
 
 def needed(one: ClaimComparison, *others: Alternative, relations: int = 1) -> int | None:
     """How many pairs would decide a comparison that its other settings leave open."""
-    clear = compared(np.full(12, CLEAR), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    clear = gaining(np.full(12, CLEAR))
     rows = decided([replace(one, alternatives=others), *[clear] * (relations - 1)])
     assert rows["finding"][0] == "inconclusive"
     found = rows["seeds_needed"][0]
@@ -144,7 +146,7 @@ def needed(one: ClaimComparison, *others: Alternative, relations: int = 1) -> in
 
 @pytest.mark.parametrize("ties", [1, 4])
 def test_so_many_pairs_decide_nine_times_of_ten_at_all_settings_together(ties: int):
-    chosen = compared(leaning(1), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    chosen = gaining(leaning(1))
     others = tuple(at_other(leaning(3, place), tied=True) for place in range(ties))
     enough = needed(chosen, *others)
     assert enough is not None
@@ -161,9 +163,7 @@ def test_so_many_pairs_decide_nine_times_of_ten_at_all_settings_together(ties: i
 def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: ClaimRelation):
     """At some settings more pairs would say the same, at others something else."""
     same, other = (0.0, CLEAR) if relation == "same" else (CLEAR, -CLEAR)
-    chosen = compared(
-        np.full(12, same), effect="difference", sign=1.0, smallest_effect=MARGIN, relation=relation
-    )
+    chosen = gaining(np.full(12, same), relation=relation)
     toward, away = (
         np.concatenate([np.full(8, most), np.full(4, least)])
         for most, least in ((same, other), (other, same))
@@ -178,7 +178,7 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
 
 
 def test_a_refutation_that_other_settings_leave_open_needs_more_pairs_with_more_relations():
-    refuted = compared(np.full(12, -CLEAR), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    refuted = gaining(np.full(12, -CLEAR))
     few, many = (needed(refuted, at_other(-leaning(3)), relations=number) for number in (1, 30))
     assert few is not None
     assert many is not None
@@ -187,7 +187,7 @@ def test_a_refutation_that_other_settings_leave_open_needs_more_pairs_with_more_
 
 def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     gains = np.linspace(0.4, 0.6, 10)
-    one = compared(gains, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    one = gaining(gains)
     run = Alternative((), 0.01, False, Interval(gains, gains))
     rare = Alternative((), 0.04, False, None)
     for others in ((rare,), (rare, run)):
@@ -219,8 +219,8 @@ def test_the_words_say_at_which_settings_the_same_is_not_found(
 def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
     """Seven seeds against: 1 / 128 is below 5 % / 6, and not below 5 % / 7."""
     against = np.full(7, -0.5)
-    losing = compared(against, effect="difference", sign=1.0, smallest_effect=MARGIN)
-    winning = compared(-against, effect="difference", sign=1.0, smallest_effect=MARGIN)
+    losing = gaining(against)
+    winning = gaining(-against)
     assert decided([losing, *[winning] * 5])["finding"].to_list() == ["refuted", *["supported"] * 5]
     assert decided([losing, *[winning] * 6])["finding"][0] == "inconclusive"
     for relations, agree in ((6, 1.0), (7, 0.9)):
@@ -231,8 +231,8 @@ def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
 
 def test_a_positive_control_is_in_no_correction_of_the_claim():
     """With the control among them, seven seeds could not refute one of six."""
-    losing = compared(np.full(7, -0.5), effect="difference", sign=1.0, smallest_effect=MARGIN)
-    winning = compared(np.full(7, 0.5), effect="difference", sign=1.0, smallest_effect=MARGIN)
+    losing = gaining(np.full(7, -0.5))
+    winning = gaining(np.full(7, 0.5))
     condition = losing.condition.model_copy(update={"positive_control": "Adam stalls"})
     control = replace(winning, condition=condition)
     found = decided([losing, *[winning] * 5, control])

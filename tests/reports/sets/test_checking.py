@@ -469,11 +469,9 @@ def test_a_set_that_code_of_no_commit_computed_is_refused(copy: Path):
 
 
 def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
-    path = copy / "plan.json"
-    plan = json.loads(path.read_text())
-    plan["studies"][0]["claims"][0]["holds_if"][0]["smallest_effect"] = 0.5
-    path.write_text(json.dumps(plan))
-    seal(copy)
+    studies = json.loads((copy / "plan.json").read_text())["studies"]
+    studies[0]["claims"][0]["holds_if"][0]["smallest_effect"] = 0.5
+    edited(copy, "plan.json", studies=studies)
     (told,) = flaws(copy)
     assert told.startswith(
         "plan.json: claim egop.digits_mlp: its rule is not the one whose hash stands beside it: "

@@ -22,13 +22,13 @@ INFINITE = float("inf")
 SCHEMA = {"submission": pl.String, "workload": pl.String, "study": pl.String, "seconds": pl.Float64}
 
 
-def table(times: dict[str, list[float | None]], workloads: str = "uvwxyz") -> pl.DataFrame:
+def table(times: dict[str, list[float | None]]) -> pl.DataFrame:
     """One study for each submission and workload."""
     return pl.DataFrame(
         [
             (name, workload, "s", value)
             for name, row in times.items()
-            for workload, value in zip(workloads, row, strict=False)
+            for workload, value in zip("uvwxyz", row, strict=False)
         ],
         schema=SCHEMA,
         orient="row",
@@ -158,11 +158,12 @@ def test_a_missed_study_is_infinitely_long_in_the_median():
     assert time_ratios(even)["seconds"].to_list() == [None, 4.0]
 
 
-def some_runs(random: np.random.Generator, count: int = 5) -> pl.DataFrame:
+def some_runs() -> pl.DataFrame:
+    random = np.random.default_rng(3)
     base = {"a": 1.0, "b": 1.3, "c": 3.0}
     return studies(
         {
-            (name, workload): list(base[name] * random.lognormal(0, 0.2, count))
+            (name, workload): list(base[name] * random.lognormal(0, 0.2, 5))
             for name, workload in product("abc", "uvwx")
         }
     )
@@ -170,7 +171,7 @@ def some_runs(random: np.random.Generator, count: int = 5) -> pl.DataFrame:
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_intervals_hold_the_scores_of_the_medians_and_are_the_same_each_time(paired: bool):
-    runs = some_runs(np.random.default_rng(3))
+    runs = some_runs()
     found = score_intervals(runs, paired=paired)
     medians = time_ratios(runs).with_columns(study=pl.lit("median"))
     assert dict(found.select("submission", "score").iter_rows()) == scores_of(medians)
@@ -197,7 +198,7 @@ def test_paired_studies_are_drawn_together():
 
 
 def test_tiers_part_scores_that_are_told_apart_and_a_pair_that_never_changes_places():
-    found = score_intervals(some_runs(np.random.default_rng(3)), paired=True)
+    found = score_intervals(some_runs(), paired=True)
     assert found["tier"].to_list() == [1, 1, 2]
     instances = np.random.default_rng(5).lognormal(0, 2, 9)
     slower = studies(
