@@ -66,8 +66,8 @@ class Ready:
 # --- ours ----------------------------------------------------------------------------------------
 
 
-def alive_bytes(backend: str) -> int:
-    """The bytes of all arrays of a backend that are alive."""
+def alive_bytes(backend: str, device: str = "cpu") -> int:
+    """The bytes of all arrays of a backend that are alive on a device."""
     gc.collect()
     if backend == "jax":
         import jax
@@ -75,7 +75,7 @@ def alive_bytes(backend: str) -> int:
         return sum(array.nbytes for array in jax.live_arrays())
     import torch
 
-    if torch.cuda.is_available():
+    if device != "cpu":
         return int(torch.cuda.memory_allocated())
     tensors = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
@@ -87,7 +87,7 @@ def our_loop(
 ) -> Ready:
     """Our steps of a rule; call inside the engine's context."""
     bundle = network.bundle(rule, batch_size, STEPS, in_basis)
-    before = alive_bytes(made.ops.backend)
+    before = alive_bytes(made.ops.backend, made.device)
     loaded = load(bundle, made)
     carry, constants = loaded.carry, loaded.constants
     inputs = stretch_inputs(bundle, made, 0, STEPS)
@@ -105,9 +105,8 @@ def our_loop(
     seconds = time.perf_counter() - start
     data = sum(made.state_bytes(one) for one in (constants.data, inputs.order))
     peak = made.device_peak(segment, run)
-    return Ready(
-        run, seconds, alive_bytes(made.ops.backend) - before - data, None if peak is None else peak - data
-    )
+    alive = alive_bytes(made.ops.backend, made.device) - before - data
+    return Ready(run, seconds, alive, None if peak is None else peak - data)
 
 
 # --- plain loops ---------------------------------------------------------------------------------
@@ -131,7 +130,7 @@ def plain_torch(
     from torch.nn import functional
 
     place = {"gpu": "cuda"}.get(device, device)
-    before = alive_bytes("torch")
+    before = alive_bytes("torch", place)
     model = network.module().to(place)
     if precision == "bfloat16":
         model = model.bfloat16()
@@ -169,13 +168,15 @@ def plain_torch(
         torch.cuda.reset_peak_memory_stats()
         run()
         peak = int(torch.cuda.max_memory_allocated()) - before - data
-    return Ready(run, seconds, alive_bytes("torch") - before - data, peak)
+    return Ready(run, seconds, alive_bytes("torch", place) - before - data, peak)
 
 
 def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: Any = None) -> Ready:
     """The jitted steps of Optax on our loss, AdamW's if not given; call inside the engine's context."""
     import jax
     import optax
+
+    from harness.backends.jax_engine import laid_out_bytes
 
     before = alive_bytes("jax")
     problem = network.problem(batch_size)
@@ -215,13 +216,7 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: A
     run()
     seconds = time.perf_counter() - start
     taken = sum(array.nbytes for array in data.values())
-    layout = step.lower(held[0], given[0], data).compile().memory_analysis()
-    peak = int(
-        layout.argument_size_in_bytes
-        + layout.output_size_in_bytes
-        + layout.temp_size_in_bytes
-        - layout.alias_size_in_bytes
-    )
+    peak = laid_out_bytes(step.lower(held[0], given[0], data).compile())
     return Ready(run, seconds, alive_bytes("jax") - before - taken, peak - taken)
 
 

@@ -112,15 +112,15 @@ class SourceTree:
         )
 
 
-def check_unchanged(spec: JobSpec, root: Path = ROOT) -> None:
+def check_unchanged(spec: JobSpec) -> None:
     """Check that sources, data and packages are still those that the spec was planned with.
 
     Raises:
         InputError: naming what changed since; its result would be stored under a hash that is not its own.
     """
-    files = {name: located(name) or root / name for name in spec.sources if not name.startswith(DATA)}
+    files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
     now = {name: sha256(path) if path.is_file() else None for name, path in files.items()}
-    now |= SourceTree(root).data_files(spec.workloads) if len(files) < len(spec.sources) else {}
+    now |= SourceTree().data_files(spec.workloads) if len(files) < len(spec.sources) else {}
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
     changed += [package for package, planned in spec.versions.items() if version(package) != planned]
     if spec.trajectory_version != TRAJECTORY_VERSION:

@@ -70,19 +70,8 @@ class KernelCase:
         return self.entries * ITEM_BYTES[dtype]
 
 
-def on_backend(
-    backend: str,
-    dtype: str,
-    function: Callable[..., Any],
-    arrays: Arrays,
-    shown: Callable[..., np.ndarray] = lambda result: result,
-) -> ReadyCase:
-    """A function `function(ops, *arrays)` of given arrays, compiled by a backend.
-
-    Args:
-        arrays: in float64.
-        shown: the case's result from the function's, which are given in float64 on the host.
-    """
+def on_backend(backend: str, dtype: str, function: Callable[..., Any], arrays: Arrays) -> ReadyCase:
+    """A function `function(ops, *arrays)` of given arrays in float64, compiled by a backend."""
     made = engine(backend, dtype)
     with made.context():
         arguments = tuple(map(made.ops.asarray, arrays))
@@ -94,8 +83,7 @@ def on_backend(
         made.finish(results)
 
     def result() -> np.ndarray:
-        parts = results[0] if isinstance(results[0], tuple) else (results[0],)
-        return shown(*(np.array(made.ops.to_numpy(part), np.float64) for part in parts))
+        return np.array(made.ops.to_numpy(results[0]), np.float64)
 
     return ReadyCase(run, result, made.context)
 

@@ -34,7 +34,7 @@ DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
 # --- orthogonalization ---------------------------------------------------------------------------
 
 
-def _weight(rows: int = ROWS, columns: int = COLUMNS) -> Arrays:
+def _weight(rows: int, columns: int) -> Arrays:
     return (representable(np.random.default_rng(5), (rows, columns)),)
 
 

@@ -149,7 +149,7 @@ class JaxEngine:
         """What the compiler laid out for the largest program: exact, and the same on every run and device."""
         run()
         assert isinstance(segment, _Loop)
-        return max(_laid_out(program.memory_analysis()) for program in segment.programs.values())
+        return max(laid_out_bytes(program) for program in segment.programs.values())
 
 
 def _bits(array: Array) -> np.ndarray:
@@ -159,7 +159,9 @@ def _bits(array: Array) -> np.ndarray:
     return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
 
 
-def _laid_out(analysis: Any) -> int:
+def laid_out_bytes(program: Any) -> int:
+    """What a compiled program takes on the device: its arguments, results and what lies between."""
+    analysis = program.memory_analysis()
     return int(
         analysis.argument_size_in_bytes
         + analysis.output_size_in_bytes

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import Layout, by_name, end_to_end
-from optimizers.needs import LossAtPoint, Model, Need, TargetLikelihood
+from optimizers.needs import LossAtPoint, Model, Need
+from workloads.workload import Likelihood
 
 Function = Callable[..., Any]
 
@@ -183,21 +184,6 @@ def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> F
 DRAWS = "drawn targets"  # among noise, what a need draws targets with
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """What a workload says of its loss.
-
-    Args:
-        loss: the workload's.
-        outputs: `outputs(ops, params, model, batch, noise)`, or None.
-        likelihood: of targets by outputs, or None.
-    """
-
-    loss: Function
-    outputs: Function | None = None
-    likelihood: TargetLikelihood | None = None
-
-
 def model_of(lay: Layout) -> Model:
     """The parameters of a layout as a need sees them."""
     return Model(lay.parameters, lay.roles)
@@ -221,7 +207,12 @@ class StepEvaluation:
 
 
 def step_evaluation(
-    derivatives: Derivatives, of: Evaluated, lay: Layout, per_seed: bool, needs: Sequence[Need]
+    derivatives: Derivatives,
+    loss: Function,
+    likelihood: Likelihood | None,
+    lay: Layout,
+    per_seed: bool,
+    needs: Sequence[Need],
 ) -> StepEvaluation:
     """The evaluation of a step: the gradient of every lane, and what a rule needs besides."""
     ops = derivatives.ops
@@ -230,11 +221,11 @@ def step_evaluation(
         params = map_arrays(ops.astype_float, params)
 
         def loss_by(table: Ops, params: Any) -> Any:
-            return of.loss(table, params, state, batch, noise)[0]
+            return loss(table, params, state, batch, noise)[0]
 
         def outputs(table: Ops, params: Any) -> Any:
-            assert of.outputs is not None, "given only where there are some"
-            return of.outputs(table, params, state, batch, noise)
+            assert likelihood is not None, "given only where there is one"
+            return likelihood.outputs(table, params, state, batch, noise)
 
         return need.evaluate(
             LossAtPoint(
@@ -244,8 +235,8 @@ def step_evaluation(
                 parameters=params,
                 loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
                 loss_by=loss_by,
-                outputs=outputs if of.outputs else None,
-                likelihood=of.likelihood,
+                outputs=outputs if likelihood else None,
+                likelihood=likelihood,
                 draws=draws,
                 examples=next(iter(batch.values())).shape[0],
                 derivatives=derivatives,
@@ -254,7 +245,7 @@ def step_evaluation(
         )
 
     mapped, single = (
-        _differentiated(derivatives, of.loss, alone, shared=bool(needs)) for alone in (False, True)
+        _differentiated(derivatives, loss, alone, shared=bool(needs)) for alone in (False, True)
     )
 
     def evaluation(due: Sequence[Need]) -> Function:

@@ -20,7 +20,6 @@ from harness.basis_estimation.reestimation import RenewalPlan, renewal
 from harness.engine.checkpoints import Checkpoint, Checkpoints
 from harness.engine.derivatives import (
     DRAWS,
-    Evaluated,
     OverLanes,
     lane_evaluation,
     lane_gradient,
@@ -375,12 +374,6 @@ def _stacked(
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
-def evaluated_of(workload: Workload) -> Evaluated:
-    """What a workload says of its loss."""
-    likelihood = workload.likelihood
-    return Evaluated(workload.loss, likelihood.outputs if likelihood else None, likelihood)
-
-
 def rule_held(rule: Rule, policy: Policy) -> Rule:
     """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
 
@@ -412,7 +405,7 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
     program = Program(
         ops=ops,
         update=Update(rule_held(bundle.rule, engine.policy), lay),
-        evaluation=step_evaluation(engine, evaluated_of(workload), lay, per_seed, bundle.needs),
+        evaluation=step_evaluation(engine, workload.loss, workload.likelihood, lay, per_seed, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
         held=engine.policy.parameters,
         clip_gradient_norm=bundle.clip_gradient_norm,

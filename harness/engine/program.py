@@ -218,11 +218,6 @@ class Update:
         return tuple(states)
 
     @property
-    def amortizes(self) -> bool:
-        """Whether any rule has work that is not done at every step alike."""
-        return any(piece.rule.refresh or piece.rule.start or piece.rule.observe for piece in self.pieces)
-
-    @property
     def cadence(self) -> frozenset[Work]:
         """The amortized work that steps differ by."""
         refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
@@ -340,13 +335,7 @@ class Inputs(NamedTuple):
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:
     """The inputs of one step out of those of several."""
-
-    def one(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: array[index] for name, array in value.items()}
-        return None if value is None else value[index]
-
-    return Inputs(*map(one, inputs))
+    return map_arrays(lambda value: None if value is None else value[index], inputs)
 
 
 def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
@@ -383,12 +372,11 @@ def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
 
 def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
     """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
-    if isinstance(one, Mapping):
-        return {name: where_lanes(ops, lanes, value, other[name]) for name, value in one.items()}
-    if isinstance(one, tuple):
-        parts = [where_lanes(ops, lanes, *pair) for pair in zip(one, other, strict=True)]
-        return type(one)(*parts) if hasattr(one, "_fields") else tuple(parts)
-    return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+
+    def chosen(one: Array, other: Array) -> Array:
+        return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+
+    return map_arrays(chosen, one, other)
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from documents.errors import InputError, unknown
 from harness.engine.layout import KINDS
-from harness.engine.program import Update
-from optimizers import HyperparameterError, Rule, rules
+from optimizers import Rule, rules
 from optimizers.layer_statistics import fisher_of
-from optimizers.options import OptionError, Options
+from optimizers.options import Options
 
 FLOATS = ("float32", "float64")  # what rules compute in
+
+
+@contextmanager
+def as_input_errors() -> Iterator[None]:
+    """What a rule refuses inside, such as an option, a precision or parameters, as bad input.
+
+    Raises:
+        InputError: with what the rule says.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def chosen(rule: str | Rule, options: Options | None) -> Rule:
@@ -25,10 +38,8 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
         if rule not in rules():
             raise InputError(unknown("the suite", "optimizer", rule, rules()))
         rule = rules()[rule]
-    try:
+    with as_input_errors():
         return rule.choose({**rule.chosen, **options}) if options else rule
-    except OptionError as error:
-        raise InputError(str(error)) from error
 
 
 def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -> dict[str, float]:
@@ -42,10 +53,8 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -
     now = {
         name: value for name, value in given.items() if not (name in later and name in rule.hyperparameters)
     }
-    try:
+    with as_input_errors():
         return rule.complete(now, later)
-    except HyperparameterError as error:
-        raise InputError(str(error)) from error
 
 
 def refuse_needs(rule: Rule, what: str) -> None:
@@ -60,30 +69,6 @@ def refuse_needs(rule: Rule, what: str) -> None:
             f"{rule.name} needs {need.description} of the loss at every step, and {what} is given gradients "
             f"alone; run it in a study{elsewhere}"
         )
-
-
-def check_dtype(rule: Rule, dtype: str) -> None:
-    """Whether a rule runs in a precision.
-
-    Raises:
-        InputError: where it does not.
-    """
-    try:
-        rule.check_dtype(dtype)
-    except OptionError as error:
-        raise InputError(str(error)) from error
-
-
-def check_pieces(update: Update) -> None:
-    """Whether a rule can update these parameters together.
-
-    Raises:
-        InputError: where it cannot, such as one for the layers of a network.
-    """
-    try:
-        assert update.pieces
-    except OptionError as error:
-        raise InputError(str(error)) from error
 
 
 def check_kind(owner: str, kind: Any) -> None:

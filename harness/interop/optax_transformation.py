@@ -16,15 +16,7 @@ from harness.backends.jax_ops import jax_ops
 from harness.backends.ops import Array, Ops
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update, Work, updated
-from harness.interop import (
-    check_array,
-    check_dtype,
-    check_kind,
-    check_pieces,
-    chosen,
-    completed,
-    refuse_needs,
-)
+from harness.interop import as_input_errors, check_array, check_kind, chosen, completed, refuse_needs
 from optimizers import Rule
 from optimizers.options import Options
 
@@ -240,8 +232,9 @@ def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
     roles = roles_of(shapes, {name: kind for name, kind in given.items() if kind is not None})
     whole = Update(rule, layout(shapes, roles))
     if found:
-        check_pieces(whole)
-        check_dtype(rule, jnp.result_type(*dtypes).name)
+        with as_input_errors():
+            assert whole.pieces  # they may be none that the rule takes
+            rule.check_dtype(jnp.result_type(*dtypes).name)
     if rule.sees_model:
         leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if found else []
     else:

@@ -16,15 +16,7 @@ from harness.backends.ops import Ops
 from harness.backends.torch_ops import torch_ops
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Update
-from harness.interop import (
-    check_array,
-    check_dtype,
-    check_kind,
-    check_pieces,
-    chosen,
-    completed,
-    label,
-)
+from harness.interop import as_input_errors, check_array, check_kind, chosen, completed, label
 from optimizers import Rule, rules
 from workloads.workload import Role
 
@@ -69,7 +61,8 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     numbers = [str(number) for number in range(len(shapes))]
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
-    check_pieces(update)
+    with as_input_errors():
+        assert update.pieces  # the parameters may be none that the rule takes
     lay = update.layout
     # On the device that holds no numbers: only the structure is wanted.
     (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
@@ -281,7 +274,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         name = self._name(group, number)
         remedy = "keep the parameters in float32, and compute the loss under torch.autocast"
         check_array(name, tuple(param.shape), _name_of(param.dtype), remedy)
-        check_dtype(self.rule, _name_of(param.dtype))
+        with as_input_errors():
+            self.rule.check_dtype(_name_of(param.dtype))
         if param.grad is not None and param.grad.layout != torch.strided:
             raise InputError(f"{name} has a sparse gradient; make it dense, as Embedding(sparse=False) does")
 

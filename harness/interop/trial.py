@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
 from optimizers.rule import Rule
 from workloads.workload import Arrays, Metric, Problem, Role, Workload, loss_of
+
+MOST = 400  # characters of what a library says
 
 
 def try_steps(
@@ -59,7 +62,8 @@ def try_on(
     except Exception as error:  # whatever another library raises
         own = isinstance(error, InputError) and str(error).startswith(locator)
         said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(_one_line(said if own else f"{locator}: a step fails ({said})")) from error
+        said = said if own else f"{locator}: a step fails ({said})"
+        raise InputError(shorten(said, MOST, placeholder="...")) from error
     loss = float(losses[-1, 0, 0])
     if not np.isfinite(loss):
         numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())
@@ -90,8 +94,3 @@ def workload_of(
 
 def _squared_distance(ops: Any, params: Arrays, batch: Arrays) -> Any:
     return sum(ops.sum(ops.square(param - ops.sum(batch["centre"]))) for param in params.values()) / 2
-
-
-def _one_line(text: str, most: int = 400) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]}..."

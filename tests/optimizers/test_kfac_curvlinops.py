@@ -13,7 +13,7 @@ from torch import nn
 
 from harness.backends.engine import engine
 from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import Evaluated, step_evaluation
+from harness.engine.derivatives import step_evaluation
 from harness.engine.layout import layout
 from optimizers.kfac import LayerFactors, damped_inverses
 from optimizers.layer_statistics import layers_need
@@ -132,11 +132,11 @@ def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
     made = engine(backend, "float64")
     with made.context():
         ops = made.ops
-        evaluated = Evaluated(
-            loss_of(network, loss), network.outputs, Likelihood(network.outputs, family, scale)
-        )
+        likelihood = Likelihood(network.outputs, family, scale)
         lay = layout({key: value.shape for key, value in params.items()}, network.roles())
-        evaluate = step_evaluation(made, evaluated, lay, False, [layers_need(fisher)])
+        evaluate = step_evaluation(
+            made, loss_of(network, loss), likelihood, lay, False, [layers_need(fisher)]
+        )
         lanes = {key: ops.asarray(value[None, None]) for key, value in params.items()}
         found = evaluate(lanes, {}, {"x": ops.asarray(x), "y": ops.asarray(y)}, {}, True)
         ours = {
