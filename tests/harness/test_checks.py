@@ -12,7 +12,7 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from documents.job import job_folder, spec_file
+from documents.job import job_folder
 from documents.method import OptimizerSpec
 from harness.check_rules import check_rule
 from harness.checks import (
@@ -30,10 +30,9 @@ from harness.checks import (
     part_results,
     verdicts,
 )
-from harness.stages.jobs import run_job
 from results.reading import read
 from tests.harness.claim_rows import rows
-from tests.harness.stages.test_jobs import of_stage
+from tests.harness.stages.test_jobs import of_stage, run
 from tests.harness.toy_claims import ToyClaims
 from workloads import idx
 
@@ -57,13 +56,6 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
 def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
     """The measures of the instances that its rule draws."""
     return list(rows(claim, scale, check_rule(claim)))
-
-
-def run(results: Path) -> Path:
-    path = spec_file(results, SPEC)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(SPEC.to_json())
-    return run_job(path, results)
 
 
 # --- finding claims ------------------------------------------------------------------------------
@@ -240,7 +232,7 @@ def test_series_come_beside_the_measures_and_are_none_of_them():
 
 def test_a_job_writes_every_measure(toys, tmp_path):
     toys.write()
-    folder = run(tmp_path / "results")
+    folder = run(SPEC, tmp_path / "results")
     assert folder.parent == tmp_path / "results/runs/claims/quick/checks"
     assert folder.name == f"toy.host.{SPEC.hash}"
     assert sorted(path.name for path in folder.iterdir()) == WRITTEN
@@ -273,7 +265,7 @@ CORRECT = 'float(random.random(8).mean()), "==", 0.5, 0.5)\n'
 
 def test_a_job_writes_every_point_of_its_series(toys, tmp_path):
     toys.write((CORRECT, CORRECT + YIELDED), ("PropertyClaim\n", "PropertyClaim, Series\n"))
-    table = read(run(tmp_path / "results"), "series")
+    table = read(run(SPEC, tmp_path / "results"), "series")
     assert table.group_by("claim", "part", "variant", "instance", maintain_order=True).len().rows() == [
         ("toy.mean", "it is as said", CORRECTED, 0, 3),
         ("toy.mean", "it is as said", CORRECTED, 1, 3),
@@ -297,7 +289,7 @@ BREAKS = ('random.random(8).mean()), "==", 1.0', 'random.random(8).mn()), "==", 
 def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp_path):
     results = tmp_path / "results"
     toys.write(BREAKS)
-    run(results)
+    run(SPEC, results)
     folder = job_folder(results, SPEC)
     ((failure,),) = read(folder, "jobs")["failures"].to_list()
     assert (failure["what"], failure["outcome"]) == ("toy.mean", "error")
@@ -306,7 +298,7 @@ def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp
     assert kept == [("toy.other", "", 4)], "a claim is not decided by some of its parts"
     assert set(read(folder, "series")["claim"]) <= {"toy.other"}
     toys.write()
-    run(results)
+    run(SPEC, results)
     assert sorted(path.name for path in folder.iterdir()) == WRITTEN
 
 
@@ -320,7 +312,7 @@ def no_clothing(toys: ToyClaims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_claim_without_its_data_is_left_out_of_the_job_which_says_so(no_clothing, tmp_path):
-    folder = run(tmp_path / "results")
+    folder = run(SPEC, tmp_path / "results")
     assert set(read(folder, "checks")["claim"]) == {"toy.mean"}
     (note,) = read(folder, "jobs").row(0, named=True)["notes"]
     assert note.startswith("not checked: toy.other (Fashion-MNIST needs ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.gpu import alive_bytes
 from harness.backends.engine import engine
 from harness.backends.torch_engine import TorchEngine
 from harness.engine import program
@@ -116,19 +116,16 @@ def _wide(rule: str) -> Bundle:
     return replace(bundle, workload=workload, problems=problems)
 
 
-def alive_bytes() -> int:
-    """Of the storages of all arrays of torch that anything holds."""
-    gc.collect()
-    arrays = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]
-    return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in arrays}.values())
-
-
 @pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3), ("muon", 2)])
 def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int) -> None:
     """As a plain loop with torch.optim holds them, gradients set to None: AdamW's 12 bytes a parameter."""
     bundle = _wide(rule)
-    entries, before, seen = bundle.layout.total, alive_bytes(), []
-    execute(bundle, engine("torch", "float32"), progress=lambda steps: seen.append(alive_bytes() - before))
+    entries, before, seen = bundle.layout.total, alive_bytes("torch"), []
+
+    def look(steps: int) -> None:
+        seen.append(alive_bytes("torch") - before)
+
+    execute(bundle, engine("torch", "float32"), progress=look)
     assert copies <= seen[-1] / (4 * entries) < 1.05 * copies
 
 

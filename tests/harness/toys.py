@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.backends.numpy_ops import numpy_ops
+from harness.engine.execution import Bundle
 from workloads.workload import Metric, Problem, Role, Setting, Workload
 
 
@@ -82,6 +84,12 @@ def _shared_problem(settings: Mapping[str, Any], random: Any) -> Problem:
 TANH_SHARED = dataclasses.replace(TANH, name="tanh_shared", problem=_shared_problem, shared_data=True)
 
 
+def steep_loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
+    """That of `TANH` and a power of the biases, by which large steps diverge."""
+    loss, state, metrics = _loss(ops, params, state, batch, noise)
+    return loss + (params["bias"] ** 4).sum(), state, metrics
+
+
 def loss_and_gradient(
     params: Mapping[str, np.ndarray], train: Mapping[str, np.ndarray]
 ) -> tuple[float, dict[str, np.ndarray]]:
@@ -92,3 +100,42 @@ def loss_and_gradient(
     back = (slope @ params["second"]) * (1 - hidden**2)
     grads = {"bias": back.sum(0), "first": back.T @ train["features"], "second": slope.T @ hidden}
     return float(np.mean(residual**2)), grads
+
+
+class StepByHand(NamedTuple):
+    params: dict[str, np.ndarray]  # before it
+    loss: float  # of its minibatch
+    norm: float  # of its gradient
+
+
+def steps_by_hand(
+    bundle: Bundle, seed: int, rate: float, momentum: float = 0.0, longest: float = np.inf
+) -> tuple[list[StepByHand], dict[str, np.ndarray]]:
+    """Descent on `TANH` by a cosine schedule, its gradients clipped to a norm, and where it ends."""
+    problem, steps = bundle.problems[seed], list[StepByHand]()
+    params, train = dict(problem.parameters), problem.splits["train"]
+    velocity = {name: np.zeros_like(value) for name, value in params.items()}
+    for step in range(len(bundle.schedule)):
+        chosen = slice(None) if bundle.orders is None else bundle.orders[step, seed]
+        loss, grads = loss_and_gradient(params, {name: values[chosen] for name, values in train.items()})
+        norm = float(np.sqrt(sum(np.sum(grad**2) for grad in grads.values())))
+        steps.append(StepByHand(params, loss, norm))
+        share, multiplier = min(1.0, longest / norm), 0.5 * (1 + np.cos(np.pi * step / len(bundle.schedule)))
+        velocity = {name: momentum * velocity[name] + share * grads[name] for name in params}
+        params = {name: value - rate * multiplier * velocity[name] for name, value in params.items()}
+    return steps, params
+
+
+def central_differences(
+    workload: Workload, params: Mapping[str, np.ndarray], state: Any, batch: Any, noise: Any, name: str
+) -> np.ndarray:
+    """The gradient of a workload's loss by one of its parameters, by differences in float64."""
+    ops, gradient = numpy_ops("float64"), np.zeros_like(params[name])
+    for index in np.ndindex(gradient.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = {key: value.copy() for key, value in params.items()}
+            moved[name][index] += sign * 1e-6
+            ends.append(workload.loss(ops, moved, state, batch, noise)[0])
+        gradient[index] = (ends[0] - ends[1]) / 2e-6
+    return gradient

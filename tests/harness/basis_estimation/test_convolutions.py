@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
 from harness.basis_estimation.decomposition import decomposition_on
 from harness.basis_estimation.gradients import GradientSampling, chunk_of, estimated, sampler
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
@@ -20,6 +19,7 @@ from optimizers.bases import Group, bases
 from optimizers.bases.estimators import by_numpy, egop_matrix
 from tests.harness.networks import SMALL_CONVOLUTION
 from tests.harness.test_executors import bundle_of
+from tests.harness.toys import central_differences
 from workloads.workload import Random
 
 PASSES, BATCH, SEED, STEPS = 8, 16, 3, 5
@@ -38,19 +38,6 @@ def groups() -> tuple[Group, ...]:
     return EGOP.groups(OPTIONS, shapes, {name: role.kind for name, role in roles.items()})
 
 
-def differences(params: dict[str, np.ndarray], batch: object, noise: object, name: str) -> np.ndarray:
-    """Central differences of the loss in float64."""
-    ops, gradient = numpy_ops("float64"), np.zeros_like(params[name])
-    for index in np.ndindex(gradient.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = {key: value.copy() for key, value in params.items()}
-            moved[name][index] += sign * 1e-6
-            ends.append(SMALL_CONVOLUTION.loss(ops, moved, PROBLEM.state, batch, noise)[0])  # type: ignore[arg-type]
-        gradient[index] = (ends[0] - ends[1]) / 2e-6
-    return gradient
-
-
 def brute_force(random: Random, around: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
     """The EGOP of each layer: the mean over passes, and over filters or rows, of outer products."""
     parameters, noises = random("egop sampling"), random("egop noise")
@@ -66,7 +53,8 @@ def brute_force(random: Random, around: dict[str, np.ndarray] | None = None) -> 
         noise = SMALL_CONVOLUTION.noise(SETTINGS, noises, BATCH)
         batch = {name: values[order] for name, values in train.items()}
         for name, size in LAYERS.items():
-            filters = differences(theta, batch, noise, name).reshape(-1, size)
+            gradient = central_differences(SMALL_CONVOLUTION, theta, PROBLEM.state, batch, noise, name)
+            filters = gradient.reshape(-1, size)
             for one in filters:
                 egop[name] += np.outer(one, one) / (PASSES * len(filters))
     return egop

@@ -9,25 +9,14 @@ import numpy as np
 import pytest
 
 from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
 from harness.basis_estimation import gradients as module
 from harness.basis_estimation.gradients import CHUNK, CHUNK_BYTES, GradientSampling, chunk_of, sampler
 from harness.seeding import WorkloadRandom, batch_order
-from tests.harness.toys import TANH
+from tests.harness.toys import TANH, central_differences
 
 
 def difference(params: dict[str, np.ndarray], batch: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Central differences of the loss in float64."""
-    ops, gradient = numpy_ops("float64"), np.zeros_like(params[name])
-    state = {"seen": np.zeros(())}
-    for index in np.ndindex(gradient.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = {key: value.copy() for key, value in params.items()}
-            moved[name][index] += sign * 1e-5
-            ends.append(TANH.loss(ops, moved, state, batch, {})[0])
-        gradient[index] = (ends[0] - ends[1]) / 2e-5
-    return gradient
+    return central_differences(TANH, params, {"seen": np.zeros(())}, batch, {}, name)
 
 
 def gathered(pieces: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -18,8 +18,8 @@ from harness.engine.derivatives import StepInfo
 from harness.engine.execution import Bundle, load
 from harness.engine.program import Program
 from harness.registry import find_rule
-from tests.harness.engine.test_execution import STEPS, make_bundle, run, same
-from tests.harness.toys import loss_and_gradient
+from tests.harness.engine.test_execution import make_bundle, run, same
+from tests.harness.toys import loss_and_gradient, steps_by_hand
 
 BACKENDS = ("jax", "torch")
 SGD = optimizers.rules()["sgd"]
@@ -104,22 +104,10 @@ def test_a_gradient_of_zero_stays(backend: str) -> None:
 def test_a_path_by_hand(backend: str) -> None:
     """Momentum on clipped gradients of minibatches, written out in NumPy."""
     bundle = make_bundle(rates=(0.2,), seeds=(5,), basis=False, clip_gradient_norm=3.0)
-    (problem,), orders = bundle.problems, bundle.orders
-    assert orders is not None
-    params = {name: value.copy() for name, value in problem.parameters.items()}
-    velocity = {name: np.zeros_like(value) for name, value in params.items()}
-    train, norms = problem.splits["train"], []
-    for step in range(STEPS):
-        batch = {name: values[orders[step, 0]] for name, values in train.items()}
-        _, grads = loss_and_gradient(params, batch)
-        norms.append(np.sqrt(sum(np.sum(grad**2) for grad in grads.values())))
-        share = min(1.0, 3.0 / norms[-1])
-        velocity = {name: 0.9 * value + share * grads[name] for name, value in velocity.items()}
-        rate = 0.2 * 0.5 * (1 + np.cos(np.pi * step / STEPS))
-        params = {name: value - rate * velocity[name] for name, value in params.items()}
-    assert min(norms) < 3.0 < max(norms)
+    steps, end = steps_by_hand(bundle, 0, 0.2, momentum=0.9, longest=3.0)
+    assert min(step.norm for step in steps) < 3.0 < max(step.norm for step in steps)
     found = run(bundle, backend).metrics["train_loss"][-1, 0, 0]
-    assert found == pytest.approx(loss_and_gradient(params, train)[0], rel=1e-11)
+    assert found == pytest.approx(loss_and_gradient(end, bundle.problems[0].splits["train"])[0], rel=1e-11)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optimizers
-from harness.engine.execution import Bundle, Trajectories
+from harness.engine.execution import Trajectories
 from tests.harness.engine.test_execution import STEPS, make_bundle, run
-from tests.harness.toys import TANH, loss_and_gradient
+from tests.harness.toys import TANH, steep_loss, steps_by_hand
 from workloads.workload import MINIBATCH_LOSS, Metric
 
 BACKENDS = ("jax", "torch")
@@ -27,19 +26,6 @@ def losses_of(found: Trajectories) -> np.ndarray:
     return found.metrics[MINIBATCH_LOSS]
 
 
-def by_hand(bundle: Bundle, seed: int, rate: float) -> list[float]:
-    """The loss of each step of gradient descent with a cosine schedule."""
-    params, train = dict(bundle.problems[seed].parameters), bundle.problems[seed].splits["train"]
-    found = []
-    for step in range(STEPS):
-        chosen = slice(None) if bundle.orders is None else bundle.orders[step, seed]
-        loss, grads = loss_and_gradient(params, {name: values[chosen] for name, values in train.items()})
-        found.append(loss)
-        multiplier = 0.5 * (1 + np.cos(np.pi * step / STEPS))
-        params = {name: value - rate * multiplier * grads[name] for name, value in params.items()}
-    return found
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("parts", [1, 5])
 def test_it_is_the_mean_of_the_steps_since_the_evaluation_before(parts: int, backend: str) -> None:
@@ -47,7 +33,7 @@ def test_it_is_the_mean_of_the_steps_since_the_evaluation_before(parts: int, bac
     bundle = make_bundle(WORKLOAD, SGD, rates=(0.05, 0.2), basis=False, gradient_accumulation=parts)
     found = losses_of(run(bundle, backend))
     for seed, k in np.ndindex(3, 2):
-        losses = np.array(by_hand(bundle, seed, (0.05, 0.2)[k]))
+        losses = np.array([step.loss for step in steps_by_hand(bundle, seed, (0.05, 0.2)[k])[0]])
         expected = [losses[0], *losses.reshape(4, 3).mean(axis=1)]
         np.testing.assert_allclose(found[:, seed, k], expected, rtol=1e-11)
 
@@ -89,10 +75,6 @@ def test_steps_after_a_stop_do_not_count(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_it_is_not_finite_where_a_run_diverges(backend: str) -> None:
-    def steep_loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
-        loss, state, metrics = TANH.loss(ops, params, state, batch, noise)
-        return loss + (params["bias"] ** 4).sum(), state, metrics
-
     workload = dataclasses.replace(WORKLOAD, loss=steep_loss)
     found = run(make_bundle(workload, SGD, rates=(0.001, 1e3)), backend)
     at = np.searchsorted(found.steps, found.diverged_at[:, 1])

@@ -14,11 +14,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from documents.job import spec_file
 from harness.engine.execution import Clock
 from harness.stages import devices, jobs
 from tests.conftest import ROOT
-from tests.harness.stages.test_jobs import SWEEP
+from tests.harness.stages.test_jobs import SWEEP, written
 
 TAKING = """
 import os, sys
@@ -165,12 +164,9 @@ sys.exit(main(["run", *sys.argv[1:]]))
 @pytest.mark.parametrize(("device", "visible"), [("gpu", "5"), ("cpu", "")])
 def test_a_job_sees_one_gpu_or_none_before_its_backend_is_loaded(tmp_path: Path, device: str, visible: str):
     spec = SWEEP.changed(bases=SWEEP.bases[:1], backend="torch", device=device, budget={"steps": 4})
-    path = spec_file(tmp_path, spec)
-    path.parent.mkdir(parents=True)
-    path.write_text(spec.to_json())
     outside = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
-        [sys.executable, "-c", RUNNING, path, "--results", tmp_path],
+        [sys.executable, "-c", RUNNING, written(spec, tmp_path), "--results", tmp_path],
         cwd=ROOT,
         env=outside | {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "5"},
         capture_output=True,
@@ -239,9 +235,6 @@ def test_waiting_for_a_gpu_is_not_time_of_the_job(
     monkeypatch.setattr(jobs, "_check_device", lambda job: None)
     monkeypatch.setattr(jobs, "_computed", lambda job: [])
     monkeypatch.setattr(jobs, "_total_seconds", lambda: 1234.0)
-    spec = SWEEP.changed(device="gpu")
-    path = spec_file(tmp_path, spec)
-    path.parent.mkdir(parents=True)
-    path.write_text(spec.to_json())
+    path = written(SWEEP.changed(device="gpu"), tmp_path)
     (row,) = pl.read_parquet(jobs.run_job(path, tmp_path, 1) / "jobs.parquet").to_dicts()
     assert row["total_seconds"] == row["other_seconds"] == 1234.0 - waited

@@ -94,11 +94,16 @@ def of_stage(stage: str, **changes: Any) -> JobSpec:
     return kind.model_validate({**common, **where, "stage": stage, **changes})
 
 
-def run(spec: JobSpec, results: Path, attendance: Attendance | None = None) -> Path:
+def written(spec: JobSpec, results: Path) -> Path:
+    """The spec's file."""
     path = spec_file(results, spec)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(spec.to_json())
-    return run_job(path, results, attendance=attendance)
+    return path
+
+
+def run(spec: JobSpec, results: Path, attendance: Attendance | None = None) -> Path:
+    return run_job(written(spec, results), results, attendance=attendance)
 
 
 def test_runs_have_the_precision_that_is_asked_for(tmp_path):

@@ -33,6 +33,7 @@ SETTINGS = {
 NETWORK = WorkloadSpec("linear_network", workloads()["linear_network"].complete(SETTINGS))
 IDENTITY = BasisSpec("identity", "identity")
 PLAIN = SWEEP.changed(
+    backend="torch",  # which compiles nothing
     workloads=(NETWORK,),
     bases=(IDENTITY,),
     settings=({"learning_rate": 0.01}, {"learning_rate": 0.03}),
