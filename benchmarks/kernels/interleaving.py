@@ -10,9 +10,38 @@ import numpy as np
 
 from results.intervals import MedianInterval, median_interval
 
+from .case import ReadyCase
 from .clock import calls_for, seconds_of
 
 SAMPLE_SECONDS = 0.002  # calls are bundled until a sample takes so long: clock and interrupts are small
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two steps that are timed in turn.
+
+    Args:
+        step: what is taken; behind its shapes stands what it is beside where that is another computation.
+        backend, precision: of ours.
+        peer: whose the other is.
+        ours, theirs: prepare them.
+        calls: how many in a row are one sample.
+        steps: how many these are together.
+    """
+
+    step: str
+    backend: str
+    precision: str
+    peer: str
+    ours: Callable[[], ReadyCase]
+    theirs: Callable[[], ReadyCase]
+    calls: int = 1
+    steps: int = 1
+
+    @property
+    def label(self) -> str:
+        """Step, backend and precision, as in tables."""
+        return f"{self.step} {self.backend} {self.precision}"
 
 
 @dataclass(frozen=True)

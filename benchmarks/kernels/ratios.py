@@ -24,8 +24,7 @@ from results.provenance import cpu_model
 
 from .cases import timed
 from .clock import one_thread
-from .contest import Contest
-from .interleaving import Ratios, interleaved, repeated
+from .interleaving import Contest, Ratios, interleaved, repeated
 from .matrix_peers import TORCH_MATRIX_PEERS
 from .networks import network_contests
 from .peers import peers

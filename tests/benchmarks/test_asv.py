@@ -15,6 +15,7 @@ from benchmarks.kernels.history import CODE, recorded, run_asv, settings
 from benchmarks.kernels.worktrees import last_commits
 from harness.paths import RESULTS, stored_kernels
 from reports.pages.kernels import machine_parts, read_stored
+from tests.benchmarks.test_gate import record, start_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]
@@ -28,11 +29,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "asv.conf.json").write_text((ROOT / "asv.conf.json").read_text())
     (folder / "harness" / "code.py").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path))
-    for key in ("GIT_AUTHOR", "GIT_COMMITTER"):
-        monkeypatch.setenv(f"{key}_NAME", "name")
-        monkeypatch.setenv(f"{key}_EMAIL", "name@example.org")
-    for arguments in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "one")):
-        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    with monkeypatch.context() as there:  # asv is to find the project, not this folder
+        start_repository(folder, there)
+        record(folder, "one")
     return folder
 
 

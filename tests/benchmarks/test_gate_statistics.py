@@ -36,12 +36,12 @@ def machine(
     return np.exp(level + drift + generator.normal(0, 0.03, (rounds, 4, BLOCKS)) + outliers)
 
 
-def shares(noise: float, slowdown: float, comparisons: int, effect: float = 0.05) -> dict[str, float]:
+def shares(noise: float, slowdown: float, comparisons: int) -> dict[str, float]:
     generator = np.random.default_rng(0)
     found = dict.fromkeys(("slower", "faster", "equal", "undecided"), 0.0)
     for _ in range(comparisons):
         seconds = machine(generator, noise)
-        found[decide(seconds[:, :2], seconds[:, 2:] * (1 + slowdown), effect).outcome] += 1 / comparisons
+        found[decide(seconds[:, :2], seconds[:, 2:] * (1 + slowdown), 0.05).outcome] += 1 / comparisons
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,10 +202,11 @@ def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
 def test_an_item_of_an_argument_may_be_tuned(given: dict[str, Any]) -> None:
     values = {"learning_rate": (0.05,), "betas.1": (0.95,)}
     bundle = bundle_of("torch:torch.optim.Adam", given, False, **values).part(slice(0, 1), slice(0, 1))
-    found = execute(bundle, engine("torch", "float64")).metrics["train_loss"][-1, 0, 0]
+    result = execute(bundle, engine("torch", "float64"))
     first = given.get("betas", [0.9])[0]
     expected = by_hand(lambda params: [torch.optim.Adam(params.values(), lr=0.05, betas=(first, 0.95))])
-    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    np.testing.assert_allclose(result.metrics["train_loss"][-1, 0, 0], expected, rtol=1e-11)
+    assert result.state_bytes >= 2 * 8 * bundle.layout.total, "two moments"
     wrong = bundle_of("torch:torch.optim.Adam", given, False, learning_rate=(0.05,), **{"betas.2": (0.9,)})
     with pytest.raises(InputError, match=r"betas\.2 is tuned, and betas = .* has no such item"):
         execute(wrong.part(slice(0, 1), slice(0, 1)), engine("torch", "float64"))
@@ -242,26 +244,30 @@ def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was()
     assert abs(expected - by_hand(make)) > 1e-6
 
 
-def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tuple[float, float]:
+def by_hand_in_jax(
+    make: Callable[[float], Any], with_value: bool = False, seed: int = 0, learning_rate: float = 0.05
+) -> tuple[float, float]:
     """The last training loss of the same run by a plain loop: at its average, and elsewhere."""
     import jax
     import jax.numpy as jnp
     import optax
 
-    bundle, made = alone("optax:optax.sgd"), engine("jax", "float64")
-    problem = bundle.problems[0]
+    made = engine("jax", "float64")
+    bundle = bundle_of("optax:optax.sgd", {}, False, learning_rate=(learning_rate,))
+    problem = bundle.problems[seed]
 
     def loss_at(params: Any, batch: Any) -> Any:
         return TANH.loss(made.ops, params, {"seen": 0.0}, batch, {})[0]
 
     with made.context():
+        gradient = jax.jit(jax.value_and_grad(loss_at))
         params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
         state = None
         for step in range(STEPS):
-            order = bundle.orders[step, 0]  # type: ignore[index]
+            order = bundle.orders[step, seed]  # type: ignore[index]
             batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
-            loss, grads = jax.value_and_grad(loss_at)(params, batch)
-            transformation = make(0.05 * float(bundle.schedule[step]))
+            loss, grads = gradient(params, batch)
+            transformation = make(learning_rate * float(bundle.schedule[step]))
             state = transformation.init(params) if state is None else state
             known = {"value": loss} if with_value else {}
             updates, state = transformation.update(grads, state, params, **known)
@@ -273,6 +279,19 @@ def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tu
             for one in (average, params)
         )
     return first, second
+
+
+def test_lanes_of_an_optax_transformation_are_its_own_loop() -> None:
+    """Each seed and setting by a plain loop; the schedule multiplies the learning rate."""
+    import optax
+
+    rates, decays = (0.02, 0.1), (0.0, 0.3)
+    bundle = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, learning_rate=rates, weight_decay=decays)
+    found = execute(bundle, engine("jax", "float64")).metrics["train_loss"][-1]
+    for seed, k in ((0, 0), (2, 1)):
+        make = partial(optax.adamw, b1=0.8, weight_decay=decays[k])
+        expected, _ = by_hand_in_jax(make, seed=seed, learning_rate=rates[k])
+        np.testing.assert_allclose(found[seed, k], expected, rtol=1e-11)
 
 
 def test_an_average_of_optax_is_judged_where_its_authors_say() -> None:

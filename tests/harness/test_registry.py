@@ -31,7 +31,6 @@ from harness.stages.jobs import run_job
 from results.reading import read
 from tests.harness.engine.test_execution import make_bundle
 from tests.harness.tiny import SEARCH, TWO_STAGES, write_study
-from tests.harness.toys import TANH
 
 LION = '''"""Lion, of a package outside."""
 
@@ -395,58 +394,6 @@ def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tu
     return dataclasses.replace(bundle, rule=rule, hyperparameters=numbers)
 
 
-def test_lanes_of_an_optax_transformation_are_its_own_loop() -> None:
-    """Each seed and setting by a plain loop; the schedule multiplies the learning rate."""
-    import jax
-    import jax.numpy as jnp
-    import optax
-
-    rates, decays = (0.02, 0.1), (0.0, 0.3)
-    bundle = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, learning_rate=rates, weight_decay=decays)
-    made = engine("jax", "float64")
-    found = execute(bundle, made).metrics["train_loss"][-1]
-    with made.context():
-        for seed, k in ((0, 0), (2, 1)):
-            problem = bundle.problems[seed]
-            params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
-            state = None
-            for step in range(8):
-                order = bundle.orders[step, seed]  # type: ignore[index]
-                batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
-                grads = jax.grad(lambda p, b=batch: TANH.loss(made.ops, p, {"seen": 0.0}, b, {})[0])(params)
-                rate = rates[k] * float(bundle.schedule[step])
-                transformation = optax.adamw(rate, b1=0.8, weight_decay=decays[k])
-                state = transformation.init(params) if state is None else state
-                updates, state = transformation.update(grads, state, params)
-                params = optax.apply_updates(params, updates)
-            values = TANH.evaluate(made.ops, params, {"seen": jnp.zeros(())}, problem.splits["train"])
-            np.testing.assert_allclose(found[seed, k], values["loss"], rtol=1e-11)
-
-
-def test_a_torch_optimizer_is_its_own_loop() -> None:
-    import torch
-
-    bundle = bundle_of("torch:torch.optim.NAdam", {"weight_decay": 0.1}, False, learning_rate=(0.05,))
-    bundle = bundle.part(slice(1, 2), slice(0, 1))
-    made = engine("torch", "float64")
-    result = execute(bundle, made)
-    problem = bundle.problems[0]
-    params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
-    optimizer = torch.optim.NAdam(params.values(), lr=0.05, weight_decay=0.1)
-    for step in range(8):
-        order = bundle.orders[step, 0]  # type: ignore[index]
-        batch = {name: torch.tensor(one[order]) for name, one in problem.splits["train"].items()}
-        optimizer.param_groups[0]["lr"] = 0.05 * float(bundle.schedule[step])
-        optimizer.zero_grad()
-        TANH.loss(made.ops, params, {"seen": torch.zeros(())}, batch, {})[0].backward()
-        optimizer.step()
-    train = {name: torch.tensor(one) for name, one in problem.splits["train"].items()}
-    expected = TANH.evaluate(made.ops, params, {"seen": torch.zeros(())}, train)["loss"].item()
-    np.testing.assert_allclose(result.metrics["train_loss"][-1, 0, 0], expected, rtol=1e-11)
-    size = sum(value.size for value in problem.parameters.values())
-    assert result.state_bytes >= 2 * 8 * size  # two moments
-
-
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str) -> None:
     """Adam in blocks of rotated coordinates."""
@@ -508,7 +455,6 @@ def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entr
 @pytest.mark.parametrize(
     ("locator", "arguments", "said"),
     [
-        ("torch:torch.optim.Adum", {}, "torch.optim has no 'Adum'; did you mean 'Adam'"),
         ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
         (
             "torch:torch.optim.lr_scheduler.StepLR",

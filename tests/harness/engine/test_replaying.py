@@ -108,6 +108,18 @@ GOOD: dict[str, Any] = {
         ({"basis": np.eye(4)}, ["(4, 4)", "(9, 9)"]),
         ({"basis": {"v": np.eye(4)}}, ["'v'", "valid: w, b"]),
         ({"basis": 2 * np.eye(9)}, ["not orthogonal"]),
+        ({"factors": {"weight_decay": {"b": 0.0}}}, ["factors: the rule of a vector has no hyperparameter"]),
+        ({"factors": {"learning_rate": {"wait": 2.0}}}, ["kind 'wait'; did you mean 'weight'"]),
+        ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, ["mixes parameters whose factors dif"]),
+        ({"factors": {"learning_rate": {"b": -1.0}}}, ["b = -1.0 is no number from 0 on"]),
+        ({"factors": {"learning_rate": {"b": np.inf}}}, ["b = inf is no number from 0 on"]),
+        (
+            {"factors": {"learning_rate": {"b": 2.0}}, "optimizer": "adagrad_norm"},
+            ["adagrad_norm: has one set of hyperparameters for all"],
+        ),
+        ({"needs": []}, ["there are 0 for 6 steps"]),
+        ({"kinds": {"w": "weigth"}}, ["kinds: w has no kind 'weigth'; did you mean 'weight'"]),
+        ({"kinds": {"v": "weight"}}, ["kinds has no parameter 'v'"]),
     ],
 )
 def test_bad_input(change: dict[str, Any], said: list[str]) -> None:
@@ -205,27 +217,6 @@ def test_biases_may_go_without_decay() -> None:
             np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            {"factors": {"weight_decay": {"b": 0.0}}},
-            "factors: the rule of a vector has no hyperparameter 'weig",
-        ),
-        ({"factors": {"learning_rate": {"wait": 2.0}}}, "no parameter or kind 'wait'; did you mean 'weight'"),
-        ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, "mixes parameters whose factors differ"),
-        ({"needs": []}, "there are 0 for 6 steps"),
-        ({"kinds": {"w": "weigth"}}, "kinds: w has no kind 'weigth'; did you mean 'weight'"),
-        ({"kinds": {"v": "weight"}}, "kinds has no parameter 'v'"),
-        ({"factors": {"learning_rate": {"b": -1.0}}}, r"b = -1\.0 is no number from 0 on"),
-        ({"factors": {"learning_rate": {"b": np.inf}}}, "b = inf is no number from 0 on"),
-    ],
-)
-def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        harness.replay("sgd", PARAMS, GRADS, {"learning_rate": 0.1}, "numpy", **given)
-
-
 def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:
     part = Part(dataclasses.replace(optimizers.rules()["newton"], scope="leaf"))
     whole = dataclasses.replace(optimizers.rules()["sgd"], scope="leaf", part=lambda role, shape: part)
@@ -234,18 +225,6 @@ def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:
     with pytest.raises(OptionError, match="sgd: the rule of a weight, newton, needs 'hessian', which the"):
         assert update.pieces
     assert Update(dataclasses.replace(whole, needs=part.rule.needs), layout({"w": (3,)}, roles)).pieces
-
-
-def test_one_learning_rate_for_all_has_no_factors() -> None:
-    with pytest.raises(InputError, match="adagrad_norm: has one set of hyperparameters for all"):
-        harness.replay(
-            "adagrad_norm",
-            PARAMS,
-            GRADS,
-            {"learning_rate": 0.1},
-            "numpy",
-            factors={"learning_rate": {"b": 2.0}},
-        )
 
 
 def test_kinds_may_be_given_for_some_parameters() -> None:

@@ -69,15 +69,18 @@ def test_a_running_mean_that_half_precision_stops_is_told(method: str, kept: str
         assert f"tiny.yaml: half holds running means in bfloat16, where those with {kept} stop short" in line
 
 
-def test_plan_prints_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    write_study(tmp_path)
-    assert main(["plan", f"study_folder={tmp_path}", "studies=tiny", "parity=false"]) == 0
-    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  note: ")]
-    assert len(notes) == 2
-
-
-def test_check_prints_them_below_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    write_study(tmp_path)
-    assert main(["check", "--studies", str(tmp_path)]) == 0
+@pytest.mark.parametrize(
+    "command",
+    [("plan", "study_folder=studies", "studies=tiny", "parity=false"), ("check", "--studies", "studies")],
+)
+def test_plan_and_check_print_them(
+    command: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "studies")
+    assert main([*command]) == 0
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  note: ")]
     assert len(notes) == 2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +20,22 @@ from tests.harness.tiny import write_study
 RUNS = ("sweep", "refine", "final")
 STEPS = 20  # of a run of the tiny study
 SAMPLES = 8  # gradients of its basis
+
+
+def pretend_to_measure(monkeypatch: pytest.MonkeyPatch, lanes: Callable[[RunsSpec], int]) -> list[RunsSpec]:
+    """Has a process start in 100 s, lanes in 1 s, a step take 2 and an evaluation 3; what is measured."""
+    measured: list[RunsSpec] = []
+
+    def pretended(meter: object, spec: RunsSpec) -> estimating._Measured:
+        measured.append(spec)
+        return estimating._Measured(
+            lanes(spec), evaluations=lambda steps: steps, start=1.0, step=2.0, evaluation=3.0
+        )
+
+    monkeypatch.setattr(estimating._Meter, "measured", pretended)
+    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: estimating.Cost(gradients=8))
+    monkeypatch.setattr(estimating, "_startup", lambda backend: 100.0)
+    return measured
 
 
 @pytest.fixture
@@ -49,18 +65,7 @@ def test_seconds_are_those_of_lanes_and_steps_and_equal_cells_are_measured_once(
     studies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_study(studies, ("tiny.claim", "twin.claim"), name="twin")
-    measured = []
-
-    def pretended(meter: Any, spec: RunsSpec) -> Any:
-        measured.append(spec)
-        lanes = len(spec.seeds) * len(spec.settings or ())
-        return estimating._Measured(
-            lanes, evaluations=lambda steps: steps, start=1.0, step=2.0, evaluation=3.0
-        )
-
-    monkeypatch.setattr(estimating._Meter, "measured", pretended)
-    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: estimating.Cost(gradients=8))
-    monkeypatch.setattr(estimating, "_startup", lambda backend: 100.0)
+    measured = pretend_to_measure(monkeypatch, lambda spec: len(spec.seeds) * len(spec.settings or ()))
     plan = make_plan(Config(study_folder=studies, backends=("jax",)))
     (tiny, cost), (_, twin) = estimates(plan)
     assert len(measured) == 2 * 2 * 2, "two optimizers and bases, tuned and final; none for the twin"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,19 +13,10 @@ from harness.planning import estimating
 from harness.planning.config import Config
 from harness.planning.plan import Plan, PlannedJob, make_plan, write_specs
 from harness.planning.wiring import MINUTES, MINUTES_ALONE, OTHER_MB
-from tests.harness.runs_alone import IN_ONE_BASIS, write_alone
-from tests.harness.tiny import TWO_STAGES
+from tests.harness.planning.test_estimating import pretend_to_measure
+from tests.harness.runs_alone import write_alone
 
-ROOT = Path(__file__).resolve().parents[3]
-EIGHTY = (
-    TWO_STAGES,
-    "  protocol: random_search\n  budget: 80\n  space: {learning_rate: {low: 1e-3, high: 1, scale: log}}\n",
-)
 ONE_SEED = ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 3}")
-ONE_METHOD = (
-    ("optimizers: [sgd, adam]", "optimizers: [adam]"),
-    *IN_ONE_BASIS,
-)
 ON_GPUS = ("      jax: {}", "      jax: {device: gpu}")
 
 
@@ -70,22 +59,6 @@ def test_each_run_is_a_job(config: Config):
     before = make_plan(config.model_copy(update={"study_folder": together.parent}))
     for stage in ("sweep", "refine", "final"):
         assert sum(job.lanes for job in by_stage(before, stage)) == len(by_stage(plan, stage))
-
-
-def test_eighty_settings_are_eighty_jobs_and_planning_them_imports_neither_torch_nor_jax(config: Config):
-    write_alone(config.study_folder, EIGHTY, ONE_SEED, *ONE_METHOD)
-    code = (
-        "import sys\nfrom pathlib import Path\nimport harness.planning.workflow\n"
-        "from harness.planning.plan import make_plan, read_config\n"
-        f"config = {{'study_folder': {str(config.study_folder)!r}, 'studies': 'tiny', 'parity': 'false'}}\n"
-        "plan = make_plan(read_config(config))\n"
-        "print(sum(job.spec.stage == 'sweep' for job in plan.jobs), plan.wiring.to_json() != '')\n"
-        "print([name for name in ('torch', 'jax', 'polars', 'scipy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["80 True", "[]"]
-    sweeps = by_stage(make_plan(config), "sweep")
-    assert len({spec_of(job).settings[0]["learning_rate"] for job in sweeps}) == 80  # type: ignore[index]
 
 
 def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
@@ -234,15 +207,7 @@ def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
 def test_equal_runs_are_measured_once_and_the_longest_job_is_told(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ):
-    measured = []
-
-    def pretended(meter: object, spec: RunsSpec) -> estimating._Measured:
-        measured.append(spec)
-        return estimating._Measured(1, evaluations=lambda steps: steps, start=1.0, step=2.0, evaluation=3.0)
-
-    monkeypatch.setattr(estimating._Meter, "measured", pretended)
-    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: estimating.Cost(gradients=8))
-    monkeypatch.setattr(estimating, "_startup", lambda backend: 100.0)
+    measured = pretend_to_measure(monkeypatch, lambda spec: 1)
     plan = make_plan(config.model_copy(update={"backends": ("jax",)}))
     ((study, cost),) = estimating.estimates(plan)
     assert len(measured) == 2 * 2, "two optimizers and bases; all their runs cost the same"

@@ -73,34 +73,39 @@ def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
     assert len(set(seeds)) == 3
 
 
+BOTH = "{learning_rate: {low: 1e-2, high: 1, scale: log}, beta1: {low: 0.8, high: 0.9, scale: linear}}"
+WARM = ("schedule: {name: constant}", "schedule: {warmup_epochs: 6}")
+OWN = ("[sgd, adam]", f"[sgd, {{adam: {{{RATES}}}}}]")
+
+
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("scale", "others", "said"),
     [
-        ("    tuning_epochs: 5\n", "tuning_epochs: runs are counted in steps"),
-        ("    tuning: {choose: median best train_loss}\n", "choose: is of the study's tuning"),
-        ("    tuning: {budget: 3}\n", r"scales.quick.tuning: .*budget"),
-        ("    optimizers: [sgd, sgd]\n", "'sgd' stands here twice"),
-        ("    optimizers: [sgd, adamm]\n", "scales.quick.optimizers: .*adamm.*did you mean 'adam'"),
+        (SCALE + "    tuning_epochs: 5\n", (), "tuning_epochs: runs are counted in steps"),
+        (SCALE + "    tuning: {choose: median best train_loss}\n", (), "choose: is of the study's tuning"),
+        (SCALE + "    tuning: {budget: 3}\n", (), r"scales.quick.tuning: .*budget"),
+        (SCALE + "    optimizers: [sgd, sgd]\n", (), "'sgd' stands here twice"),
+        (SCALE + "    optimizers: [sgd, adamm]\n", (), "quick.optimizers: .*adamm.*did you mean 'adam'"),
+        (OTHER, (WARM,), r"6 epochs are more than the 5 of scales.quick.tuning_epochs"),
+        (OTHER.replace("epochs: 5", "epochs: 40"), (), "tuning_epochs: 40 are more than 20 epochs"),
+        (OTHER.replace("epochs: 5", "epochs: 3"), (), r"epochs: 3 of 20 epochs .* give a multiple of 5"),
+        (
+            SCALE + f"    tuning: {{{RATES}}}\n",
+            (OWN, (TWO_STAGES, TINY_SEARCH)),
+            "adam have a space of their own; give a budget alone",
+        ),
+        (
+            SCALE + f"    tuning: {{protocol: random_search, budget: 3, space: {BOTH}}}\n",
+            (),
+            "tunes learning_rate, beta1, and the study learning_rate",
+        ),
     ],
 )
-def test_what_a_scale_cannot_have_is_told(tmp_path: Path, changed: str, said: str):
+def test_what_a_scale_cannot_have_is_said(
+    scale: str, others: tuple[tuple[str, str], ...], said: str, tmp_path: Path
+):
     with pytest.raises(InputError, match=said):
-        read(tmp_path, (SCALE, SCALE + changed))
-
-
-def test_a_tuning_run_is_as_long_as_its_warm_up_and_no_longer_than_others(tmp_path: Path):
-    warm = ("schedule: {name: constant}", "schedule: {warmup_epochs: 6}")
-    with pytest.raises(InputError, match=r"6 epochs are more than the 5 of scales.quick.tuning_epochs"):
-        read(tmp_path, (SCALE, OTHER), warm)
-    with pytest.raises(InputError, match="tuning_epochs: 40 are more than 20 epochs"):
-        read(tmp_path, (SCALE, OTHER.replace("tuning_epochs: 5", "tuning_epochs: 40")))
-
-
-def test_a_space_of_an_optimizers_own_is_not_passed_over(tmp_path: Path):
-    own = ("[sgd, adam]", f"[sgd, {{adam: {{{RATES}}}}}]")
-    search = (TWO_STAGES, TINY_SEARCH)
-    with pytest.raises(InputError, match="adam have a space of their own; give a budget alone"):
-        read(tmp_path, own, search, (SCALE, SCALE + f"    tuning: {{{RATES}}}\n"))
+        read(tmp_path, *others, (SCALE, scale))
 
 
 def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):
@@ -108,18 +113,6 @@ def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("joins: tiny\nquestion: And momentum?\noptimizers: [momentum]\n")
     study = read_study(tmp_path / "mine.yaml").at("quick")
     assert [one.label for one in study.optimizers] == ["momentum"]
-
-
-def test_a_tuning_length_is_whole_evaluations(tmp_path: Path):
-    with pytest.raises(InputError, match=r"tuning_epochs: 3 of 20 epochs .* give a multiple of 5"):
-        read(tmp_path, (SCALE, OTHER.replace("tuning_epochs: 5", "tuning_epochs: 3")))
-
-
-def test_a_scale_tunes_what_the_study_tunes(tmp_path: Path):
-    space = "{learning_rate: {low: 1e-2, high: 1, scale: log}, beta1: {low: 0.8, high: 0.9, scale: linear}}"
-    tuning = f"    tuning: {{protocol: random_search, budget: 3, space: {space}}}\n"
-    with pytest.raises(InputError, match="tunes learning_rate, beta1, and the study learning_rate"):
-        read(tmp_path, (SCALE, SCALE + tuning))
 
 
 def test_a_search_of_eighty_settings_is_eighty_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
