@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import draw_drift
 from benchmarks.claims import spectral_precision
 from benchmarks.claims._trained_lanes import (
     SHAPES,
@@ -164,15 +163,6 @@ def test_values_that_are_nan_after_a_while_are_noticed(monkeypatch):
     with np.errstate(all="ignore"):
         *_, least = drifting(np.random.default_rng(0), exact_sum, "float64", False, 1, 200)
     assert np.isnan(least)
-
-
-def test_drift_is_drawn_and_tabled(tmp_path, capsys):
-    assert draw_drift.main([str(tmp_path / "drift.png")], draws=1, steps=20) == 0
-    assert (tmp_path / "drift.png").stat().st_size > 10_000
-    lines = capsys.readouterr().out.splitlines()
-    rows = [[float(cell) for cell in line.split(" | ")[1:-1]] for line in lines[2:]]
-    assert [len(row) for row in rows] == [3] * len(DRIFT)
-    assert lines[-1].startswith("| bfloat16, truncated |")
 
 
 # --- the truncated map ---------------------------------------------------------------------------
