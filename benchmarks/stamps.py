@@ -99,12 +99,10 @@ def is_photographed(pixels: np.ndarray) -> bool:
 
 def split_photographs(names: Sequence[str], seed: int) -> dict[str, list[str]]:
     """The names of each split's photographs."""
-    order = generator("stamps", seed, "photographs").permutation(sorted(names)).tolist()
+    order = generator("stamps", seed, "photographs").permutation(sorted(names))
     ends = np.cumsum([round(share * len(order)) for share in SHARES.values()])
-    return {
-        split: order[start:end]
-        for split, start, end in zip(SHARES, [0, *ends[:-1]], [*ends[:-1], len(order)], strict=True)
-    }
+    parts = np.split(order, ends[:-1])
+    return {split: part.tolist() for split, part in zip(SHARES, parts, strict=True)}
 
 
 def pasted(stamp: Image.Image, photograph: Image.Image, side: int, draws: np.random.Generator) -> Image.Image:
@@ -167,14 +165,14 @@ def write(folder: Path, packages: Packages, counts: Mapping[str, int], side: int
         raise InputError(f"{folder}: is there already; remove it, or name another folder")
     if side > LARGEST:
         raise InputError(f"--side {side}: is larger than {LARGEST}")
-    beside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
+    unfinished = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)
     progress = Progress(f"images of {folder.name}", sum(counts.values()))
     for path, image in images(packages, counts, side, seed):
-        (beside / path).parent.mkdir(parents=True, exist_ok=True)
-        image.save(beside / path, "JPEG", quality=QUALITY)
+        (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
+        image.save(unfinished / path, "JPEG", quality=QUALITY)
         progress.advance(1)
-    beside.rename(folder)
+    unfinished.rename(folder)
     with taking_place(index_file(folder)) as path:
         path.write_text(index_text(examined(folder, listed(folder))), encoding="utf-8")
 

@@ -845,7 +845,7 @@ class _Keeper:
 
         with self.clock.phase(CHECKPOINT):
             found = self.checkpoints.newest(restored)
-        self._tell()
+        self._copy_notes()
         return found or loaded
 
     def offer(self, carry: Carry, constants: Constants) -> None:
@@ -854,7 +854,7 @@ class _Keeper:
         if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):
                 self.checkpoints.save(self._checkpoint(carry, constants))
-            self._tell()
+            self._copy_notes()
         if termination.came:
             termination.pass_on()
 
@@ -865,7 +865,7 @@ class _Keeper:
         seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
         return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
 
-    def _tell(self) -> None:
+    def _copy_notes(self) -> None:
         """Have what is noted of checkpoints in the provenance, in later processes too."""
         notes = self.engine.notes
         notes += [note for note in self.checkpoints.notes if note not in notes]

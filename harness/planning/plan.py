@@ -308,8 +308,8 @@ class Planner:
         alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
         workloads = self.study.workloads[self.scale]
         together = tuple(workload for workload in workloads if not alone[workload.name])
-        apart = settings is None and self.size.final_jobs == "basis"
-        for own in ([(basis,) for basis in bases] if apart else [bases]) if together else []:
+        is_cut = settings is None and self.size.final_jobs == "basis"
+        for own in ([(basis,) for basis in bases] if is_cut else [bases]) if together else []:
             yield RunSelection(together, own, seeds)
         for workload, basis, seed in product(workloads, bases, seeds):
             if alone[workload.name]:
@@ -587,8 +587,8 @@ class Plan:
         upstream = {hash_: tuple(job.spec.hash for job in study.jobs) for hash_, study in tables.items()}
         for job in self.jobs:
             gathered = _gathered(job.spec)
-            apart = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
-            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *apart)
+            direct = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
+            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *direct)
             upstream |= {_digest(hashes): tuple(hashes) for hashes in gathered.values()}
         return Wiring(
             summary=self.summary(),

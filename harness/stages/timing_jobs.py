@@ -139,8 +139,8 @@ def _timing_row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
 def _memory_row(job: Job, workload: str, memory: Memory) -> dict[str, Any]:
     return {
         **_cell(job, workload, memory.method),
-        "host_baseline_bytes": memory.host.baseline if memory.host else None,
-        "host_peak_bytes": memory.host.peak if memory.host else None,
+        "host_baseline_bytes": memory.host_baseline,
+        "host_peak_bytes": memory.host_peak,
         "device_peak_bytes": memory.device,
     }
 

@@ -7,24 +7,10 @@ import gc
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 PROCESS = Path("/proc/self")
 RESET_PEAK = "5"  # what the kernel takes in clear_refs: the peak becomes what is resident now (proc(5))
-
-
-@dataclass(frozen=True)
-class HostMemory:
-    """Resident bytes of this process.
-
-    Args:
-        baseline: before the work was loaded.
-        peak: the most while it ran.
-    """
-
-    baseline: int
-    peak: int
 
 
 def resident_bytes(process: Path = PROCESS) -> int | None:

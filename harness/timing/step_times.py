@@ -26,7 +26,7 @@ from harness.engine.execution import (
 )
 from harness.engine.program import Carry
 from harness.timing.clocks import uncollected
-from harness.timing.memory import HostMemory, peak_resident_bytes, resident_bytes
+from harness.timing.memory import peak_resident_bytes, resident_bytes
 from optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 
 SAMPLE_SECONDS = 0.01  # short stretches are taken several times in a row: clock and interrupts are small
@@ -66,12 +66,14 @@ class Memory:
     """What one method alone needs while its steps run.
 
     Args:
-        host: resident memory of the process; None where the system cannot reset its peak.
+        host_baseline, host_peak: resident bytes of the process, before its arrays were loaded and the most
+            while its steps ran; None where the system cannot reset the peak.
         device: the most bytes of arrays, as the backend counts them; None where it does not.
     """
 
     method: str
-    host: HostMemory | None
+    host_baseline: int | None
+    host_peak: int | None
     device: int | None
 
 
@@ -122,8 +124,7 @@ class _Contestant:
             device.append(self.engine.device_peak(self.segment, steps))
 
         peak = peak_resident_bytes(run)
-        host = None if baseline is None or peak is None else HostMemory(baseline, peak)
-        return Memory(self.method, host, device[0])
+        return Memory(self.method, None if peak is None else baseline, peak, device[0])
 
 
 def _copied(bundle: Bundle) -> Bundle:

@@ -30,7 +30,7 @@ from harness.stages.parity_problems import PROBLEMS, ParityProblem
 from optimizers.rule import Rule
 from tests.harness.engine.test_execution import make_bundle, run
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
-from tests.harness.toys import TANH
+from tests.harness.toys import TANH, advanced
 from workloads import workloads
 from workloads.workload import GRADIENT_NORM, Workload
 
@@ -156,7 +156,7 @@ def compilations() -> Iterator[Counter[str]]:
         seen["torch"] = counters["stats"]["unique_graphs"] - before
 
 
-def advanced(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, int]:
+def compiled_steps(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray], int, int]:
     """Metrics after 5 single steps, and what was compiled up to the first and from the second on."""
     with made.context():
         loaded = load(bundle, made)
@@ -210,11 +210,11 @@ def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
     torch._dynamo.reset()
     counters.clear()
     compiled = TorchEngine("float64", "cpu", compiler="eager", worth_compiling=0, fused=False)
-    on_torch, first, second = advanced(bundle, compiled)
+    on_torch, first, second = compiled_steps(bundle, compiled)
     assert (first > 0, second) == (True, 0)
     assert not counters["graph_break"]
     assert all(note.endswith("compiled as one graph") for note in compiled.notes)
-    on_jax, first, second = advanced(bundle, engine("jax", "float64"))
+    on_jax, first, second = compiled_steps(bundle, engine("jax", "float64"))
     assert (first > 0, second) == (True, 0)
     for name, values in on_jax.items():
         assert np.isfinite(values).all()
@@ -333,14 +333,9 @@ def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: st
         bundle = make_bundle(rule=RULES[name], rates=(0.02, 0.05), steps=10, evaluations=10)
         bundle = dataclasses.replace(bundle, schedule=np.ones(10))
         with made.context():
-            loaded = load(bundle, made)
-            inputs = stretch_inputs(bundle, made, 0, 10)
-            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 10)
-            carry = segment(loaded.carry, loaded.constants, inputs)
-            update, values = (
-                loaded.program.update,
-                loaded.program.values(loaded.constants, step_of(stretch_inputs(bundle, made, 9, 1), 0)),
-            )
+            loaded, carry = advanced(bundle, made, 10)
+            last, update = step_of(stretch_inputs(bundle, made, 9, 1), 0), loaded.program.update
+            values = loaded.program.values(loaded.constants, last)
             points[name] = made.ops.to_numpy(update.point(made.ops, carry.state, carry.coordinates, values))
             norms[name] = made.ops.to_numpy(carry.coordinates)
     np.testing.assert_allclose(points["nesterov_lookahead"], points["nesterov"], rtol=1e-11)
@@ -385,11 +380,7 @@ def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, 
     made = engine(backend, "float64")
     for label, part in (("lanes", bundle), ("alone", bundle.part(slice(1, 2), slice(1, 2)))):
         with made.context():
-            loaded = load(part, made)
-            inputs = stretch_inputs(part, made, 0, STEPS)
-            carry = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, STEPS)(
-                loaded.carry, loaded.constants, inputs
-            )
+            loaded, carry = advanced(part, made, STEPS)
             named = loaded.program.parameters(carry.coordinates, loaded.constants.matrices)
             ends[label] = {name: made.ops.to_numpy(value)[-1, -1] for name, value in named.items()}
     for name, value in ends["lanes"].items():

@@ -24,7 +24,7 @@ from optimizers import rules
 from tests.harness.engine.test_execution import make_bundle
 from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.harness.test_executors import bundle_of
-from tests.harness.toys import TANH
+from tests.harness.toys import TANH, advanced
 from workloads.workload import Problem, Role, Workload
 
 # Of momentum and adagrad torch has no kernel for a device of shapes alone.
@@ -182,14 +182,11 @@ def test_state_that_cannot_be_written_to_is_copied() -> None:
     """One array twice, one broadcast and the parameters themselves."""
     rule = rules()["adam"]
 
-    def run(init: Any) -> tuple[Carry, Carry]:
+    def run(init: Any) -> Carry:
         bundle = make_bundle(rule=replace(rule, init=init), seeds=(0,), rates=(0.01,), basis=False)
         made = TorchEngine("float64", "cpu", fused=False)
         with made.context():
-            loaded = load(bundle, made)
-            inputs = stretch_inputs(bundle, made, 0, 3)
-            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 3)
-            return loaded.carry, segment(loaded.carry, loaded.constants, inputs)
+            return advanced(bundle, made, 3)[1]
 
     def same_twice(ops: Any, param: Any) -> Any:
         state = rule.init(ops, param)
@@ -199,8 +196,8 @@ def test_state_that_cannot_be_written_to_is_copied() -> None:
         zero = ops.broadcast_to(ops.zeros((1, 1, 1)), param.shape)
         return type(rule.init(ops, param))(zero, zero)
 
-    _, due = run(rule.init)
+    due = run(rule.init)
     for init in (same_twice, broadcast):
-        _, found = run(init)
+        found = run(init)
         torch.testing.assert_close(found.coordinates, due.coordinates, rtol=0, atol=0)
         assert found.state[0][0].data_ptr() != found.state[0][1].data_ptr()

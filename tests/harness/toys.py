@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.backends.engine import Engine
 from harness.backends.numpy_ops import numpy_ops
-from harness.engine.execution import Bundle
+from harness.engine.execution import Bundle, Loaded, load, stretch_inputs
+from harness.engine.program import Carry
 from workloads.workload import Metric, Problem, Role, Setting, Workload
 
 
@@ -100,6 +102,13 @@ def loss_and_gradient(
     back = (slope @ params["second"]) * (1 - hidden**2)
     grads = {"bias": back.sum(0), "first": back.T @ train["features"], "second": slope.T @ hidden}
     return float(np.mean(residual**2)), grads
+
+
+def advanced(bundle: Bundle, made: Engine, steps: int) -> tuple[Loaded, Carry]:
+    """A bundle on its device, and what it carries after its first steps; call inside the engine's context."""
+    loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
+    segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, steps)
+    return loaded, segment(loaded.carry, loaded.constants, inputs)
 
 
 class StepByHand(NamedTuple):

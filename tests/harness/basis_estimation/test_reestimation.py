@@ -17,13 +17,7 @@ from harness.backends.engine import Engine, engine
 from harness.backends.numpy_ops import numpy_ops
 from harness.basis_estimation.gradients import GradientSampling, sampler
 from harness.basis_estimation.reestimation import RenewalPlan, renewal
-from harness.engine.execution import (
-    Bundle,
-    execute,
-    lanes_per_bundle,
-    load,
-    stretch_inputs,
-)
+from harness.engine.execution import Bundle, execute, lanes_per_bundle, stretch_inputs
 from harness.engine.program import Update
 from harness.paths import basis_file
 from harness.seeding import WorkloadRandom
@@ -33,7 +27,7 @@ from optimizers.bases import CHANGES, Group, OptionError, bases
 from results.reading import read
 from tests.harness.engine.test_execution import make_bundle, orthogonal
 from tests.harness.stages.test_jobs import SWEEP, after, of_stage, run
-from tests.harness.toys import TANH, loss_and_gradient
+from tests.harness.toys import TANH, advanced, loss_and_gradient
 from workloads.workload import Problem
 
 STEPS, EVERY, SAMPLES, SCALE, RATE = 12, 5, 40, 0.3, 0.05
@@ -160,14 +154,6 @@ def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
         assert other[-1] > 1e-4
 
 
-def moved(bundle: Bundle, made: Engine, steps: int) -> tuple[Any, Any]:
-    """The bundle on its device, and what it carries after the first steps."""
-    loaded = load(bundle, made)
-    inputs = stretch_inputs(bundle, made, 0, steps)
-    advance = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, steps)
-    return loaded, advance(loaded.carry, loaded.constants, inputs)
-
-
 def parameters(made: Engine, loaded: Any, carry: Any, constants: Any) -> Arrays:
     named = loaded.program.parameters(carry.coordinates, constants.matrices)
     return {name: np.array(made.ops.to_numpy(value)) for name, value in named.items()}
@@ -193,7 +179,7 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
     )
     made = engine(backend, "float64")
     with made.context():
-        loaded, carry = moved(bundle, made, 5)
+        loaded, carry = advanced(bundle, made, 5)
         before = parameters(made, loaded, carry, loaded.constants)
         assert bundle.reestimation is not None
         renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
@@ -221,7 +207,7 @@ def test_a_restarted_optimizer_is_a_new_run_from_there(backend: str) -> None:
     )
     made = engine(backend, "float64")
     with made.context():
-        loaded, carry = moved(bundle, made, EVERY)
+        loaded, carry = advanced(bundle, made, EVERY)
         here = parameters(made, loaded, carry, loaded.constants)
     (problem,) = bundle.problems
     at = dataclasses.replace(problem, parameters={name: here[name][0, 0] for name in problem.parameters})
