@@ -240,11 +240,11 @@ def tflops(text: str) -> float:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     announce_threads(1)
-    from harness.planning.estimating import HEAD, Cost, check_asked, described, estimates, line, rough
+    from harness.planning.estimating import HEAD, Cost, check_has_studies, described, estimates, line, rough
     from harness.timing.clocks import limit_threads
 
     plan = _plan_of(given, given.scale, given.backend)
-    check_asked(plan)
+    check_has_studies(plan)
     limit_threads(1)
     if given.json:
         print_json(described(plan, list(estimates(plan, given.tflops)), given.tflops))

@@ -83,7 +83,7 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 
 
 @contextmanager
-def made_ahead(make: Callable[[Wanted], Made], wanted: Iterable[Wanted]) -> Iterator[Iterator[Made]]:
+def prefetched(make: Callable[[Wanted], Made], wanted: Iterable[Wanted]) -> Iterator[Iterator[Made]]:
     """What is made of each that is wanted, on a thread while the one before is used."""
 
     def made() -> Iterator[Made]:

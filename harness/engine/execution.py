@@ -26,7 +26,7 @@ from harness.engine.derivatives import (
     model_of,
     step_evaluation,
 )
-from harness.engine.examples import gathered, generators_of, made_ahead, placeholders
+from harness.engine.examples import gathered, generators_of, placeholders, prefetched
 from harness.engine.layout import Layout, end_to_end, layout
 from harness.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
 from harness.interop.foreign import TorchRule, closure_evaluations
@@ -536,7 +536,7 @@ def _in_pieces(
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
         numbers = range(len(pieces))
-        with made_ahead(piece, numbers) if fetches else nullcontext(map(piece, numbers)) as made:
+        with prefetched(piece, numbers) if fetches else nullcontext(map(piece, numbers)) as made:
             for (split, start, stop), arrays in zip(pieces, made, strict=True):
                 found = host(compiled[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
@@ -917,5 +917,5 @@ def prefetch_inputs(
             begin += length
 
     is_much_work = bundle.workload.streamed or bundle.is_random
-    with made_ahead(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
+    with prefetched(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
         yield made

@@ -9,22 +9,22 @@ from documents.plan import ReportPlan, StudyPlan
 from documents.sets import FOLDER, SUMS
 
 
-def archive_of(asked: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
+def archive_of(names: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """What is shown of the published sets beside the results.
 
     Args:
-        asked: the studies and claims that are asked for; empty for all.
+        names: the studies and claims that are asked for; empty for all.
         own: the studies that are run here.
 
     Raises:
         InputError: when a set is damaged, or a study that is run here cannot join the one that it names.
     """
     whole = with_joined(read_archive(FOLDER), own)
-    found = (_asked(plan, asked) for plan in whole)
+    found = (_narrowed(plan, names) for plan in whole)
     return tuple(plan for plan in found if plan.studies or plan.checks)
 
 
-def _asked(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
+def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
     """What of a set is named, by study or claim; all of it without names."""
     if not names:
         return plan

@@ -131,7 +131,7 @@ class _Measured:
     evaluation: float
 
 
-def check_asked(plan: Plan) -> None:
+def check_has_studies(plan: Plan) -> None:
     """Check that a plan has a study to measure.
 
     Raises:
@@ -140,8 +140,8 @@ def check_asked(plan: Plan) -> None:
     if plan.studies:
         return
     reasons = [f"{study.name}: {reason}" for study, reason in plan.skipped]
-    asked = ", ".join(plan.config.studies)
-    said = reasons or [f"{asked}: only property checks, whose cost is not estimated; name a study"]
+    names = ", ".join(plan.config.studies)
+    said = reasons or [f"{names}: only property checks, whose cost is not estimated; name a study"]
     raise InputError("\n".join(f"nothing to estimate at scale {plan.config.scale}: {each}" for each in said))
 
 

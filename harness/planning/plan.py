@@ -118,8 +118,8 @@ def _why_skipped(study: Study, config: Config) -> str | None:
     own = study.scales[config.scale].backends
     used = [name for name in own if study.running_on(name)]
     if not set(config.backends or used).intersection(used):
-        asked = ", ".join(config.backends or own)
-        return f"it does not run on {asked} at this scale (it runs on: {', '.join(used) or 'none'})"
+        backends = ", ".join(config.backends or own)
+        return f"it does not run on {backends} at this scale (it runs on: {', '.join(used) or 'none'})"
     alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).alone]
     if alone and not config.studies:
         return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"

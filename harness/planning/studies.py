@@ -638,8 +638,8 @@ def _check_condition(
         return
     ratio = effect_of(condition.effect, direction) == "ratio"
     if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
-        asked = f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
-        report(f"{key}.than", f"{asked}; both are between 0 and 1, and so is their sum")
+        problem = f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
+        report(f"{key}.than", f"{problem}; both are between 0 and 1, and so is their sum")
     elif ratio and not straight and not condition.of_gain and condition.number <= 0:
         remedy = "give a positive number, or effect: difference"
         report(f"{key}.than", f"a ratio to {condition.number:g} says nothing; {remedy}")

@@ -116,11 +116,11 @@ class Wiring(Document):
         """What a job's rule runs: the shell and tee outlast a SIGTERM, so that the job can record its end."""
         minutes, between = self.config.minutes, self.config.checkpoint_minutes
         limit = "" if minutes is None else f" --minutes {minutes:g}"
-        asked = "" if between is None else f" --checkpoint-minutes {between:g}"
-        asked += " --keep-failed" if self.config.keep_failed else ""
+        options = "" if between is None else f" --checkpoint-minutes {between:g}"
+        options += " --keep-failed" if self.config.keep_failed else ""
         return (
             f"trap '' TERM; python -m harness.stages.supervision{limit} run {{input.spec:q}}"
-            f" --results {quote(str(self.results))}{asked}"
+            f" --results {quote(str(self.results))}{options}"
         )
 
     def spec(self, stage: str) -> str:

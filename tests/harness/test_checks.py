@@ -321,13 +321,13 @@ def test_a_claim_without_its_data_is_left_out_of_the_job_which_says_so(no_clothi
 
 def test_the_command_leaves_it_out_and_is_bad_input_where_it_is_asked_for(no_clothing, capsys):
     assert main(["claims", "check"]) == 0
-    told = capsys.readouterr()
-    assert "toy.other" not in told.out
-    assert "toy.other cannot be checked: Fashion-MNIST needs " in told.err
+    printed = capsys.readouterr()
+    assert "toy.other" not in printed.out
+    assert "toy.other cannot be checked: Fashion-MNIST needs " in printed.err
     assert main(["claims", "check", "toy.other"]) == 2
-    told = capsys.readouterr()
-    assert not told.out
-    assert "error: toy.other cannot be checked: Fashion-MNIST needs " in told.err
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert "error: toy.other cannot be checked: Fashion-MNIST needs " in printed.err
 
 
 # --- the command ---------------------------------------------------------------------------------

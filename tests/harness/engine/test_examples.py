@@ -16,7 +16,7 @@ import pytest
 from harness.backends.engine import engine
 from harness.engine import execution
 from harness.engine.checkpoints import Checkpoints
-from harness.engine.examples import gathered, generators_of, made_ahead
+from harness.engine.examples import gathered, generators_of, prefetched
 from harness.engine.execution import Bundle, Clock, Trajectories, execute, prefetch_inputs
 from harness.seeding import WorkloadRandom, batch_order
 from optimizers import rules
@@ -279,7 +279,7 @@ def test_what_is_made_ahead_comes_in_order_and_one_before_it_is_asked_for():
             asked.set()
         return number
 
-    with made_ahead(make, range(3)) as given:
+    with prefetched(make, range(3)) as given:
         assert next(given) == 0
         assert asked.wait(30), "the second is made though nobody asks"
         assert list(given) == [1, 2]
