@@ -60,11 +60,12 @@ BOWL = dataclasses.replace(CONVEX[1], name="bowl", description="least squares un
 WORKLOADS = (BOWL,)
 '''
 
-# a change of the tiny study: no basis
+# changes of the tiny study: no basis, and the backend that has nothing to compile
 IN_COORDINATES = (
     "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
     "[identity]",
 )
+ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", "      torch: {}\n")
 
 
 @pytest.fixture
@@ -91,13 +92,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     importlib.invalidate_caches()
 
 
+def config_of(study: Path, **settings: Any) -> Config:
+    """What plans a study alone."""
+    return Config(study_folder=study.parent, studies=(study.stem,), **settings)
+
+
 def run_all(
-    study: Path, results: Path, backends: tuple[str, ...] = ("jax",), timing: bool = False
+    study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
     """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
-    plan = make_plan(
-        Config(study_folder=study.parent, results=results, site=results / "site", backends=backends)
-    )
+    plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
     for job in jobs:
@@ -114,7 +118,7 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
 
     def hashes() -> dict[str, str]:
         contestants._installed.cache_clear()
-        plan = make_plan(Config(study_folder=study.parent))
+        plan = make_plan(config_of(study))
         return {
             f"{job.spec.stage} {job.spec.optimizers[0].label} {job.spec.backend}": job.spec.hash
             for job in plan.jobs
@@ -193,6 +197,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
         ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
+        ON_TORCH,
     )
     (folder / "rules").mkdir()
     (folder / "rules/lion.py").write_text(LION)
@@ -200,7 +205,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     runs = run_all(study, tmp_path / "results")
     assert set(runs["optimizer"]) == {"lion", "lion-2"}
     assert set(runs["workload"]) == {"bowl"}
-    plan = make_plan(Config(study_folder=folder, results=tmp_path / "results"))
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
     final = next(job.spec for job in plan.jobs if job.spec.stage == "final")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
@@ -319,7 +324,7 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     }
     assert (runs["state_bytes"] > 0).all()
     assert (runs["outcome"] != "error").all()
-    plan = make_plan(Config(study_folder=study.parent, results=tmp_path / "results"))
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
     timing = {job.spec.backend: job for job in plan.jobs if job.spec.stage == "timing"}
     for backend, expected in (
         ("torch", {"torch-nadam", "torch-soap", "torch-descent"}),
@@ -341,7 +346,7 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     assert any(key.startswith("file:") and key.endswith("own/mine.py") for key in descent.sources)
 
 
-OWN = "{b1: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
+OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
@@ -351,21 +356,23 @@ def searched(folder: Path, space: str = OWN) -> Path:
         (TWO_STAGES, SEARCH),
         IN_COORDINATES,
         ("[adam @ egop], than: [adam]", "[theirs], than: [adam]"),
-        ("[sgd, adam]", f"[adam, {{optax:optax.adamw: {{space: {space}, label: theirs}}}}]"),
+        ("[sgd, adam]", f"[adam, {{torch:torch.optim.SGD: {{space: {space}, label: theirs}}}}]"),
         ("shared_across: bases", "shared_across: none"),
+        ON_TORCH,
     )
 
 
 def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path) -> None:
-    runs = run_all(searched(tmp_path / "studies"), tmp_path / "results")
+    study = searched(tmp_path / "studies")
+    runs = run_all(study, tmp_path / "results")
     theirs = runs.filter(pl.col("optimizer") == "theirs")
     assert theirs["learning_rate"].is_between(1e-3, 1e-2).all()
     values = theirs["hyperparameters"].explode()
-    assert set(values.struct.field("name")) == {"b1"}
+    assert set(values.struct.field("name")) == {"momentum"}
     assert values.struct.field("value").is_between(0.5, 0.9).all()
     ours = runs.filter(pl.col("optimizer") == "adam")
     assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
-    plan = make_plan(Config(study_folder=tmp_path / "studies", results=tmp_path / "results"))
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
     sweeps = {job.spec.optimizers[0].label: job for job in plan.jobs if job.spec.stage == "sweep"}
     assert sweeps["theirs"].lanes == sweeps["adam"].lanes
 
@@ -373,7 +380,7 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        ("{b1: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
+        ("{momentum: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
         ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
     ],
 )
@@ -513,7 +520,7 @@ def test_the_files_of_a_package_are_found_again_wherever_it_lies(
 
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
     study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
-    plan = make_plan(Config(study_folder=study.parent, backends=("jax",)))
+    plan = make_plan(config_of(study, backends=("jax",)))
     jobs = [job for planned in plan.studies for job in planned.jobs]
     assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
     only = write_study(
@@ -521,9 +528,9 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) 
         ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
         ("[adam @ egop], than: [adam]", "[torch-nadam @ egop], than: [torch-nadam]"),
     )
-    plan = make_plan(Config(study_folder=only.parent))
+    plan = make_plan(config_of(only))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
-    plan = make_plan(Config(study_folder=only.parent, backends=("jax",)))
+    plan = make_plan(config_of(only, backends=("jax",)))
     ((skipped, reason),) = plan.skipped
     assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
 
