@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
+import torch
 
 from benchmarks import input_rate
 
 
+@pytest.fixture
+def threads_given_back() -> Iterator[None]:
+    """PyTorch keeps one thread in the tests that follow: two on a busy processor wait for each other."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("threads_given_back")
 def test_every_rate_and_wait_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     for name, few in {"IMAGES": 8, "BATCH": 4, "STEPS": 8}.items():
         monkeypatch.setattr(input_rate, name, few)
