@@ -8,7 +8,7 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-from curvebench.command import PLAN, argument, command, positive
+from curvebench.command import argument, command, positive
 from documents.errors import InputError
 from documents.sets import FOLDER, WAIVERS
 
@@ -60,7 +60,13 @@ def _rerun(given: Namespace) -> int:
 
 @command(
     "sets publish",
-    PLAN,
+    argument(
+        "--plan",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="the plan JSON that Snakemake wrote, or those of sets, whose studies become one set",
+    ),
     argument("--name", required=True, help="the set's name, a new one"),
     argument("--folder", type=Path, default=FOLDER, help="where sets lie (default: %(default)s)"),
     argument("--readme", type=Path, help="page whose leaderboard becomes the set's (default: none)"),
@@ -74,13 +80,13 @@ def _rerun(given: Namespace) -> int:
     argument("--replaces", nargs="*", default=[], metavar="SET", help="sets beside it that no longer count"),
 )
 def publish(given: Namespace) -> None:
-    """Write the tables of a report as a published set."""
+    """Write the tables of a report, or of several, as a published set."""
     from documents.plan import read_plan
     from reports.sets import publish
 
-    plan = read_plan(given.plan)
+    plan, *others = map(read_plan, given.plan)
     folder = publish.publish(
-        plan, given.name, given.folder, given.waive, given.readme, replaces=given.replaces
+        plan, given.name, given.folder, given.waive, given.readme, replaces=given.replaces, others=others
     )
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 

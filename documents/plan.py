@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -420,6 +420,32 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     if plan.published:
         return plan.at(partial(_inside, path))
     return plan if root is None else plan.at(lambda place: root / place)
+
+
+def with_studies_of(first: ReportPlan, others: Sequence[ReportPlan]) -> ReportPlan:
+    """A plan with the studies of others too, which ran elsewhere or at another time.
+
+    Raises:
+        InputError: when they are of several scales, two have one study, or two have parity or checks.
+    """
+    plans, holder = (first, *others), dict[str, ReportPlan]()
+    for plan in plans:
+        if plan.scale != first.scale:
+            raise InputError(f"{plan.path}: is of scale {plan.scale}, {first.path} of scale {first.scale}")
+        special = [kind for kind in ("parity", "checks") if getattr(plan, kind) is not None]
+        for name in (*(f"study {study.name}" for study in plan.studies), *special):
+            if name in holder:
+                raise InputError(f"{plan.path}: has {name}, as {holder[name].path} has; give one of them")
+            holder[name] = plan
+    return first.model_copy(
+        update={
+            "studies": tuple(study for plan in plans for study in plan.studies),
+            "skipped": tuple(study for plan in plans for study in plan.skipped),
+            "parity": next((plan.parity for plan in plans if plan.parity), None),
+            "checks": next((plan.checks for plan in plans if plan.checks), None),
+            "jobs": sum(plan.jobs for plan in plans),
+        }
+    )
 
 
 def _inside(path: Path, name: Path) -> Path:

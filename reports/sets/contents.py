@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,16 @@ def gather(plan: ReportPlan) -> Contents:
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
         raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
     return Contents(frames, tuple(cut), tuple(name for name in cut if _has_long(frames[name]["curves"])))
+
+
+def gather_all(plans: Sequence[ReportPlan]) -> Contents:
+    """What `gather` finds of several plans, no two of which have one study."""
+    parts = [gather(plan) for plan in plans]
+    return Contents(
+        {where: frames for part in parts for where, frames in part.frames.items()},
+        tuple(name for part in parts for name in part.thinned),
+        tuple(name for part in parts for name in part.whole),
+    )
 
 
 def _has_long(curves: pl.DataFrame) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from documents.archive import alone
 from documents.errors import InputError
-from documents.plan import ReportPlan
+from documents.plan import ReportPlan, with_studies_of
 from documents.sets import (
     PLAN,
     PROVENANCE,
@@ -24,7 +24,7 @@ from documents.sets import (
 from reports.claims.verdict_list import read_verdicts
 from reports.rendering import read_made
 from reports.sets.checking import checksum_flaws, flaws
-from reports.sets.contents import Contents, gather, provenance_of
+from reports.sets.contents import Contents, gather_all, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
 from reports.sets.files import LICENCE, as_json, new_set, seal, write_text
 from reports.sets.objections import Objection, Revision, all_objections, in_short
@@ -43,11 +43,12 @@ def publish(
     readme: Path | None = None,
     code: Revision | None = None,
     replaces: Sequence[str] = (),
+    others: Sequence[ReportPlan] = (),
 ) -> Path:
-    """Write a report's tables and what follows from them as a published set.
+    """Write the tables of reports and what follows from them as a published set.
 
     A set that is published already is computed anew from its own tables, under another name, such as after a
-    change of the statistics.
+    change of the statistics, or with the studies of other sets.
 
     Args:
         plan: what is published.
@@ -57,6 +58,7 @@ def publish(
         code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
             it; None to ask git.
         replaces: the sets below `folder` whose verdicts no longer count, which they say from then on.
+        others: plans, of the same scale, whose studies become part of the set.
 
     Returns:
         The set's folder.
@@ -72,8 +74,9 @@ def publish(
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
+    contents = gather_all([plan, *others])
+    plan = with_studies_of(plan, others)
     plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
-    contents = gather(plan)
     renewed = _by_todays_rule(plan)
     found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)
     if refused := [each for each in found if each.kind not in waive]:

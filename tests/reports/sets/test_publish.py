@@ -402,6 +402,23 @@ def test_a_set_is_published_anew_from_its_own_tables(small: Path, tmp_path: Path
     assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
 
 
+def test_sets_of_several_studies_become_one(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    shape = Shape(name="other", optimizers=SMALL.optimizers, backends=SMALL.backends)
+    folder = write_set(tmp_path, "other.quick", [shape], checks=False)
+    first, other = read_plan(small), read_plan(folder).model_copy(update={"parity": None})
+    made = publish(first, "both.quick", tmp_path, code=CODE, others=[other])
+    assert flaws(made) == []
+    assert {study.name for study in read_set(made).studies} == {"digits_mlp", "other"}
+    rows = pl.concat([read([one / "leaderboard.parquet"], "leaderboard") for one in (small, folder)])
+    assert read([made / "leaderboard.parquet"], "leaderboard")["runs"].sum() == rows["runs"].sum()
+    larger = other.model_copy(update={"scale": "paper"})
+    with pytest.raises(InputError, match=r"is of scale paper, .* of scale quick"):
+        publish(first, "large.quick", tmp_path, code=CODE, others=[larger])
+    call = ["sets", "publish", "--plan", str(made), str(folder), "--name", "twice.quick"]
+    assert main([*call, "--folder", str(tmp_path)]) == 2
+    assert "other.quick/plan.json: has study other, as" in capsys.readouterr().err
+
+
 def test_a_set_that_another_replaces_counts_no_longer(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
