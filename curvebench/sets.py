@@ -64,6 +64,7 @@ def _rerun(given: Namespace) -> int:
         "--plan",
         type=Path,
         nargs="+",
+        action="extend",
         required=True,
         help="the plan JSON that Snakemake wrote, or those of sets, whose studies become one set",
     ),

@@ -8,9 +8,9 @@ from typing import Any
 
 from documents.errors import InputError, unknown
 from harness.engine.layout import KINDS
-from optimizers import Rule, rules
+from optimizers import HyperparameterError, Rule, rules
 from optimizers.layer_statistics import fisher_of
-from optimizers.options import Options
+from optimizers.options import OptionError, Options
 
 FLOATS = ("float32", "float64")  # what rules compute in
 
@@ -24,7 +24,7 @@ def as_input_errors() -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
+    except (OptionError, HyperparameterError) as error:
         raise InputError(str(error)) from error
 
 

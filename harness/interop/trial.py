@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,8 @@ def try_on(
     except Exception as error:  # whatever another library raises
         own = isinstance(error, InputError) and str(error).startswith(locator)
         said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        said = said if own else f"{locator}: a step fails ({said})"
-        raise InputError(shorten(said, MOST, placeholder="...")) from error
+        line = " ".join((said if own else f"{locator}: a step fails ({said})").split())
+        raise InputError(line if len(line) <= MOST else f"{line[:MOST]}...") from error
     loss = float(losses[-1, 0, 0])
     if not np.isfinite(loss):
         numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())

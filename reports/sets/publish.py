@@ -74,8 +74,8 @@ def publish(
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
-    contents = gather_all([plan, *others])
-    plan = with_studies_of(plan, others)
+    plan, parts = with_studies_of(plan, others), (plan, *others)
+    contents = gather_all(parts)
     plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
     renewed = _by_todays_rule(plan)
     found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import subprocess
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from curvebench.__main__ import main
 from documents.archive import narrowed, read_archive, replaced_sets, with_figures, with_joined
 from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan
+from documents.plan import ReportPlan, read_plan, with_studies_of
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
 from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
@@ -409,14 +410,42 @@ def test_sets_of_several_studies_become_one(small: Path, tmp_path: Path, capsys:
     made = publish(first, "both.quick", tmp_path, code=CODE, others=[other])
     assert flaws(made) == []
     assert {study.name for study in read_set(made).studies} == {"digits_mlp", "other"}
+    claims = read([made / "claims.parquet"], "claims").select("claim", "variant", "backend")
+    assert claims.n_unique() == len(claims)
     rows = pl.concat([read([one / "leaderboard.parquet"], "leaderboard") for one in (small, folder)])
     assert read([made / "leaderboard.parquet"], "leaderboard")["runs"].sum() == rows["runs"].sum()
     larger = other.model_copy(update={"scale": "paper"})
     with pytest.raises(InputError, match=r"is of scale paper, .* of scale quick"):
         publish(first, "large.quick", tmp_path, code=CODE, others=[larger])
-    call = ["sets", "publish", "--plan", str(made), str(folder), "--name", "twice.quick"]
+    call = ["sets", "publish", "--plan", str(made), "--plan", str(folder), "--name", "twice.quick"]
     assert main([*call, "--folder", str(tmp_path)]) == 2
     assert "other.quick/plan.json: has study other, as" in capsys.readouterr().err
+
+
+def test_plans_that_do_not_fit_each_other_are_not_joined(small: Path):
+    plan = read_plan(small)
+    (study,) = plan.studies
+    claim = study.claims[0]
+    empty = plan.model_copy(update={"parity": None, "skipped": (), "studies": ()})
+    with pytest.raises(InputError, match=r"has parity, as .*; narrow one of the two"):
+        with_studies_of(plan, [empty.model_copy(update={"parity": plan.parity})])
+    renamed = study.model_copy(update={"name": "renamed"})
+    with pytest.raises(InputError, match=f"has claim {claim.id}, as"):
+        with_studies_of(plan, [empty.model_copy(update={"studies": (renamed,)})])
+    repeat = claim.model_copy(update={"id": "once.more", "repeats": claim.id, "changed": "once more"})
+    longer = repeat.model_copy(update={"conditions": (*repeat.conditions, repeat.conditions[0])})
+    for repeated, refused in ((repeat, False), (longer, True)):
+        other = study.model_copy(update={"name": "other", "claims": (), "repeated": (repeated,)})
+        message = "once.more repeats .* with other conditions than"
+        with pytest.raises(InputError, match=message) if refused else nullcontext():
+            with_studies_of(plan, [empty.model_copy(update={"studies": (other,)})])
+
+
+def test_what_one_plan_left_out_and_another_ran_is_not_left_out(small: Path):
+    plan = read_plan(small)
+    ran = plan.studies[0].model_copy(update={"name": plan.skipped[0].name, "claims": ()})
+    other = plan.model_copy(update={"parity": None, "skipped": (), "studies": (ran,)})
+    assert plan.skipped[0] not in with_studies_of(plan, [other]).skipped
 
 
 def test_a_set_that_another_replaces_counts_no_longer(
