@@ -17,7 +17,7 @@ from harness.backends.ops import Array, Ops
 from harness.engine.derivatives import StepInfo, map_arrays, model_of
 from harness.engine.layout import layout, roles_of
 from harness.engine.program import Constants, Inputs, Program, Update, Work
-from harness.interop import FLOATS, as_input_errors, chosen, completed
+from harness.interop import FLOATS, chosen, completed
 from optimizers.options import Options
 from workloads.workload import Role
 
@@ -94,11 +94,13 @@ class Online:
             raise InputError("params is empty; give at least one named array")
         blocks = _blocks(basis, start)
         shapes = {name: value.shape for name, value in start.items()}
-        with as_input_errors():
+        try:
             rule.check_dtype(dtype)
             lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks), factors)
             update = Update(rule, lay)
             assert update.pieces  # an option may be wrong for a shape
+        except ValueError as error:  # the layout's too
+            raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
         self._program = Program(
