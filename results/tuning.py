@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import nan
+from functools import cache, cached_property
+from itertools import product
+from math import comb, lgamma, log, nan, prod
 
 import numpy as np
 import polars as pl
@@ -16,9 +17,10 @@ from results.outcomes import failed, missing
 from results.reading import named
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
-RESAMPLES = 1000  # of the tuning seeds
-DRAWN_AT_ONCE = 100_000  # seeds, for the sake of memory
-COVERED = 0.99  # of them, those whose choices are run
+ALL_MULTISETS = 100_000  # of tuning seeds, up to which they are all taken: 92,378 of 10 out of 10
+RESAMPLES = 10_000  # of the tuning seeds, at random where there are more
+JUDGED_AT_ONCE = 10_000  # resamples, for the sake of memory
+COVERED = 0.99  # of the resamples, those whose choices are run
 Setting = tuple[float, ...]  # the values of the tuned hyperparameters, the learning rate first
 
 
@@ -96,7 +98,7 @@ class Tried:
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
         """The best setting by the medians over seeds and those that tie with it; the first one is taken."""
-        best = self._best(np.arange(self.costs.shape[-1])[None])[:, 0]
+        best = self._best(np.ones((self.seeds, 1), np.int64))[:, 0]
         return tuple(setting for setting, among in zip(self.settings, best, strict=True) if among)
 
     @property
@@ -109,45 +111,108 @@ class Tried:
         """How many seeds they were tried on."""
         return int(self.costs.shape[-1])
 
-    @cached_property
-    def drawn(self) -> tuple[Setting, ...]:
-        """What would be taken if the seeds were drawn again."""
-        return self.choices(self.seeds)
-
-    def choices(self, size: int) -> tuple[Setting, ...]:
-        """What would be taken by `size` seeds like those that are there, so many times as `RESAMPLES` says.
-
-        Methods that were tuned on as many seeds have the same draws.
-        """
+    def choices(self, size: int) -> np.ndarray:
+        """The place of the setting that is taken in each of the `resamples` of the seeds, shape (draws,)."""
         if size not in self._choices:
-            draws = np.random.default_rng(0).integers(self.seeds, size=(RESAMPLES, size))
-            parts = np.array_split(draws, -(-draws.size // DRAWN_AT_ONCE))
-            best = (place for part in parts for place in self._best(part).argmax(axis=0))
-            self._choices[size] = tuple(self.settings[place] for place in best)
+            draws, _ = resamples(self.seeds, size)
+            parts = np.array_split(draws, -(-draws.shape[1] // JUDGED_AT_ONCE), axis=1)
+            self._choices[size] = np.concatenate([self._best(part).argmax(axis=0) for part in parts])
         return self._choices[size]
 
     @cached_property
-    def _choices(self) -> dict[int, tuple[Setting, ...]]:
+    def _choices(self) -> dict[int, np.ndarray]:
         """What `choices` has found, by the number of seeds."""
         return {}
 
     @property
     def likely(self) -> tuple[Setting, ...]:
         """The setting that is taken, those that tie, and those of nearly all draws, the likeliest first."""
-        counts: dict[Setting, int] = dict.fromkeys(self.settings, 0)
-        for setting in self.drawn:
-            counts[setting] += 1
-        ordered = sorted(self.settings, key=lambda setting: -counts[setting])
-        before = np.cumsum([0, *(counts[setting] for setting in ordered)])[:-1]
-        enough = COVERED * RESAMPLES
-        drawn = (setting for setting, so_far in zip(ordered, before, strict=True) if so_far < enough)
+        shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
+        ordered = sorted(shares, key=lambda setting: -shares[setting])
+        before = np.cumsum([0.0, *(shares[setting] for setting in ordered)])
+        drawn = (setting for setting, so_far in zip(ordered, before, strict=False) if so_far < COVERED)
         return tuple(dict.fromkeys((*self.tied, *drawn)))
 
     def _best(self, draws: np.ndarray) -> np.ndarray:
-        """Which settings are the best in each draw of seeds (draws, seeds), shape (settings, draws)."""
-        first, second = np.median(self.costs[:, :, draws], axis=-1)
+        """Which settings are the best in each draw of seeds (seeds, draws), shape (settings, draws)."""
+        first, second = (np.stack([_medians(own, draws) for own in costs]) for costs in self.costs)
         best = _ties(np.maximum(first, self.least))
         return best & _ties(np.where(best, second, np.inf))
+
+
+@cache
+def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """What drawing `size` seeds out of `seeds` with replacement gives, and how probable each of that is.
+
+    All multisets where they are at most `ALL_MULTISETS`, else so many at random as `RESAMPLES` says.
+
+    Returns:
+        How often each seed is drawn, shape (seeds, draws), and weights that sum to 1, shape (draws,).
+    """
+    dtype = np.min_scalar_type(size)
+    if comb(seeds + size - 1, size) > ALL_MULTISETS:
+        drawn = np.random.default_rng(0).multinomial(size, np.full(seeds, 1 / seeds), RESAMPLES)
+        return np.ascontiguousarray(drawn.T, dtype), np.full(RESAMPLES, 1 / RESAMPLES)
+    draws, left = np.zeros((0, 1), dtype), np.array([size])
+    for _ in range(seeds - 1):
+        counts = np.concatenate([np.arange(most + 1) for most in left])
+        draws = np.vstack([draws.repeat(left + 1, axis=1), counts.astype(dtype)])
+        left = left.repeat(left + 1) - counts
+    draws = np.vstack([draws, left.astype(dtype)])
+    orders = np.array([lgamma(count + 1) for count in range(size + 1)])  # logarithms of factorials
+    return draws, np.exp(orders[size] - orders[draws].sum(axis=0) - size * log(seeds))
+
+
+def shares_of_choices(tried: Sequence[Tried], size: int | None = None) -> dict[tuple[Setting, ...], float]:
+    """What methods would choose together if the tuning seeds were drawn again, with the share of the draws.
+
+    Those with equally many seeds have the same draws; others are drawn apart.
+
+    Args:
+        tried: of each method.
+        size: how many seeds are drawn; None: so many as each method has.
+    """
+    groups: dict[int, list[int]] = {}
+    for place, one in enumerate(tried):
+        groups.setdefault(one.seeds, []).append(place)
+    shares = [_shares([tried[place] for place in places], size) for places in groups.values()]
+    found: dict[tuple[Setting, ...], float] = {}
+    for parts in product(*(own.items() for own in shares)):
+        chosen = {
+            place: setting
+            for places, (settings, _) in zip(groups.values(), parts, strict=True)
+            for place, setting in zip(places, settings, strict=True)
+        }
+        found[tuple(chosen[place] for place in range(len(tried)))] = prod(share for _, share in parts)
+    return found
+
+
+def _shares(tried: Sequence[Tried], size: int | None) -> dict[tuple[Setting, ...], float]:
+    """`shares_of_choices` of methods with equally many seeds."""
+    number = tried[0].seeds if size is None else size
+    counts = tuple(len(one.settings) for one in tried)
+    codes = np.ravel_multi_index([one.choices(number) for one in tried], counts)
+    different, which = np.unique(codes, return_inverse=True)
+    shares = np.bincount(which, resamples(tried[0].seeds, number)[1])
+    chosen = np.transpose(np.unravel_index(different, counts))
+    return {
+        tuple(one.settings[place] for one, place in zip(tried, places, strict=True)): float(share)
+        for places, share in zip(chosen, shares, strict=True)
+    }
+
+
+def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """The median of costs (seeds,) in each draw of seeds (seeds, draws), shape (draws,)."""
+    size = int(draws[:, 0].sum())
+    order = np.argsort(costs)
+    below = np.zeros(draws.shape[1], draws.dtype)  # how many of the draw are no greater
+    low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
+    for seed in order:
+        below += draws[seed]
+        low += below <= (size - 1) // 2
+        high += below <= size // 2
+    ordered = costs[order]
+    return np.asarray((ordered[low] + ordered[high]) / 2)
 
 
 def _ties(costs: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -41,7 +40,7 @@ from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 from results.schema import TUNING
-from results.tuning import Setting, Tried, settings_of
+from results.tuning import Setting, Tried, settings_of, shares_of_choices
 
 NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
@@ -312,7 +311,7 @@ def alternatives(
         sides: what is tuned, and what that says; sides that share the tuning have the same setting.
         interval: between what each gain lies at settings of the sides, None where they were not run.
     """
-    drawn = Counter(zip(*(tried.drawn for _, tried in sides), strict=True))
+    drawn = shares_of_choices([tried for _, tried in sides])
     choosers = {tuned: tried.tied for tuned, tried in sides}
     tied = {
         tuple(dict(zip(choosers, each, strict=True))[tuned] for tuned, _ in sides)
@@ -320,7 +319,7 @@ def alternatives(
     }
     chosen = tuple(tried.chosen for _, tried in sides)
     return tuple(
-        Alternative(settings, drawn[settings] / drawn.total(), settings in tied, interval(settings))
+        Alternative(settings, drawn.get(settings, 0.0), settings in tied, interval(settings))
         for settings in sorted(tied.union(drawn) - {chosen})
     )
 

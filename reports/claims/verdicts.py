@@ -32,7 +32,7 @@ from reports.statistics.decisions import (
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
-from results.tuning import Setting
+from results.tuning import Setting, shares_of_choices
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
 
 NAMED_PARTS = 2  # of those that miss, in a sentence
@@ -277,8 +277,8 @@ def _of_relations(one: ClaimComparison) -> tuple[str, str, bool]:
 
 def _share_of_draws(one: ClaimComparison, among: set[tuple[Setting, ...]], size: int) -> float:
     """The share of draws of `size` tuning seeds that choose settings among these."""
-    drawn = list(zip(*(each.choices(size) for each in one.tried), strict=True))
-    return sum(settings in among for settings in drawn) / len(drawn)
+    drawn = shares_of_choices(one.tried, size)
+    return sum(share for settings, share in drawn.items() if settings in among)
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def choices_in_words(row: Mapping[str, Any]) -> str:
         words.append(f"at {against} of {row['ties']} settings that tie with the chosen one")
     if row["choices_agree"] < KEPT:
         share, allowed = 1 - row["choices_agree"], 1 - KEPT
-        words.append(f"in {share:.0%} of the draws of tuning seeds ({allowed:.0%} may)")
+        words.append(f"in {share:.1%} of the draws of tuning seeds ({allowed:.0%} may)")
     not_run = (
         f" (settings not run count as such: {row['settings_not_run']})" if row["settings_not_run"] else ""
     )

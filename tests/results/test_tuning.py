@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from documents.document import Direction
 from documents.tuning import TwoStageSweep
-from results.tuning import Judge, Tried, settings_of, tried
+from results.tuning import RESAMPLES, Judge, Tried, resamples, settings_of, shares_of_choices, tried
 from tests.results.rows import rows
 
 
@@ -119,7 +121,7 @@ def test_settings_that_tie_are_likely_whatever_is_drawn():
             for seed in range(3)
         ),
     )
-    assert set(of(table).drawn) == {(0.1,)}
+    assert shares_of_choices([of(table)]) == {((0.1,),): pytest.approx(1.0)}
     assert of(table).likely == ((0.1,), (0.2,))
 
 
@@ -133,9 +135,77 @@ def test_what_other_seeds_would_choose():
     )
     found = of(table)
     assert found.chosen == (0.1,)
-    assert set(found.drawn) == {(0.1,), (0.2,)}
-    assert np.mean([setting == (0.2,) for setting in found.drawn]) == pytest.approx(7 / 27, abs=0.05)
+    assert shares_of_choices([found]) == pytest.approx({((0.1,),): 20 / 27, ((0.2,),): 7 / 27})
     assert found.likely == ((0.1,), (0.2,))
+
+
+COSTS = st.sampled_from([0.0, 1.0, 1.0 + 1e-14, 1.5, 2.0, 3.0, math.inf])
+
+
+def chosen_by(costs: np.ndarray, least: float, draws: np.ndarray) -> list[int]:
+    """The first of the settings that are the best by both criteria (2, settings, seeds), by draw of seeds."""
+    found = []
+    for first, second in np.median(costs[:, :, draws], axis=-1).transpose(2, 0, 1):
+        held = np.maximum(first, least)
+        best = [at for at, cost in enumerate(held) if cost == held.min() or cost < held.min() + 1e-13]
+        fewest = min(second[best])
+        found.append(next(at for at in best if second[at] == fewest or second[at] < fewest + 1e-13))
+    return found
+
+
+@given(
+    st.data(),
+    st.integers(1, 4),
+    st.sampled_from([(4, 4), (5, 5), (3, 6), (6, 3)]),
+    st.sampled_from([-math.inf, 1.2]),
+)
+@settings(max_examples=40)
+def test_shares_of_choices_are_those_of_all_draws_one_by_one(
+    data: st.DataObject, number: int, sizes: tuple[int, int], least: float
+):
+    """Of two methods, which share the draws; with ties, floors and runs that failed."""
+    seeds, size = sizes
+    both = [
+        np.reshape(data.draw(st.lists(COSTS, min_size=count, max_size=count)), (2, number, seeds))
+        for count in [2 * number * seeds] * 2
+    ]
+    found = [Tried(tuple((float(at),) for at in range(number)), costs, least) for costs in both]
+    draws = np.array(list(product(range(seeds), repeat=size)))
+    counts = Counter(zip(*(chosen_by(costs, least, draws) for costs in both), strict=True))
+    right = {tuple((float(at),) for at in places): count / len(draws) for places, count in counts.items()}
+    given_size = None if size == seeds else size
+    assert shares_of_choices(found, given_size) == pytest.approx(right, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "size", "draws"),
+    [(1, 7, 1), (2, 300, 301), (10, 10, 92_378), (11, 10, RESAMPLES), (150, 150, RESAMPLES)],
+)
+def test_resamples_are_all_multisets_or_so_many_at_random(seeds: int, size: int, draws: int):
+    counts, weights = resamples(seeds, size)
+    assert counts.shape == (seeds, draws)
+    assert (counts.sum(axis=0, dtype=np.int64) == size).all()
+    assert weights.sum() == pytest.approx(1.0, abs=1e-9)
+    assert (weights > 0).all()
+    if draws != RESAMPLES:
+        assert len(set(map(bytes, np.ascontiguousarray(counts.T)))) == draws, "each of them once"
+
+
+def test_methods_with_other_numbers_of_seeds_are_drawn_apart():
+    """One takes the second rate in 7 of 27 draws; the other, of two seeds, in one of four."""
+    rates = ((0.1,), (0.2,))
+    three, two = (
+        Tried(rates, np.stack([np.array([[1.0] * len(own), own]), np.zeros((2, len(own)))]), -math.inf)
+        for own in ([0.5, 2.0, 2.0], [0.5, 2.0])
+    )
+    shares = shares_of_choices([three, two, three])
+    assert shares == pytest.approx(
+        {
+            (a, b, a): p * q
+            for a, p in zip(rates, (20 / 27, 7 / 27), strict=True)
+            for b, q in zip(rates, (0.75, 0.25), strict=True)
+        }
+    )
 
 
 def test_a_missing_run_says_nothing():
