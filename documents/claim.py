@@ -116,7 +116,8 @@ class Condition(Document):
         gain_in: of what that is: the metric's value, or the steps to its target.
         down_to: the value of the metric down to which `log_linearity` is of its curve.
         target: of `steps_to_target`, where it is not the study's.
-        floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
+        floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only, and
+            learning rates tie.
         positive_control: where it is what the source says in passing, that sentence; the claim is decided
             only where it is supported.
         workload: the only one it is about; None for all that have the metric.
@@ -202,7 +203,7 @@ class Condition(Document):
                 self.of_gain and len(set(self.methods)) < len(self.methods)
             ),
             "floor: it bounds values alone; leave it out": self.floor is not None
-            and (asked not in ("value", "share_of_gain") or self.gain_in != "value"),
+            and (asked not in ("value", "share_of_gain", *OF_TUNING) or self.gain_in != "value"),
             f"than: {number} is beyond the floor, {self.floor}, which no run is known to pass": (
                 number is not None and self.floor is not None and not self.of_gain and number <= self.floor
             ),

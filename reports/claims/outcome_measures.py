@@ -222,7 +222,8 @@ def gains_over_rates(
 ) -> np.ndarray:
     """What a condition on learning rates says of each tuning seed, above 0 for the treated method.
 
-    Both methods are judged on the learning rates that both tried.
+    Both methods are judged on the learning rates that both tried; values beyond the condition's floor count
+    as at it, so that rates which reach it tie.
 
     Args:
         tuning: the runs of sweeps on one workload and backend, with `method`.
@@ -238,6 +239,7 @@ def gains_over_rates(
     values = run_values(
         tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
     ).drop_nulls("value")
+    values = values.with_columns(held_at(pl.col("value"), direction, condition.floor))
     sides = [
         values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())
         for name in (treated, control)

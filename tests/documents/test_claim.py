@@ -49,6 +49,7 @@ def test_a_gain_may_be_in_steps():
         ({**VALUE, "floor": 0.0}, "greater than 0"),
         ({**VALUE, "floor": float("inf")}, "finite"),
         ({**VALUE, "than": 1e-10, "floor": 1e-9}, "than: 1e-10 is beyond the floor, 1e-09"),
+        ({**VALUE, "quantity": "steps_to_stop", "floor": 1e-9}, "floor: it bounds values alone"),
         ({**VALUE, "positive_control": ""}, "at least 1 character"),
     ],
 )

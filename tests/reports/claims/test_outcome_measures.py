@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from documents.claim import Claim, Condition
 from documents.document import Judged
@@ -22,7 +24,7 @@ from results.schema import TABLES
 from results.writing import write_table
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
+from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS
 
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
@@ -285,6 +287,49 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
     assert one.gains == pytest.approx([(2 - 1) / 4] * 5)
     (row,) = decided([one]).to_dicts()
     assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
+
+
+def over_rates(report: Report, quantity: str, losses: dict[str, Any], floor: float | None) -> np.ndarray:
+    """The gains over learning rates of EGOP-Adam, whose sweeps have the loss `losses[method][rate]`."""
+    tables = tuned(report, {name: lambda rate, seed, own=own: own[rate] for name, own in losses.items()})
+    study, claim, _ = asking(report, quantity=quantity, floor=floor)
+    (one,) = comparisons(study, claim, tables, "jax")
+    return one.gains
+
+
+@pytest.mark.parametrize(
+    ("quantity", "gain", "by_rounding"),
+    [
+        ("best_learning_rate", np.log(0.03 / 0.01), np.log(0.1 / 0.01)),
+        ("rates_won", (1 - 1) / 4, (1 - 3) / 4),
+        ("trend", (2 - 3) / np.sqrt(6 * 5), (3 - 3) / 6),
+    ],
+)
+def test_rates_that_reach_what_rounding_leaves_tie(
+    report: Report, quantity: str, gain: float, by_rounding: float
+):
+    """At 0.03 and 0.1 both are beyond 1e-28, at 0.01 one is; 0.3 is too far from the control's best."""
+    losses = {
+        "adam @ egop": {0.003: 1e-5, 0.01: 1e-20, 0.03: 5e-30, 0.1: 4e-30, 0.3: 1.0},
+        "adam": {0.003: 1e-4, 0.01: 1e-33, 0.03: 1e-32, 0.1: 2e-32, 0.3: 1.0},
+    }
+    assert over_rates(report, quantity, losses, 1e-28) == pytest.approx([gain] * 5)
+    assert over_rates(report, quantity, losses, None) == pytest.approx([by_rounding] * 5)
+
+
+ENDS = st.lists(st.floats(1e-34, 1e-22), min_size=len(RATES), max_size=len(RATES))
+
+
+@given(st.sampled_from(["best_learning_rate", "rates_won", "trend"]), ENDS, ENDS)
+@settings(max_examples=30, deadline=None)
+def test_how_far_beyond_the_floor_a_rate_ends_does_not_matter(
+    report: Report, quantity: str, left: list[float], right: list[float]
+):
+    both = {"adam @ egop": left, "adam": right}
+    ended = {name: dict(zip(RATES, own, strict=True)) for name, own in both.items()}
+    held = {name: {rate: max(end, 1e-28) for rate, end in own.items()} for name, own in ended.items()}
+    found = over_rates(report, quantity, ended, 1e-28)
+    np.testing.assert_array_equal(found, over_rates(report, quantity, held, None))
 
 
 def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stopped():
