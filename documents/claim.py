@@ -362,6 +362,11 @@ class Claim(Document):
         return frozenset(name for one in self.conditions for name in one.named)
 
     @property
+    def of_tuning(self) -> bool:
+        """Whether tuning runs are among those that judge it."""
+        return any(one.of_tuning for one in self.conditions)
+
+    @property
     def written_rule(self) -> Mapping[str, Any]:
         """Its id and conditions in plain JSON types, without what is not given, for the hash of its rule."""
         dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})

@@ -145,7 +145,7 @@ def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
     The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
     """
     count = study.scales[scale].seeds.tuning
-    judging = any(one.of_tuning for claim in study.own_claims for one in claim.conditions)
+    judging = any(claim.of_tuning for claim in study.own_claims)
     first = first_final_seed(study, scale) - count if judging else 0
     return tuple(range(first, first + count))
 

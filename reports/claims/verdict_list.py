@@ -125,7 +125,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
-    sentences = sentences_of(plan)
+    sentences, shown = sentences_of(plan), _on_shown_seeds(plan)
     compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
     findings = _without_enums(found.findings).to_dicts()
     for finding, one, tuning_seeds in zip(findings, found.comparisons, found.tuning_seeds, strict=True):
@@ -143,7 +143,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 "sentence": sentences[row["claim"]],
                 "published": plan.published,
                 "replaced_by": plan.replaced_by,
-                "exploratory": exploratory(row),
+                "exploratory": exploratory(row, row["claim"] in shown),
                 "replaced": [],
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
                 if any(one["seeds"] for one in own.values())
@@ -224,13 +224,24 @@ def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> li
     return [{**each, "replaced": found.get(each["id"], [])} for each in verdicts]
 
 
-def exploratory(row: Mapping[str, Any]) -> str:
+def exploratory(row: Mapping[str, Any], on_shown_seeds: bool) -> str:
     """Why a row of `claims` is on runs that may have suggested its rule; empty where it is not."""
-    if not row["seeds"] or row["rule_of_runs"] == row["rule"]:
+    if not row["seeds"]:
         return ""
+    if row["rule_of_runs"] == row["rule"]:
+        return "the seeds that judge it had tuned other runs before" if on_shown_seeds else ""
     if row["rule_of_runs"] is not None:
         return "the rule was changed after the runs were planned"
     return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
+
+
+def _on_shown_seeds(plan: ReportPlan) -> frozenset[str]:
+    """The claims that are judged by tuning runs on the seeds from 0, on which all studies tune.
+
+    Since 27 November 2026 such runs have seeds of their own (harness.planning.studies).
+    """
+    old = [study for study in plan.studies if study.first_tuning_seed == 0]
+    return frozenset(claim.id for study in old for claim in study.claims if claim.of_tuning)
 
 
 def _agreement(
