@@ -241,7 +241,7 @@ class ParityPlan(Document):
 class PartPlan(Document):
     """A part of a claim, how many instances are drawn of it, and whether its measures are estimates.
 
-    Of a bound there is an instance more, which a search found.
+    Of a bound there are instances more, which searches found: at least one, and at most one a quantity.
     """
 
     part: str
@@ -249,11 +249,6 @@ class PartPlan(Document):
     instances: int = Field(ge=1)
     sampled: bool = False
     bound: bool = False
-
-    @property
-    def measured(self) -> int:
-        """How many instances are measured."""
-        return self.instances + self.bound
 
 
 class ClaimPlan(Document):

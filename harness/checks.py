@@ -16,7 +16,7 @@ import numpy as np
 
 from documents.errors import InputError
 from harness.searching import nearest
-from results.verdicts import TESTED, Relation, Variant, Verdict, bound_share, holds, together
+from results.verdicts import TESTED, Relation, Variant, Verdict, bound_shares, holds, least_tested, together
 from results.verdicts import verdicts as verdicts_of_parts
 
 PACKAGE = "benchmarks.claims"
@@ -127,7 +127,7 @@ class Check:
             fewer samples.
         sampled: whether its measures are estimates, whose tolerances are half of the length of an interval.
         bound: whether it is a bound that a search tries to break, from the instance that comes nearest to its
-            limit (harness.searching); what it finds is an instance more.
+            limit (harness.searching), each of its quantities in turn; what is found is an instance more each.
 
     Raises:
         ValueError: for an unknown variant, or scales without instances.
@@ -156,10 +156,6 @@ class Check:
     def count(self, scale: str) -> int:
         """How many instances are drawn at a scale."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
-
-    def measured(self, scale: str) -> int:
-        """How many instances are measured: those that are drawn, and the one that a search finds."""
-        return self.count(scale) + self.bound
 
     def at(self, scale: str) -> Measures:
         """What measures an instance at a scale."""
@@ -288,34 +284,44 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     key = zlib.crc32(
         f"{claim} {check.part} {rule}".rstrip().encode()
     )  # printed and corrected see the same instances
-    draw, shares = check.at(scale), list[float]()
-    for instance in range(check.measured(scale)):
+    draw, count = check.at(scale), check.count(scale)
+    nearest_by: dict[str, tuple[float, int]] = {}  # by quantity, the greatest share and its instance
+    for instance in range(count):
         began = time.perf_counter()
-        if instance < check.count(scale):
-            random = np.random.default_rng([key, instance])
-        else:
-            random = nearest(partial(_share, draw), [key, int(np.argmax(shares))], max(TRIES, instance))
-        found = list(draw(random))
-        shares.append(_bound_share(found))
-        seconds = time.perf_counter() - began
-        measures = [each for each in found if isinstance(each, Measure)]
-        traced = [each for each in found if isinstance(each, Series)]
-        if not measures:
-            raise ValueError(f"instance {instance} has no measures; every instance must give one")
-        for measure in measures:
-            own = replace(measure, sampled=check.sampled)
-            yield Row(claim, check.part, check.variant, instance, own, seconds)
-        for series in traced:
-            yield Trace(claim, check.part, check.variant, instance, series)
+        found = list(draw(np.random.default_rng([key, instance])))
+        for quantity, share in _bound_shares(found).items():
+            nearest_by[quantity] = max(nearest_by.get(quantity, (0.0, 0)), (share, -instance))
+        yield from _of_instance(claim, check, instance, found, time.perf_counter() - began)
+    for instance, (quantity, (_, place)) in enumerate(nearest_by.items() if check.bound else (), count):
+        began = time.perf_counter()
+        found = list(draw(nearest(partial(_share, draw, quantity), [key, -place], max(TRIES, count))))
+        yield from _of_instance(claim, check, instance, found, time.perf_counter() - began)
 
 
-def _share(draw: Measures, random: np.random.Generator) -> float:
-    return _bound_share(draw(random))
+def _of_instance(
+    claim: str, check: Check, instance: int, found: Sequence[Measure | Series], seconds: float
+) -> Iterator[Row | Trace]:
+    """The measures of an instance, and its series after them."""
+    if not any(isinstance(each, Measure) for each in found):
+        raise ValueError(f"instance {instance} has no measures; every instance must give one")
+    about = (claim, check.part, check.variant, instance)
+    for each in found:
+        if isinstance(each, Measure):
+            yield Row(*about, replace(each, sampled=check.sampled), seconds)
+    for each in found:
+        if isinstance(each, Series):
+            yield Trace(*about, each)
 
 
-def _bound_share(found: Iterable[Measure | Series]) -> float:
+def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
+    return _bound_shares(draw(random)).get(quantity, 0.0)
+
+
+def _bound_shares(found: Iterable[Measure | Series]) -> dict[str, float]:
     measures = [each for each in found if isinstance(each, Measure)]
-    return bound_share((each.value, each.relation, each.limit, each.tolerance) for each in measures)
+    return bound_shares(
+        (each.quantity, each.value, each.relation, each.limit, each.tolerance) for each in measures
+    )
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:
@@ -331,7 +337,8 @@ def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdic
     parts = {part: together(each) for part, each in holding.items()}
     bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
     shares = {
-        part: _bound_share(row.measure for row in found if (row.part, row.variant) == part) for part in bounds
+        part: _bound_shares(row.measure for row in found if (row.part, row.variant) == part)
+        for part in bounds
     }
-    untested = [part for part, share in shares.items() if share < TESTED]
+    untested = [part for part, own in shares.items() if least_tested(own)[1] < TESTED]
     return verdicts_of_parts(parts, claim.at_most_partly, untested)

@@ -64,19 +64,25 @@ def holds(value: float, relation: Relation, limit: float, tolerance: float, samp
     return value <= limit + tolerance if relation == "<=" else value >= limit - tolerance
 
 
-def bound_share(
-    measures: Iterable[tuple[float, Relation, float, float]],
-) -> float:
-    """The greatest share of a limit that measures (value, relation, limit, tolerance) of a bound take.
+def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) -> dict[str, float]:
+    """The greatest share of its limit that each bound of a part takes, by quantity.
 
-    Those are of a bound that must stay below a number above 0; 0 where none must.
+    A bound is what must stay below a number above 0.
+
+    Args:
+        measures: quantity, value, relation, limit and tolerance of each.
     """
-    shares = [
-        share_of_limit(value, relation, limit, tolerance)
-        for value, relation, limit, tolerance in measures
-        if relation == "<=" and limit > 0
-    ]
-    return max(shares, default=0.0)
+    shares: dict[str, float] = {}
+    for quantity, value, relation, limit, tolerance in measures:
+        if relation == "<=" and limit > 0:
+            share = share_of_limit(value, relation, limit, tolerance)
+            shares[quantity] = max(share, shares.get(quantity, 0.0))
+    return shares
+
+
+def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
+    """The bound of a part that came least near its limit, and its share; a part without bounds has 0."""
+    return min(shares.items(), key=lambda one: one[1], default=("", 0.0))
 
 
 def verdicts(
@@ -94,7 +100,7 @@ def verdicts(
     Args:
         holding: whether each part of a claim holds, by part and variant; None where it cannot be told.
         at_most_partly: why the claim cannot be fully reproduced; empty where it can.
-        untested: the parts that hold and are bounds that nothing came near.
+        untested: the parts that hold and have a bound that nothing came near.
     """
     if not any(variant for _, variant in holding):
         return {"": _verdict(list(holding.values()), bool(at_most_partly or untested))}

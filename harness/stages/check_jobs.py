@@ -46,19 +46,20 @@ class Checked:
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
     """Measure every part of every claim; one that raises does not keep the others from being measured."""
     parts = [(claim.id, part, check_rule(claim)) for claim in claims for part in claim.checks]
-    progress = Progress(title, sum(part.measured(scale) for _, part, _ in parts), even=False)
+    progress = Progress(title, sum(part.count(scale) + part.bound for _, part, _ in parts), even=False)
     found = Checked()
     for claim, part, rule in parts:
-        total, begun = part.measured(scale), 0
+        total, begun = part.count(scale) + part.bound, 0
         try:
             for row in part_results(claim, part, scale, rule):
                 if isinstance(row, Trace):
                     found.traces.append(row)
                     continue
                 found.rows.append(row)
-                if row.instance > begun:  # those before it are done
-                    progress.advance(row.instance - begun, f"({claim})")
-                    begun = row.instance
+                done = min(row.instance, part.count(scale))  # a part's searches count as one instance
+                if done > begun:
+                    progress.advance(done - begun, f"({claim})")
+                    begun = done
         except Exception as error:  # whatever a check raises
             error.add_note(f"while checking {claim}: {_name(part.part, part.variant)}")
             found.errors[claim, part.part, part.variant] = error

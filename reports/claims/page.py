@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from documents.errors import InputError
-from documents.plan import ChecksPlan, ReportPlan, StudyPlan
+from documents.plan import ChecksPlan, ClaimPlan, ReportPlan, StudyPlan
 from documents.sources import OTHER, source_of, sources
 from reports.claims.verdicts import untested
 from reports.failures import failed_check, reasons_of
@@ -20,6 +20,7 @@ from results.verdicts import TESTED, share_of_limit
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
+MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
 FINDINGS = {True: "supported", False: "refuted"}  # by whether all measures hold; else it cannot be told
 
 
@@ -73,7 +74,7 @@ def parts_of(rows: pl.DataFrame) -> Rows:
         (~pl.col("holds")).sum().alias("missed"),
         finding=pl.col("holds").all(ignore_nulls=False).replace_strict(FINDINGS, default="inconclusive"),
     )
-    worst = worst.select(*PART, "source", "quantity", "value", "relation", "limit", "tolerance", "share")
+    worst = worst.select(*PART, "source", *MEASURE)
     ordered = counts.join(worst, on=PART, maintain_order="left")
     found: Rows = ordered.join(seconds, on=PART, maintain_order="left").to_dicts()
     return found
@@ -101,11 +102,8 @@ def claim_entries(
     for verdict in verdicts:
         about = checked.get(verdict["id"])
         own = [part for part in parts if part["claim"] == verdict["id"]]
-        weak = untested(about, rows.filter(claim=about.id)) if about and rows is not None else ()
-        own = [
-            part | {"finding": "untested"} if (part["part"], part["variant"]) in weak else part
-            for part in own
-        ]
+        if about and rows is not None:
+            own = _with_untested(about, own, rows.filter(claim=about.id))
         claims.append(
             {
                 **verdict,
@@ -132,6 +130,20 @@ def claim_entries(
             }
         )
     return claims
+
+
+def _with_untested(claim: ClaimPlan, parts: Rows, rows: pl.DataFrame) -> Rows:
+    """The parts of a claim; where one is held, not tested, with its least tested bound for the worst."""
+    weak = untested(claim, rows)
+    shown = []
+    for part in parts:
+        key = part["part"], part["variant"]
+        if key in weak:
+            own = rows.filter(part=key[0], variant=key[1], quantity=weak[key][0])
+            (nearest,) = own.sort("share").select(MEASURE).tail(1).to_dicts() or [{}]
+            part = part | nearest | {"finding": "untested"}
+        shown.append(part)
+    return shown
 
 
 def claims_page(claims: Rows, machines: Iterable[str]) -> dict[str, Any]:

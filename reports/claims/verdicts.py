@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, get_args
@@ -33,7 +33,7 @@ from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.schema import CLAIMS, FINDINGS
 from results.tuning import Setting, shares_of_choices
-from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_share, verdicts
+from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_shares, least_tested, verdicts
 
 NAMED_PARTS = 2  # of those that miss, in a sentence
 FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
@@ -472,13 +472,12 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             (part, variant): holds for part, variant, holds in parts.rows()
         }
         capped, weak = about[claim].at_most_partly, untested(about[claim], own)
-        drawn = own.join(_searched(about[claim]), on=["part", "variant", "instance"], how="anti")
+        drawn = own.join(_searched(about[claim]), on=["part", "variant"], how="left", maintain_order="left")
+        drawn = drawn.filter(pl.col("drawn").is_null() | (pl.col("instance") < pl.col("drawn")))
         for variant, verdict in verdicts(holding, capped, weak).items():
             judged = [variant] if variant != "as corrected" else ["", variant]
-            among, loose = (
-                drawn.filter(pl.col("variant").is_in(judged)),
-                sum(one in judged for _, one in weak),
-            )
+            among = drawn.filter(pl.col("variant").is_in(judged))
+            loose = [least for (_, one), least in weak.items() if one in judged]
             instances = among.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
             held, count = int(instances["holds"].sum()), len(instances)
             undecided = instances["holds"].null_count()
@@ -496,7 +495,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                         else ""
                     )
                     + _missed(own.filter(pl.col("variant").is_in(judged)))
-                    + (f"; {loose} bounds are held, not tested" if loose else "")
+                    + _loose(loose)
                     + (f"; partly at most, since {capped}" if capped and held == count else ""),
                     "source": about[claim].source,
                     "scale": first["scale"],
@@ -521,23 +520,35 @@ def _missed(measures: pl.DataFrame) -> str:
     return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
 
 
+def _loose(least: Collection[tuple[str, float]]) -> str:
+    """How many parts have a bound that nothing came near, in words, and which came least near its limit."""
+    if not least:
+        return ""
+    quantity, share = min(least, key=lambda one: one[1])
+    parts = f"{counted(len(least), 'parts')} {'is' if len(least) == 1 else 'are'} held, not tested"
+    return f'; {parts} (the least, "{quantity}": at most {share:.2g} of its limit)'
+
+
 def _searched(claim: ClaimPlan) -> pl.DataFrame:
-    """The instances that searches found."""
+    """From which instance on those lie that searches found, of each part that is a bound."""
     found = [(one.part, one.variant, one.instances) for one in claim.parts if one.bound]
-    schema = {"part": pl.String, "variant": pl.String, "instance": pl.Int64}
+    schema = {"part": pl.String, "variant": pl.String, "drawn": pl.Int64}
     return pl.DataFrame(found, schema=schema, orient="row")
 
 
-def untested(claim: ClaimPlan, rows: pl.DataFrame) -> list[tuple[str, str]]:
-    """The parts of a claim, with variants, that are bounds which no instance in `rows` came near."""
-    found = []
+def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
+    """The parts of a claim that hold and have a bound that no instance in `rows` came near.
+
+    By part and variant, of each the quantity that came least near its limit, and the greatest share that it
+    took of that.
+    """
+    found = {}
     for one in claim.parts:
         own = rows.filter(part=one.part, variant=one.variant) if one.bound else rows.clear()
-        share = bound_share(
-            own.select("value", pl.col("relation").cast(pl.String), "limit", "tolerance").iter_rows()
-        )
-        if len(own) and share < TESTED:
-            found.append((one.part, one.variant))
+        about = own.select("quantity", "value", pl.col("relation").cast(pl.String), "limit", "tolerance")
+        least = least_tested(bound_shares(about.iter_rows()))
+        if len(own) and own["holds"].all(ignore_nulls=False) and least[1] < TESTED:
+            found[one.part, one.variant] = least
     return found
 
 

@@ -272,17 +272,24 @@ def _checks(plan: ChecksPlan, rows: pl.DataFrame) -> Iterator[str]:
     yield from _broken("checks/checks", ROWS["checks"], right, _unlike("holds"))
     planned = pl.DataFrame(
         [
-            (claim.id, one.part, one.variant, list(range(one.measured)))
+            (claim.id, one.part, one.variant, one.instances + one.bound, one.bound)
             for claim in plan.claims
             if not claim.missing
             for one in claim.parts
         ],
-        schema={**dict.fromkeys(part, pl.String), "planned": pl.List(pl.Int64)},
+        schema={**dict.fromkeys(part, pl.String), "planned count": pl.Int64, "bound": pl.Boolean},
         orient="row",
     )
-    there = right.group_by(part).agg(there=pl.col("instance").unique().sort())
+    there = right.group_by(part).agg(
+        pl.col("instance").unique().sort(), quantities=pl.col("quantity").n_unique()
+    )
     both = planned.join(there, on=part, how="full", coalesce=True).sort(part)
-    both = both.with_columns(pl.col("there", "planned").list.len().fill_null(0).name.suffix(" count"))
-    other = pl.col("planned").ne_missing(pl.col("there"))
+    both = both.with_columns(
+        pl.col("instance").list.len().fill_null(0).alias("there count"), pl.col("planned count").fill_null(0)
+    )
+    # of a bound each quantity may have an instance that a search found
+    most = pl.col("planned count") + pl.when(pl.col("bound")).then(pl.col("quantities") - 1).otherwise(0)
+    gaps = pl.col("instance").ne_missing(pl.int_ranges("there count"))
+    other = gaps | ~pl.col("there count").is_between("planned count", most)
     rules = {"{there count} instances, and the plan asks for {planned count}": other}
     yield from _broken("checks/checks", part, both, rules)

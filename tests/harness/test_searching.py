@@ -66,5 +66,22 @@ def test_a_claim_knows_its_bounds_by_what_the_search_reached(limit, verdict):
     assert {row.instance for row in found} == set(range(6))
     assert max(row.measure.value for row in found if row.instance < 5) < 0.9
     assert verdicts(claim, found) == {"": verdict}
+    assert {row.instance for row in rows(claim, "quick")} == set(range(6)), "a search a bound, none else"
     loose = dataclasses.replace(claim, checks=(dataclasses.replace(check, bound=False),))
     assert verdicts(loose, list(rows(loose, "paper"))) == {"": "reproduced"}
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(1.0, "reproduced"), (9.0, "partly reproduced")])
+def test_each_bound_of_a_part_is_searched_and_none_hides_another(limit, verdict):
+    def measured(random: np.random.Generator) -> list[Measure]:
+        return [Measure("first", cosine(random), "<=", 1.0), Measure("second", cosine(random), "<=", limit)]
+
+    check = Check("it is", "none", measured, {"paper": 4}, bound=True)
+    claim = PropertyClaim("a.claim", "It is.", "none", "none", (check,))
+    found = list(rows(claim, "paper"))
+    assert {row.instance for row in found} == set(range(6)), "two searches"
+    reached = {(row.measure.quantity, row.instance): row.measure.value for row in found}
+    for quantity, instance in (("first", 4), ("second", 5)):
+        drawn = max(reached[quantity, number] for number in range(4))
+        assert drawn < 0.8 < reached[quantity, instance]
+    assert verdicts(claim, found) == {"": verdict}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.verdicts import Variant, share_of_limit, verdicts
+from results.verdicts import Relation, Variant, bound_shares, least_tested, share_of_limit, verdicts
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,21 @@ def test_what_cannot_be_fully_reproduced_is_reproduced_in_part_at_most(holds, ex
 )
 def test_the_share_of_the_limit(value, relation, limit, tolerance, share):
     assert share_of_limit(value, relation, limit, tolerance) == pytest.approx(share)
+
+
+def test_each_bound_has_the_greatest_share_of_its_own_limit():
+    measures: list[tuple[str, float, Relation, float, float]] = [
+        *(("near", 0.5, "<=", 1.0, 0.0), ("near", 1.8, "<=", 2.0, 0.0), ("far", 0.2, "<=", 4.0, 0.0)),
+        *(
+            ("an error", 0.0, "<=", 0.0, 1.0),
+            ("a sum", 1.0, "==", 1.0, 0.1),
+            ("a floor", 2.0, ">=", 1.0, 0.0),
+        ),
+    ]
+    shares = bound_shares(measures)
+    assert shares == pytest.approx({"near": 0.9, "far": 0.05})
+    assert least_tested(shares) == ("far", shares["far"])
+    assert least_tested({}) == ("", 0.0), "what has no bound is not tested"
 
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) > 1e-6)

@@ -172,6 +172,37 @@ def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks
         assert (f'; 1 of {len(parts)} parts missed: "{part}"' in str(row["reason"])) == (given is broken)
 
 
+def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(
+    report: Report, checks: ChecksPlan
+):
+    (claim,) = (claim for claim in checks.claims if claim.id == REGRET)
+    parts = tuple(replace(one, bound=True, instances=INSTANCES - 2) for one in claim.parts[:1])
+    searched = replace(checks, claims=(replace(claim, parts=parts),))
+    rows = check_rows(checks).filter(claim=REGRET, part=parts[0].part)
+    far = rows.with_columns(
+        quantity=pl.lit("another regret"), value=pl.col("value") / 10, share=pl.col("share") / 10
+    )
+    missed = far.with_columns(value=2.0, share=2.0, holds=False)
+    for given, verdict, finding, quantity in (
+        (rows, "reproduced", "supported", "regret over its bound"),
+        (pl.concat([rows, far]), "partly reproduced", "untested", "another regret"),
+        (
+            pl.concat([far, missed.with_columns(quantity=pl.lit("a third"))]),
+            "not reproduced",
+            "refuted",
+            "a third",
+        ),
+    ):
+        (row,) = property_rows(searched, given, "quick")
+        assert (row["verdict"], row["seeds"]) == (verdict, INSTANCES - 2), "both searches are left out"
+        least = f'; 1 part is held, not tested (the least, "{quantity}": at most 0.089 of its limit)'
+        assert (least in str(row["reason"])) == (finding == "untested")
+        told = [each for each in listed(report.plan, read_verdicts(report.plan)) if each["id"] == REGRET]
+        (entry,) = claim_entries(replace(report.plan, checks=searched), given, told, [], "claim_figures")
+        (part,) = entry["parts"]
+        assert (part["finding"], part["quantity"]) == (finding, quantity)
+
+
 def plain_text(markup: str) -> str:
     """A piece of a page without its tags."""
     return html.unescape(" ".join(re.sub(r"<.*?>", " ", markup).split()))

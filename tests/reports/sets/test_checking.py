@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
+from documents.plan import ChecksPlan, ClaimPlan, PartPlan
+from reports.sets import rows as set_rows
 from reports.sets.checking import check, disagreements, flaws
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.files import files_of, seal
@@ -318,6 +321,42 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
         "optimizer adam, problem bowl, comparison torch against jax: is missing",
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("bound", "instances", "accepted"),
+    [
+        *((False, range(3), True), (False, range(4), False)),
+        *((True, range(3), False), (True, range(4), True), (True, range(5), True), (True, range(6), False)),
+        (True, (0, 1, 2, 4), False),
+    ],
+)
+def test_a_bound_has_an_instance_more_at_least_and_one_a_quantity_at_most(
+    bound: bool, instances: Iterable[int], accepted: bool
+):
+    part = PartPlan(part="it is", variant="", instances=3, bound=bound)
+    about = dict.fromkeys(("sentence", "source", "setting", "file"), "")
+    claim = ClaimPlan(id="a.claim", **about, parts=(part,))
+    plan = ChecksPlan(claims=(claim,), tables=(), figures=Path())
+    measure = {
+        "claim": "a.claim",
+        "part": "it is",
+        "variant": "",
+        "value": 0.5,
+        "relation": "<=",
+        "limit": 1.0,
+    }
+    rows = pl.DataFrame(
+        [
+            measure
+            | {"value": 0.5, "tolerance": 0.0, "holds": True, "instance": instance, "quantity": quantity}
+            for instance in instances
+            for quantity in ("one", "other")
+        ]
+    )
+    asked = 3 + bound
+    told = f"part it is: {len([*instances])} instances, and the plan asks for {asked}"
+    assert [told in flaw for flaw in set_rows._checks(plan, rows)] == ([] if accepted else [True])
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
