@@ -135,7 +135,11 @@ HESSIAN_SANDWICH = PropertyClaim(
     ),
     checks=(
         part("c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics", "000 Lemma A.6; 001 Lemma 11", _quadratics, 40),
-        part("the EGOP up to its error, logistic regression", "000 Lemma A.6; 001 Lemma 11", _logistic, 20),
+        *bounds(
+            part(
+                "the EGOP up to its error, logistic regression", "000 Lemma A.6; 001 Lemma 11", _logistic, 20
+            ),
+        ),
         *printed_and_corrected(
             "the EGOP is diagonal in its own basis", "000 Lemma A.7, eq. A.3; 001 Lemma 14", _diagonal, 20
         ),
