@@ -496,7 +496,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     )
                     + _missed(own.filter(pl.col("variant").is_in(judged)))
                     + _loose(loose)
-                    + (f"; partly at most, since {capped}" if capped and held == count else ""),
+                    + _at_scale(verdict, capped),
                     "source": about[claim].source,
                     "scale": first["scale"],
                     "study": about[claim].file,
@@ -518,6 +518,13 @@ def _missed(measures: pl.DataFrame) -> str:
     parts = [f'"{part}"' for part in measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True)]
     among = counted(measures["part"].n_unique(), "parts")
     return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
+
+
+def _at_scale(verdict: Verdict, at_most_partly: str) -> str:
+    """What a reduced scale keeps a verdict from saying, in words; of what is underpowered nothing is said."""
+    if not at_most_partly or verdict == "underpowered":
+        return ""
+    return f"; {'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {at_most_partly}"
 
 
 def _loose(least: Collection[tuple[str, float]]) -> str:

@@ -150,8 +150,18 @@ def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(checks: ChecksPlan
     verdict, reason = told[REGRET, ""]
     assert verdict == "partly reproduced"
     assert str(reason).endswith("instances; partly at most, since few digits")
-    assert told[HOSTILE, ""][0] == "not reproduced"
-    assert "few digits" not in str(told[HOSTILE, ""][1])
+    verdict, reason = told[HOSTILE, ""]
+    assert verdict == "not reproduced"
+    assert str(reason).endswith("; at this scale, since few digits")
+
+
+def test_a_claim_on_reduced_data_that_an_estimate_leaves_open_is_not_capped_too(checks: ChecksPlan):
+    (claim,) = (claim for claim in checks.claims if claim.id == REGRET)
+    capped = replace(checks, claims=(replace(claim, at_most_partly="few digits"),))
+    open_rows = check_rows(checks).filter(claim=REGRET).with_columns(holds=pl.lit(None, pl.Boolean))
+    (row,) = property_rows(capped, open_rows, "quick")
+    assert row["verdict"] == "underpowered"
+    assert "few digits" not in str(row["reason"])
 
 
 def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks: ChecksPlan):
