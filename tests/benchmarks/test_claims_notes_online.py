@@ -1,5 +1,7 @@
 """Regret and averages: the verdicts of the claims, and that their checks notice wrong rules."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,24 @@ def test_an_environment_that_is_not_random_is_noticed(monkeypatch):
 def test_weights_that_have_seen_their_example_are_noticed(monkeypatch):
     wrap(monkeypatch, notes_online, "_paths", lambda right, *given: np.roll(right(*given), -1, axis=1))
     assert_noticed(BATCH, 20, *LEARNERS)
+
+
+@pytest.mark.parametrize(("examples", "steps"), [(2, 8), (3, 5), (4, 4), (5, 3), (6, 3)])
+def test_every_sequence_is_played_once(examples, steps):
+    order = notes_online.all_sequences(examples)
+    assert {*map(tuple, order.tolist())} == {*itertools.product(range(examples), repeat=steps)}
+    assert len(order) == examples**steps
+
+
+def test_an_average_that_is_worse_than_its_regret_by_little_is_noticed(monkeypatch):
+    """Where weights have seen a thousandth of their example, which no standard error of samples shows."""
+
+    def seen(right, *given):
+        paths = right(*given)
+        return 0.999 * paths + 0.001 * np.roll(paths, -1, axis=1)
+
+    wrap(monkeypatch, notes_online, "_paths", seen)
+    assert_noticed(BATCH, 4, *LEARNERS)
 
 
 def test_a_game_by_hand():
