@@ -35,6 +35,11 @@ def bounds(*checks: Check) -> tuple[Check, ...]:
     return tuple(replace(check, bound=True) for check in checks)
 
 
+def estimates(*checks: Check) -> tuple[Check, ...]:
+    """Parts of estimates: an interval that holds the limit of an inequality decides nothing."""
+    return tuple(replace(check, sampled=True) for check in checks)
+
+
 def parts_for(
     name: str, source: str, measures: Measures, quick: int, /, **cases: Mapping[str, Any]
 ) -> tuple[Check, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from benchmarks.claims._moves import moves, path
-from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
+from benchmarks.claims._parts import Random, estimates, part, parts_for, printed_and_corrected
 from harness.checks import Measure, PropertyClaim
 from harness.engine.schedules import multipliers
 
@@ -183,7 +183,7 @@ def _mild(random: Random) -> Iterator[Measure]:
     low, low_error = _root_mean_square(random, beta1, 0.9)
     high, high_error = _root_mean_square(random, beta1, 0.998)
     error = 4 * float(np.hypot(low_error, high_error))
-    yield equals("size at beta_2 = 0.9 over that at 0.998", low / high, 1.0, 0.1 + error)
+    yield at_most("|size at beta_2 = 0.9 over that at 0.998 less 1|", abs(low / high - 1), 0.1, error)
 
 
 NOTES_UPDATE_SIZE = PropertyClaim(
@@ -197,12 +197,14 @@ NOTES_UPDATE_SIZE = PropertyClaim(
         "Independent normal gradients of variance 42, as in the notes' figure; 1,000 entries, 100 steps "
         "after the means have come to rest (5 / (1 - beta)); beta_1 from 0 to 0.95, beta_2 from 0.9 to "
         "0.998; no epsilon. The notes give no constant for O(1 - beta_2); 1 is taken, relative to the limit. "
-        "Tolerances add 4 standard errors of the entries' means. Lemma S.16 assumes E[1 / V^2] bounded for "
-        "all beta_2 from 0 on, which normal gradients do not fulfil near 0; it is not needed above 0.9."
+        "The size may miss it by that and 4 standard errors of the entries' means; a change of a tenth "
+        "is allowed from beta_2 = 0.9 to 0.998, below which the interval of 4 standard errors must lie. "
+        "Lemma S.16 assumes E[1 / V^2] bounded for all beta_2 from 0 on, which normal gradients do not "
+        "fulfil near 0; it is not needed above 0.9."
     ),
     checks=(
         part("the root mean square", "002 eqs. 50-51", _update_size, 10),
-        part("beta_2 is mild", "002 eq. 50", _mild, 1),
+        *estimates(part("beta_2 is mild", "002 eq. 50", _mild, 1)),
     ),
 )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.claims import notes_adam
-from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
+from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, mutate, wrap
 
 AMSGRAD, SIZE, SCALE = (
     notes_adam.NOTES_AMSGRAD,
@@ -69,3 +69,11 @@ def test_another_epsilon_or_factor_is_noticed(optimizer, part, wrong, monkeypatc
 def test_an_atan2_with_an_epsilon_is_noticed(monkeypatch):
     mutate(monkeypatch, "adam_atan2", instead="adam", epsilon=lambda epsilon: 0.1)
     assert_noticed(SCALE, 5, INVARIANT)
+
+
+@pytest.mark.parametrize(("low", "holds"), [(1.02, True), (1.08, None), (0.88, None), (1.2, False)])
+def test_a_change_whose_interval_holds_a_tenth_is_not_decided(low, holds, monkeypatch):
+    sizes = {0.9: (low, 0.01), 0.998: (1.0, 0.0)}
+    monkeypatch.setattr(notes_adam, "_root_mean_square", lambda random, beta1, beta2: sizes[beta2])
+    (row,) = found_rows(few(notes_adam.NOTES_UPDATE_SIZE, 1, {"beta_2 is mild"}))
+    assert row.measure.holds is holds
