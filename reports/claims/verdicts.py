@@ -496,7 +496,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     )
                     + _missed(own.filter(pl.col("variant").is_in(judged)))
                     + _loose(loose)
-                    + _at_scale(verdict, capped),
+                    + _at_scale(verdict, variant, capped),
                     "source": about[claim].source,
                     "scale": first["scale"],
                     "study": about[claim].file,
@@ -520,9 +520,13 @@ def _missed(measures: pl.DataFrame) -> str:
     return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
 
 
-def _at_scale(verdict: Verdict, at_most_partly: str) -> str:
-    """What a reduced scale keeps a verdict from saying, in words; of what is underpowered nothing is said."""
-    if not at_most_partly or verdict == "underpowered":
+def _at_scale(verdict: Verdict, variant: Variant, at_most_partly: str) -> str:
+    """What a reduced scale keeps a verdict from saying, in words.
+
+    Nothing is said of what is underpowered, nor of a refuted misprint, which no scale would save.
+    """
+    misprint = variant == "as printed" and verdict == "not reproduced"
+    if not at_most_partly or verdict == "underpowered" or misprint:
         return ""
     return f"; {'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {at_most_partly}"
 

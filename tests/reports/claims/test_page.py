@@ -153,6 +153,9 @@ def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(checks: ChecksPlan
     verdict, reason = told[HOSTILE, ""]
     assert verdict == "not reproduced"
     assert str(reason).endswith("; at this scale, since few digits")
+    (misprint,) = (row for row in told if row[1] == "as printed")
+    assert told[misprint][0] == "not reproduced"
+    assert "few digits" not in str(told[misprint][1])
 
 
 def test_a_claim_on_reduced_data_that_an_estimate_leaves_open_is_not_capped_too(checks: ChecksPlan):
