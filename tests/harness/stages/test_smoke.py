@@ -16,8 +16,11 @@ from tests.workloads.images.photographs import index_of, write_set
 from workloads.images.folders import index_file, index_text
 
 STUDIES = (
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("imagenet_resnet34", "imagenet_wallclock")),
-    *("imagewoof_vit", "stamps_resnet", "stamps_vit"),
+    *(
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ("imagenet_resnet34", "imagenet_wallclock", "stamps_vit")
+    ),
+    *("imagewoof_vit", "stamps_resnet"),
 )
 
 
