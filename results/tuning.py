@@ -166,7 +166,7 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 def shares_of_choices(tried: Sequence[Tried], size: int | None = None) -> dict[tuple[Setting, ...], float]:
     """What methods would choose together if the tuning seeds were drawn again, with the share of the draws.
 
-    Those with equally many seeds have the same draws; others are drawn apart.
+    Those with equally many seeds have the same draws; others are drawn independently.
 
     Args:
         tried: of each method.

@@ -316,9 +316,8 @@ def _decided_row(
     reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
-        reasons.append(f"partly at most, since {' and '.join(limits)}")
-    elif verdict == "not reproduced" and limits:
-        reasons.append(f"at this scale, since {' and '.join(limits)}")
+    if limited := _limited(verdict, " and ".join(limits)):
+        reasons.append(limited)
     needed = own.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
@@ -387,6 +386,13 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
         seeds = counted(study.seeds.tuning, "tuning seeds")
         few = f"rates were chosen by {seeds}, too few to draw other choices"
     return [why for why in (study.at_most_partly, unchecked, few) if why]
+
+
+def _limited(verdict: Verdict, why: str) -> str:
+    """What limits keep a verdict from saying, in words; empty without any, and of what is underpowered."""
+    if not why or verdict == "underpowered":
+        return ""
+    return f"{'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {why}"
 
 
 def _tuning(findings: pl.DataFrame) -> Iterator[str]:
@@ -483,6 +489,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             undecided = instances["holds"].null_count()
             share = share_interval(held, count)
             first = own.row(0, named=True)
+            misprint = variant == "as printed" and verdict == "not reproduced"  # which no scale would save
+            limited = "" if misprint else _limited(verdict, capped)
             rows.append(
                 {
                     "claim": claim,
@@ -496,7 +504,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     )
                     + _missed(own.filter(pl.col("variant").is_in(judged)))
                     + _loose(loose)
-                    + _at_scale(verdict, variant, capped),
+                    + (f"; {limited}" if limited else ""),
                     "source": about[claim].source,
                     "scale": first["scale"],
                     "study": about[claim].file,
@@ -518,17 +526,6 @@ def _missed(measures: pl.DataFrame) -> str:
     parts = [f'"{part}"' for part in measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True)]
     among = counted(measures["part"].n_unique(), "parts")
     return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
-
-
-def _at_scale(verdict: Verdict, variant: Variant, at_most_partly: str) -> str:
-    """What a reduced scale keeps a verdict from saying, in words.
-
-    Nothing is said of what is underpowered, nor of a refuted misprint, which no scale would save.
-    """
-    misprint = variant == "as printed" and verdict == "not reproduced"
-    if not at_most_partly or verdict == "underpowered" or misprint:
-        return ""
-    return f"; {'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {at_most_partly}"
 
 
 def _loose(least: Collection[tuple[str, float]]) -> str:

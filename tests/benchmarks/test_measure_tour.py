@@ -41,8 +41,7 @@ def repository(tmp_path: Path) -> Path:
 def test_a_tour_is_measured_in_a_checkout_that_is_removed(repository: Path):
     took = measure_tour(repository)
     assert took.written == 1200, "what git ignores of results and the site"
-    assert took.reference_seconds > 0 < took.seconds
-    assert took.processor_seconds > 0
+    assert min(took.seconds, took.processor_seconds, took.reference_seconds) > 0
     assert len(list((repository / ".git").glob("worktrees/*"))) == 0
 
 

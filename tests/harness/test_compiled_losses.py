@@ -44,7 +44,7 @@ def run_of(name: str) -> Bundle:
         orders=orders,
         hyperparameters={"learning_rate": np.array([1e-3])},
         schedule=np.ones(2),
-        evaluations=1,
+        evaluations=2,
         settings=settings,
         randoms=[random_of(0)],
     )

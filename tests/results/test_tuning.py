@@ -191,7 +191,7 @@ def test_resamples_are_all_multisets_or_so_many_at_random(seeds: int, size: int,
         assert len(set(map(bytes, np.ascontiguousarray(counts.T)))) == draws, "each of them once"
 
 
-def test_methods_with_other_numbers_of_seeds_are_drawn_apart():
+def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
     """One takes the second rate in 7 of 27 draws; the other, of two seeds, in one of four."""
     rates = ((0.1,), (0.2,))
     three, two = (
