@@ -203,7 +203,7 @@ class Condition(Document):
                 self.of_gain and len(set(self.methods)) < len(self.methods)
             ),
             "floor: it bounds values alone; leave it out": self.floor is not None
-            and (asked not in ("value", "share_of_gain", *OF_TUNING) or self.gain_in != "value"),
+            and (quantity not in ("value", "share_of_gain", *OF_TUNING) or self.gain_in != "value"),
             f"than: {number} is beyond the floor, {self.floor}, which no run is known to pass": (
                 number is not None and self.floor is not None and not self.of_gain and number <= self.floor
             ),

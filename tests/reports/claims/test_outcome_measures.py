@@ -61,6 +61,14 @@ def test_at_equal_gradients_the_basis_is_charged(report: Report):
     assert decided([one])["which"].item() == "at equal gradient evaluations, final"
 
 
+def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: Report):
+    (free,) = comparisons(*asking(report, at_equal="gradients"), "jax")
+    (one,) = comparisons(*asking(report, at_equal="gradients", floor=1e9), "jax")
+    assert free.gains.any()
+    assert not one.interval.low.any()
+    assert not one.interval.high.any()
+
+
 @pytest.mark.parametrize(("basis", "stands"), [(1e9, 0), (0, STEPS[-1])])
 def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Report, basis: int, stands: int):
     study, claim, tables = asking(report, at_equal="gradients")
