@@ -221,12 +221,12 @@ def _seeds(one: ClaimComparison, relations: int) -> int | None:
     size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
     pairs.
     """
-    if not one.alternatives:
+    pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
+    if not pairs:  # nothing is known of other settings
         low, high = one.interval
         return seeds_needed(one.question, low, relations, ALPHA, high)
     count = len(one.gains)
-    pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
-    if one.beyond_seeds or pairs - {count}:
+    if one.beyond_seeds or pairs != {count}:
         return None
 
     def decides(size: int) -> bool:
@@ -360,7 +360,9 @@ def _reason(findings: pl.DataFrame) -> str:
 def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
     """What runs that stopped keep from deciding, of each comparison that is inconclusive, in words."""
     controls: dict[tuple[str, str, str], list[str]] = {}
-    for finding, one, of in zip(findings["finding"], compared, _quantities(findings), strict=True):
+    said = pl.Series([one.censoring for one in compared], dtype=pl.String)
+    of_all = _quantities(findings.with_columns(said=said), "said")
+    for finding, one, of in zip(findings["finding"], compared, of_all, strict=True):
         if finding == "inconclusive" and one.censoring:
             where = f"{one.key.workload}{of}"
             controls.setdefault((one.key.treated, where, one.censoring), []).append(one.control)
@@ -368,11 +370,14 @@ def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> I
         yield (f"{treated} and {', '.join(against)} on {where}: " if len(compared) > 1 else "") + words
 
 
-def _quantities(findings: pl.DataFrame) -> list[str]:
-    """What each comparison is of, in words, where more than one is of the same methods on one workload."""
-    rows = findings.select("treated", "control", "workload", "which", "metric").rows()
-    times = Counter(row[:3] for row in rows)
-    return [f" ({row[3]} {metric_name(row[4])})" if times[row[:3]] > 1 else "" for row in rows]
+def _quantities(findings: pl.DataFrame, *columns: str) -> list[str]:
+    """What each comparison is of, in words, where more than one has its methods, workload and `columns`."""
+    same = findings.select("treated", "control", "workload", *columns).rows()
+    times, of = Counter(same), findings.select("which", "metric").rows()
+    return [
+        f" ({which} {metric_name(metric)})" if times[row] > 1 else ""
+        for row, (which, metric) in zip(same, of, strict=True)
+    ]
 
 
 def _unmet(findings: pl.DataFrame) -> Iterator[str]:
@@ -412,16 +417,19 @@ def _tuning(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iter
     """What other settings that tuning may have chosen keep from being said, in words."""
     of_all = _quantities(findings)
     for row, one, of in zip(findings.iter_rows(named=True), compared, of_all, strict=True):
-        turned = _turned(one) if row["finding"] == "inconclusive" else ""
+        turned = _turned(one, row["refuting_p_value"]) if row["seeds"] else ""
         if words := ", and ".join(filter(None, (choices_in_words(row), turned))):
             yield f"{row['treated']} and {row['control']} on {row['workload']}{of}: {words}"
 
 
-def _turned(one: ClaimComparison) -> str:
-    """At how many settings that tie the median effect does not have its direction, in words; empty at none.
+def _turned(one: ClaimComparison, refuting: float) -> str:
+    """At how many settings that tie the effect of an open comparison has another direction, in words.
 
-    Effects whose direction is not known, because runs stopped, are not counted.
+    Effects whose direction is not known, because runs stopped, are not counted; empty where none is turned,
+    and of what the chosen settings decide.
     """
+    if _at_chosen(one, refuting) != "inconclusive":
+        return ""
     chosen, ties = _direction(one.interval), [other.interval for other in one.alternatives if other.tied]
     known = [_direction(interval) for interval in ties if interval is not None]
     turned = sum(chosen is not None and each not in (chosen, None) for each in known)

@@ -241,15 +241,15 @@ def reason(study: StudyPlan, tables: Tables, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_reasons_name_the_metric_where_methods_and_workload_are_the_same(reason: Reason):
     one = replace(gaining(np.full(12, CLEAR)), alternatives=(at_other(leaning(4), 0.06),))
-    condition = replace(one.condition, metric="validation_loss", which="best")
+    condition = replace(one.condition, metric="validation_loss")
     said = "in 6.0% of the draws of tuning seeds (5% may) the same is not found"
     both = reason(one, replace(one, condition=condition))
     assert f"adam @ egop and adam on digits_mlp (final training loss): {said}" in both
-    assert f"adam @ egop and adam on digits_mlp (best validation loss): {said}" in both
+    assert f"adam @ egop and adam on digits_mlp (final validation loss): {said}" in both
     assert f"adam @ egop and adam on digits_mlp: {said}" in reason(one)
     stopped = gaining(np.full(12, -np.inf), most=np.full(12, np.inf))
     why = reason(stopped, replace(stopped, condition=condition))
-    assert "adam @ egop and adam on digits_mlp (best validation loss): these runs cannot decide it" in why
+    assert "adam @ egop and adam on digits_mlp (final validation loss): these runs cannot decide it" in why
 
 
 def test_a_reason_tells_where_an_open_effect_has_another_direction_at_ties(reason: Reason):
