@@ -39,6 +39,17 @@ class Judged(Document):
         return f"{self.which} {self.metric}"
 
 
+class Headline(Judged):
+    """The judged metric of figures and leaderboard.
+
+    Args:
+        floor: the value of it beyond which all runs tie, such as what rounding leaves of a loss.
+    """
+
+    # Left out where there is none: plans without one stay as they were written.
+    floor: float | None = Field(default=None, exclude_if=lambda floor: floor is None)
+
+
 class Criterion(Judged):
     """What tuning compares: `median best validation_accuracy`."""
 

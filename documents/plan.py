@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from documents.claim import Claim
-from documents.document import Direction, Document, Judged, Targets, Which, dotted, targets_on
+from documents.document import Direction, Document, Headline, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
 from documents.sets import PLAN
@@ -94,7 +94,7 @@ class StudyPlan(Deciding):
         first_final_seed: of the seeds that methods are judged on.
         targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
             at a stop.
-        compare: the headline metric.
+        compare: the headline metric, with its floor.
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
         tuning_epochs: the length of the runs that tune; None: that of all.
         evaluations: how many equal stretches a run is cut into.
@@ -124,7 +124,7 @@ class StudyPlan(Deciding):
     stop: dict[str, float] = Field(default={})
     clip_gradient_norm: float | None = None
     targets: Targets = Field(default={})
-    compare: Judged
+    compare: Headline
     budget: dict[str, int]
     tuning_epochs: int | None = None
     evaluations: int

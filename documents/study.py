@@ -153,9 +153,10 @@ class Stop(Document):
 
 
 class Compare(Document):
-    """The headline metric of figures and leaderboard."""
+    """The headline metric of figures and leaderboard, and its floor (`documents.document.Headline`)."""
 
     metric: JudgedWords
+    floor: float | None = None
 
 
 class Seeds(Document):

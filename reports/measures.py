@@ -55,19 +55,30 @@ def run_values(
     return recorded.with_columns(value=held_at(column, direction, stop))
 
 
-def held_at(value: pl.Expr, direction: Direction, stop: float | None) -> pl.Expr:
-    """Values of which none counts as better than a threshold at which runs stop; as they are without one."""
-    if stop is None:
+def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
+    """Values of which none counts as better than a stop or a floor; as they are without one."""
+    if limit is None:
         return value
-    return value.clip(lower_bound=stop) if direction == "minimize" else value.clip(upper_bound=stop)
+    return value.clip(lower_bound=limit) if direction == "minimize" else value.clip(upper_bound=limit)
 
 
 def study_values(
     study: StudyPlan, runs: pl.DataFrame, metric: str | None = None, which: str | None = None
 ) -> pl.DataFrame:
-    """`run_values` as a study counts them: the headline metric unless another is named, held at its stop."""
-    metric = metric or study.metric
-    return run_values(runs, metric, which or study.which, study.direction_of(metric), study.stop.get(metric))
+    """`run_values` as a study counts them: each metric held at its stop, the headline at its floor too.
+
+    Args:
+        metric, which: None: the headline metric. One that is named has no floor here: claims have their own.
+    """
+    name = metric or study.metric
+    values = run_values(runs, name, which or study.which, study.direction_of(name), study.stop.get(name))
+    return values.with_columns(held_as_headline(study, pl.col("value"))) if metric is None else values
+
+
+def held_as_headline(study: StudyPlan, value: pl.Expr) -> pl.Expr:
+    """Values of a study's headline metric, of which none counts as better than its stop or its floor."""
+    stopped = held_at(value, study.direction, study.stop.get(study.metric))
+    return held_at(stopped, study.direction, study.compare.floor)
 
 
 def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataFrame:

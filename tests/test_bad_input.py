@@ -154,6 +154,8 @@ TABLE = [
     Case("claim without a relation", checks((HOLDS, "{metric: final train_loss, than: [adam]}")), ("holds_if[0]: give exactly one of better, no_worse and same",)),
     # types
     Case("text for a number", checks((RATES, "coarse: ['1e-3', 1e-1]")), ("tuning.coarse[0]:", "'1e-3' is not a number", "write 1e-3 without quotes")),
+    Case("text for a floor", checks(("compare: {metric: final train_loss}", "compare: {metric: final train_loss, floor: '1e-28'}")), ("compare.floor:", "'1e-28' is not a number", "write 1e-28 without quotes")),
+    Case("floor without end", checks(("compare: {metric: final train_loss}", "compare: {metric: final train_loss, floor: -.inf}")), ("compare.floor: -inf", "finite")),
     Case("text for a hyperparameter", checks(("[sgd, adam]", "[sgd, {adam: {epsilon: '1e-3'}}]")), ("optimizers.adam:", "epsilon = '1e-3' is not a number")),
     Case("number for text", checks(("question: Does it run?", "question: 3")), ("tiny.yaml: question:", "3 is not text")),
     Case("name for a list", checks(("[sgd, adam]", "sgd")), ("tiny.yaml: optimizers:", "'sgd' is not a list")),

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from documents.claim import Claim, Condition, effect_of
-from documents.document import Judged, Targets
+from documents.document import Headline, Targets
 from documents.errors import InputError, unknown
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.study import (
@@ -55,7 +55,7 @@ class Study:
 
     Args:
         precision: of all runs; None: each workload's own.
-        compare: the headline metric.
+        compare: the headline metric, with its floor.
         settings: each scale's workloads with their settings completed.
     """
 
@@ -73,7 +73,7 @@ class Study:
     clip_gradient_norm: float | None
     targets: Targets
     precision: Precision | None
-    compare: Judged
+    compare: Headline
     claims: tuple[Claim, ...]
     joins: str
     contributed: Contribution | None
@@ -350,7 +350,7 @@ def read_study(path: Path) -> Study:
         optimizers=optimizers_,
         bases=bases_,
         stop=file.stop.model_dump(exclude_none=True),
-        compare=file.compare.metric,
+        compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
         workloads=workloads,
         **{name: getattr(file, name) for name in AS_WRITTEN},
     )

@@ -11,7 +11,7 @@ import polars as pl
 
 from documents.plan import StudyPlan
 from reports.boards.leaderboard import Board, Column, Studies
-from reports.measures import final_runs, held_at
+from reports.measures import final_runs, held_as_headline
 from reports.statistics.anytime import (
     EACH,
     Bands,
@@ -104,7 +104,8 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
 
     The targets of an instance lie between its start and the least value that any method of the board has
     reached (`target_values`), by the study's headline metric, of which no value counts as better than the
-    threshold at which runs stop. An instance that nobody improves on has none, and is left out.
+    threshold at which runs stop, or than its floor. An instance that nobody improves on has none, and is
+    left out.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
@@ -141,7 +142,7 @@ def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFram
     kept = runs.filter(~missing()).select(
         "run", "method", "seed", "steps", basis=basis, length=pl.col("gradient_evaluations") + basis
     )
-    value = held_at(pl.col("value").fill_nan(None), study.direction, study.stop.get(study.metric))
+    value = held_as_headline(study, pl.col("value").fill_nan(None))
     with naming_damage(tables.curves):
         return (
             scan(tables.curves, "curves")

@@ -140,15 +140,16 @@ def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
 def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
     """One row a method, those that join first: its metrics, the headline first, targets and failures."""
     final = final_runs(runs, workload.name, backend)
-    shown = dict.fromkeys([(study.metric, study.which), *((name, "final") for name in workload.metrics)])
+    headline = study.metric, study.which
+    shown = dict.fromkeys([headline, *((name, "final") for name in workload.metrics)])
     values = {which: study_values(study, final, *which) for which in shown}
+    values[headline] = study_values(study, final)
     columns = {which: median_by_method(found) for which, found in values.items()}
     targets = [
         ({"name": name, "at": at}, evaluations_to_target(final, name))
         for name, at in study.targets_on(workload).items()
     ]
     totals = _by_method(outcome_counts(final))
-    headline = study.metric, study.which
     medians = {method: value.median for method, value in columns[headline].items()}
     best = best_methods(study, medians) if enough_seeds(values[headline]) else set()
     joined = {method for one in study.joining for method in one.methods}

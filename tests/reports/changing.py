@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from documents.claim import Condition
-from documents.document import Judged
 from documents.method import BasisSpec, Method, OptimizerSpec
 from documents.plan import StudyPlan
 
@@ -30,7 +29,7 @@ def _judged(item: StudyPlan | Condition, key: str, changes: dict[str, Any]) -> d
     if not changes.keys() & {"metric", "which"}:
         return changes
     which, metric = changes.pop("which", item.which), changes.pop("metric", item.metric)
-    return {**changes, key: Judged(which=which, metric=metric)}
+    return {**changes, key: getattr(item, key).model_copy(update={"which": which, "metric": metric})}
 
 
 def _of_study(study: StudyPlan, changes: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,17 @@ def test_a_comparison_that_cannot_be_made_is_refused(
         read_plan(path)
 
 
+def test_a_study_says_beyond_which_floor_its_headline_is_rounding(report: Report, tmp_path: Path):
+    def floored(raw: dict[str, Any]) -> None:
+        raw["studies"] = raw["studies"][:1]
+        raw["studies"][0]["compare"]["floor"] = 1e-28
+
+    page = (changed_site(report, tmp_path, floored) / "study_digits_mlp.html").read_text()
+    said = "counts as that."
+    assert said in page
+    assert said not in (report.site / "study_digits_mlp.html").read_text()
+
+
 def test_a_page_says_which_bases_its_curves_are_not_charged_with(report: Report, tmp_path: Path):
     def estimate_anew(raw: dict[str, Any]) -> None:
         raw["studies"] = raw["studies"][:1]

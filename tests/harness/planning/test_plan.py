@@ -306,6 +306,23 @@ def test_the_report_is_told_what_it_shows(config):
     assert (study.budget, study.evaluations) == ({"steps": 20}, 4)
 
 
+def test_a_floor_of_the_headline_is_in_the_plan_and_changes_no_job_and_no_seed(config, tmp_path):
+    file, planned = tmp_path / "studies/tiny.yaml", make_plan(config)
+    assert '"floor"' not in planned.studies[0].plan.compare.model_dump_json()
+    written = file.read_text()
+    file.write_text(
+        written.replace("{metric: final train_loss}", "{metric: final train_loss, floor: 1e-28}", 1)
+    )
+    held = make_plan(config)
+    (before,), (study,) = planned.report.studies, held.report.studies
+    assert (study.compare.floor, study.metric, before.compare.floor) == (1e-28, "train_loss", None)
+    assert [job.spec.hash for job in held.jobs] == [job.spec.hash for job in planned.jobs]
+    assert study.first_final_seed == before.first_final_seed
+    assert study.tables == before.tables
+    assert study.figures != before.figures
+    assert ReportPlan.model_validate_json(held.report.to_json()).studies == (study,)
+
+
 def test_the_plan_is_read_back_as_it_was_written(config):
     report = make_plan(changed(config, study_folder=ROOT / "benchmarks/studies")).report
     assert report.studies

@@ -60,6 +60,14 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
     assert study.claims[0].conditions[0].smallest_effect == 0.05
 
 
+@pytest.mark.parametrize(
+    "name", ["", "_bases", "_fair", "_rates", "_optax_adagrad", "_other_widths", "_printed_adagrad"]
+)
+def test_rounding_ranks_nothing_on_the_linear_network(name: str):
+    study = read_study(ROOT / f"benchmarks/studies/linear_network{name}.yaml")
+    assert (study.precision, study.compare.floor) == ("float64", 1e-28)
+
+
 def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
     variants = "[adam, shampoo, {shampoo: {label: shampoo-ema, statistics: ema, beta2: 0.9}}]"
     study = read_study(write_study(tmp_path, ("[sgd, adam]", variants)))

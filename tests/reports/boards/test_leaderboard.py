@@ -14,7 +14,8 @@ from documents.document import Criterion
 from documents.plan import StudyPlan, read_plan
 from reports.boards.leaderboard import Board, by_family, leaderboard, leaderboards, ratio_to_least
 from reports.boards.table import board_table
-from reports.measures import evaluations_to_target
+from reports.measures import evaluations_to_target, final_runs, study_values
+from reports.pages.study_pages import results_rows
 from reports.statistics.profiles import score_intervals
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
@@ -178,6 +179,33 @@ def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digi
     late = tiered(2).late_winner
     assert late is not None
     assert late.method == "adam @ egop"
+
+
+@pytest.mark.parametrize(("metric", "worst"), [("train_loss", "max"), ("validation_accuracy", "min")])
+def test_all_runs_beyond_the_floor_tie(study: StudyPlan, tables: Tables, metric: str, worst: str):
+    measured = replace(study, metric=metric, targets={})
+    values = study_values(measured, final_runs(tables.runs, "digits_mlp", "jax"))["value"]
+    floor = getattr(values.filter(values.is_finite()), worst)()
+    held = replace(measured, compare=measured.compare.model_copy(update={"floor": floor}))
+    rows = {row.method: row for row in leaderboard([(held, tables)], "jax").rows}
+    finished = [row for row in rows.values() if not row.diverged.successes]
+    assert len(finished) > 3
+    for row in finished:
+        assert (row.entries[0].value.median, row.entries[0].best) == (floor, True)
+        assert row.wins.successes == row.wins.count
+    assert len({row.mean_rank.value for row in finished}) == 1
+    shown = results_rows(held, held.workloads[0], "jax", tables.runs)
+    assert {row["method"] for row in shown if row["best"]} >= {row.method for row in finished}
+    before = leaderboard([(measured, tables)], "jax")
+    assert len({row.wins.successes for row in before.rows}) > 1
+
+
+def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
+    runs = final_runs(tables.runs, "digits_mlp", "jax")
+    held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
+    assert study_values(held, runs)["value"].min() == 1e9
+    named = study_values(held, runs, held.metric, held.which)  # as a claim asks, whose floor is its own
+    assert named.equals(study_values(study, runs))
 
 
 # --- the table -----------------------------------------------------------------------------------

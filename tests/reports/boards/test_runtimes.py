@@ -39,6 +39,15 @@ def curves_of(tables: Tables, metric: str) -> pl.DataFrame:
     return read(tables.curves, "curves").filter(metric=metric).join(runs, on="run").sort("step")
 
 
+def test_no_target_lies_beyond_the_floor(studies: Studies, found: Runtimes):
+    [(study, tables)] = studies[:1]
+    last = curves_of(tables, study.metric).filter(pl.col("value").is_finite(), step=STEPS[-1])
+    floor = float(last["value"].max())
+    held = times_of([(replace(study, compare=study.compare.model_copy(update={"floor": floor})), tables)])
+    reached, before = (np.isfinite(one.times).sum() for one in (held, found))
+    assert reached > before
+
+
 @pytest.mark.parametrize(("metric", "sign"), [("train_loss", 1), ("validation_accuracy", -1)])
 def test_a_time_is_the_first_evaluation_at_the_target_with_the_basis(
     studies: Studies, metric: str, sign: int
