@@ -11,7 +11,7 @@ import polars as pl
 from documents.errors import InputError
 from documents.plan import ChecksPlan, ClaimPlan, ReportPlan, StudyPlan
 from documents.sources import OTHER, source_of, sources
-from reports.claims.verdicts import untested
+from reports.claims.verdicts import choices_in_words, untested
 from reports.failures import failed_check, reasons_of
 from reports.plan import figure_folder
 from results.reading import read
@@ -171,7 +171,11 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any]) -> dict[str, 
         return {"plan": None, "comparisons": []}
     (claim,) = (claim for claim in study.claims if claim.id == verdict["id"])
     comparisons = [
-        {**comparison, "of_tuning": claim.conditions[comparison["key"]["condition"]].of_tuning}
+        {
+            **comparison,
+            "of_tuning": claim.conditions[comparison["key"]["condition"]].of_tuning,
+            "choices": choices_in_words(comparison),
+        }
         for comparison in verdict["comparisons"]
     ]
     return {"plan": study, "comparisons": comparisons}

@@ -355,19 +355,19 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
         return ""
     if not comparison["seeds"]:
         return "; no pairs of runs"
-    if words := choices_in_words(comparison):
-        return f"; {words}{_would_do(comparison)}"
+    words = choices_in_words(comparison)
+    choices = f"; {words}" if words else ""
     if comparison["beyond_seeds"]:
-        return "; runs that stopped leave it open, and more seeds would not decide it"
+        return f"; runs that stopped leave it open, and more seeds would not decide it{choices}"
     for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
-    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA else ""
+    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA and not words else ""
     low, high, margin = (comparison[name] for name in ("low", "high", "margin"))
     spans = (
         f"; the interval spans the smallest effect, {formatting.number(margin)}"
         if low < margin < high
         else ""
     )
-    return f"; p {for_it} for it{unasked}, {against} against it{spans}{_would_do(comparison)}"
+    return f"; p {for_it} for it{unasked}, {against} against it{spans}{choices}{_would_do(comparison)}"
 
 
 def _would_do(comparison: Mapping[str, Any]) -> str:
@@ -375,7 +375,7 @@ def _would_do(comparison: Mapping[str, Any]) -> str:
     for name, what in (("seeds_needed", "seeds"), ("tuning_seeds_needed", "tuning seeds")):
         if comparison[name]:
             return f"; about {comparison[name]:,} {what} would decide it"
-    if comparison["choices_agree"] is not None or comparison["seeds"] >= SEEDS[-1]:
+    if choices_in_words(comparison) or comparison["seeds"] >= SEEDS[-1]:
         return ""
     return f"; not even {SEEDS[-1]:,} seeds like these would decide it with a power of {POWER:.0%}"
 

@@ -14,10 +14,11 @@ import polars as pl
 
 from documents.claim import Claim, ComparisonKey
 from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
+from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
-from reports.formatting import counted, listed
+from reports.formatting import counted, listed, metric_name
 from reports.plan import reading
 from reports.statistics.decisions import (
     POWER,
@@ -31,6 +32,7 @@ from reports.statistics.decisions import (
 )
 from reports.statistics.shares import share_interval
 from reports.tables import Tables
+from results.intervals import median
 from results.schema import CLAIMS, FINDINGS
 from results.tuning import Setting, shares_of_choices
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_shares, least_tested, verdicts
@@ -140,13 +142,9 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
     }
     if not len(one.gains):
         return row
-    effect, (low, high) = one.bounds, one.interval
+    effect = one.bounds
     found, tuned = finding_of(one, refuting, relations)
-    needed = None
-    if found == "inconclusive" and not tuned:
-        needed = seeds_needed(one.question, low, relations, ALPHA, high)
-    elif found == "inconclusive" and _tuning_seeds(one, tuned, refuting, relations) is None:
-        needed = _seeds_at_others(one, relations)
+    undecided = found == "inconclusive" and _tuning_seeds(one, tuned, refuting, relations) is None
     return row | {
         "estimate": effect.median,
         "low": effect.low,
@@ -156,21 +154,19 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
         "holm_p_value": together,
         "refuting_p_value": refuting,
         "finding": found,
-        "seeds_needed": needed,
+        "seeds_needed": _seeds(one, relations) if undecided else None,
         **tuned,
     }
 
 
 def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, dict[str, Any]]:
-    """What a comparison says, and of one that is decided at the chosen settings what others say.
+    """What a comparison says, and how often other settings say the same as the chosen ones.
 
     Args:
         refuting: its p-value against the relation, corrected.
         relations: how many comparisons the claim rests on.
     """
     found = _at_chosen(one, refuting)
-    if found == "inconclusive":
-        return found, {}
     tuned = _over_settings(one, found, relations)
     return ("inconclusive" if _flips(tuned) else found), tuned
 
@@ -218,15 +214,19 @@ def _flips(tuned: Mapping[str, Any]) -> bool:
     return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
 
 
-def _seeds_at_others(one: ClaimComparison, relations: int) -> int | None:
-    """About how many pairs would do where other settings that tuning may have chosen leave a comparison open.
+def _seeds(one: ClaimComparison, relations: int) -> int | None:
+    """About how many pairs would decide an inconclusive comparison, at all settings that may be chosen.
 
     Studies are drawn from the pairs with replacement, the same pairs at all settings; the answer is the least
     size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
     pairs.
     """
+    pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
+    if not pairs:  # nothing is known of other settings
+        low, high = one.interval
+        return seeds_needed(one.question, low, relations, ALPHA, high)
     count = len(one.gains)
-    if any(len(other.interval.low) != count for other in one.alternatives if other.interval is not None):
+    if one.beyond_seeds or pairs != {count}:
         return None
 
     def decides(size: int) -> bool:
@@ -240,6 +240,8 @@ def _seeds_at_others(one: ClaimComparison, relations: int) -> int | None:
 
 def _is_decided(one: ClaimComparison, relations: int) -> bool:
     refuting = min(1.0, relations * one.refuting_p_value)  # as severe as Holm's method may be
+    if _at_chosen(one, refuting) == "inconclusive":
+        return False  # whatever the other settings say, which takes longer to find
     return finding_of(one, refuting, relations)[0] != "inconclusive"
 
 
@@ -247,8 +249,8 @@ def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFr
     """About how many tuning seeds would do where those that there are would choose what says otherwise.
 
     It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds
-    are like those that are there; None of a comparison that is not inconclusive for its choices, whose ties
-    disagree, or for which no size would do.
+    are like those that are there; None of a comparison that is not inconclusive for its choices alone, whose
+    ties disagree, or for which no size would do.
 
     Args:
         findings: of `compared`, as `decided` gives them.
@@ -264,7 +266,9 @@ def _tuning_seeds(
     """`tuning_seeds_needed` of one comparison, of which `tuned` says how often other settings agree."""
     if not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
-    same = _agreeing(one, _at_chosen(one, refuting), relations)
+    if (found := _at_chosen(one, refuting)) == "inconclusive":
+        return None  # however often they choose these settings again
+    same = _agreeing(one, found, relations)
     agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
     sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
     return next((size for size in sizes if _share_of_draws(one, agreeing, size) >= KEPT), None)
@@ -313,7 +317,7 @@ def _decided_row(
     unmet = list(_unmet(findings))
     if unmet:
         verdict = "underpowered"
-    reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings)]
+    reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings, compared)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
     if limited := _limited(verdict, " and ".join(limits)):
@@ -356,11 +360,24 @@ def _reason(findings: pl.DataFrame) -> str:
 def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
     """What runs that stopped keep from deciding, of each comparison that is inconclusive, in words."""
     controls: dict[tuple[str, str, str], list[str]] = {}
-    for finding, one in zip(findings["finding"], compared, strict=True):
+    said = pl.Series([one.censoring for one in compared], dtype=pl.String)
+    of_all = _quantities(findings.with_columns(said=said), "said")
+    for finding, one, of in zip(findings["finding"], compared, of_all, strict=True):
         if finding == "inconclusive" and one.censoring:
-            controls.setdefault((one.key.treated, one.key.workload, one.censoring), []).append(one.control)
-    for (treated, workload, words), against in controls.items():
-        yield (f"{treated} and {', '.join(against)} on {workload}: " if len(compared) > 1 else "") + words
+            where = f"{one.key.workload}{of}"
+            controls.setdefault((one.key.treated, where, one.censoring), []).append(one.control)
+    for (treated, where, words), against in controls.items():
+        yield (f"{treated} and {', '.join(against)} on {where}: " if len(compared) > 1 else "") + words
+
+
+def _quantities(findings: pl.DataFrame, *columns: str) -> list[str]:
+    """What each comparison is of, in words, where more than one has its methods, workload and `columns`."""
+    same = findings.select("treated", "control", "workload", *columns).rows()
+    times, of = Counter(same), findings.select("which", "metric").rows()
+    return [
+        f" ({which} {metric_name(metric)})" if times[row] > 1 else ""
+        for row, (which, metric) in zip(same, of, strict=True)
+    ]
 
 
 def _unmet(findings: pl.DataFrame) -> Iterator[str]:
@@ -375,7 +392,8 @@ def _unmet(findings: pl.DataFrame) -> Iterator[str]:
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
     """Why what these runs say is not the last word."""
-    unknown = findings.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
+    said = findings.filter(pl.col("finding") != "inconclusive")
+    unknown = said.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
     not_run = max(unknown.to_list(), default=0)
     unchecked = (
         f"up to {not_run} settings that tuning may have chosen as well were not run" if not_run else ""
@@ -395,11 +413,34 @@ def _limited(verdict: Verdict, why: str) -> str:
     return f"{'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {why}"
 
 
-def _tuning(findings: pl.DataFrame) -> Iterator[str]:
-    """What other settings that tuning may have chosen keep from deciding, in words."""
-    for row in findings.iter_rows(named=True):
-        if words := choices_in_words(row):
-            yield f"{row['treated']} and {row['control']} on {row['workload']}: {words}"
+def _tuning(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
+    """What other settings that tuning may have chosen keep from being said, in words."""
+    of_all = _quantities(findings)
+    for row, one, of in zip(findings.iter_rows(named=True), compared, of_all, strict=True):
+        turned = _turned(one, row["refuting_p_value"]) if row["seeds"] else ""
+        if words := ", and ".join(filter(None, (choices_in_words(row), turned))):
+            yield f"{row['treated']} and {row['control']} on {row['workload']}{of}: {words}"
+
+
+def _turned(one: ClaimComparison, refuting: float) -> str:
+    """At how many settings that tie the effect of an open comparison has another direction, in words.
+
+    Effects whose direction is not known, because runs stopped, are not counted; empty where none is turned,
+    and of what the chosen settings decide.
+    """
+    if _at_chosen(one, refuting) != "inconclusive":
+        return ""
+    chosen, ties = _direction(one.interval), [other.interval for other in one.alternatives if other.tied]
+    known = [_direction(interval) for interval in ties if interval is not None]
+    turned = sum(chosen is not None and each not in (chosen, None) for each in known)
+    tied = f"{turned} of {len(ties)} settings that tie with the chosen one"
+    return f"at {tied} the median effect does not have the same direction" if turned else ""
+
+
+def _direction(gains: Interval) -> float | None:
+    """The sign of the median gain; None where it is not known."""
+    low, high = (float(np.sign(median(end))) for end in gains)
+    return low if low == high else None
 
 
 def choices_in_words(row: Mapping[str, Any]) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 
+from documents.plan import ReportPlan, StudyPlan
+from reports.claims import verdicts
 from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, alternatives
-from reports.claims.verdicts import choices_in_words, decided, finding_of, tuning_seeds_needed
+from reports.claims.verdicts import choices_in_words, claim_verdicts, decided, finding_of, tuning_seeds_needed
 from reports.statistics.decisions import ClaimRelation, Finding
+from reports.tables import Tables
 from results.tuning import Setting, Tried, shares_of_choices
+from tests.reports.changing import replace
 from tests.reports.statistics.simulated import SIZES, assert_rare
 from tests.reports.synthetic import compared
 
@@ -173,6 +177,91 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
     assert needed(chosen, at_other(toward), at_other(away, 0.0, tied=True)) is None
     assert needed(chosen, at_other(toward), Alternative((), 0.06, False, None)) is None, "it was not run"
     assert needed(chosen, at_other(toward[4:])) is None, "other pairs"
+
+
+def test_where_the_chosen_setting_is_open_others_count_too():
+    """A tie that says the contrary, or less clearly the same, keeps more pairs from deciding."""
+    chosen = gaining(leaning(3))
+    alone = needed(chosen)
+    assert alone is not None
+    alike = needed(chosen, at_other(leaning(3), 0.0, tied=True))
+    assert alike == pytest.approx(alone, abs=10), "other draws of the same gains"
+    slower = needed(chosen, at_other(leaning(4, 1), 0.0, tied=True))
+    assert slower is not None
+    assert slower > alone
+    assert needed(chosen, at_other(np.full(12, -CLEAR), 0.0, tied=True)) is None
+    assert needed(chosen, at_other(np.full(12, -CLEAR), 0.06)) is None
+    assert needed(chosen, Alternative((), 0.06, False, None), at_other(leaning(3))) is None, "it was not run"
+    open_ended = gaining(np.full(12, -CLEAR), most=np.full(12, CLEAR))
+    assert needed(open_ended, at_other(np.full(12, CLEAR))) is None, "no number of such pairs would do"
+
+
+def test_of_an_open_comparison_it_is_counted_how_often_other_settings_leave_it_open():
+    others = (
+        at_other(leaning(4), 0.2, tied=True),
+        at_other(np.full(12, -CLEAR), 0.3, tied=True),
+        at_other(np.full(12, CLEAR), 0.1),
+    )
+    one = replace(gaining(leaning(3)), alternatives=others)
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["ties"], row["ties_agree"]) == ("inconclusive", 2, 1)
+    assert row["choices_agree"] == pytest.approx(0.6)
+    (alone,) = decided([replace(one, alternatives=())]).to_dicts()
+    probabilities = ("p_value", "holm_p_value", "refuting_p_value", "estimate", "low", "high")
+    assert [row[name] for name in probabilities] == [alone[name] for name in probabilities]
+
+
+def test_no_number_of_tuning_seeds_decides_what_the_chosen_setting_leaves_open():
+    costs = np.stack([np.linspace(0.0, 1.0, 10), np.linspace(0.15, 1.15, 10)[::-1]])
+    one = tuned(np.stack([leaning(3), np.full(12, CLEAR)]), costs)
+    findings = decided([one])
+    assert findings["finding"].item() == "inconclusive"
+    assert findings["choices_agree"].item() < 0.95
+    assert list(tuning_seeds_needed([one], findings)) == [None]
+
+
+Reason = Callable[..., str]
+
+
+@pytest.fixture
+def reason(study: StudyPlan, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> Reason:
+    """`f(*comparisons)`, why a claim with these comparisons has its verdict."""
+
+    def of(*given: ClaimComparison) -> str:
+        (claim,) = study.claims
+        keys = [one.key._replace(claim=claim.id, condition=place) for place, one in enumerate(given)]
+        own = [replace(one, key=key) for one, key in zip(given, keys, strict=True)]
+        monkeypatch.setattr(verdicts, "comparisons", lambda *_: own)
+        alone = replace(study, backends=("jax",))
+        found = claim_verdicts(ReportPlan(scale="quick", studies=(alone,)), {study.name: tables}, None)
+        return str(found.claims["reason"].item())
+
+    return of
+
+
+def test_reasons_name_the_metric_where_methods_and_workload_are_the_same(reason: Reason):
+    one = replace(gaining(np.full(12, CLEAR)), alternatives=(at_other(leaning(4), 0.06),))
+    condition = replace(one.condition, metric="validation_loss")
+    said = "in 6.0% of the draws of tuning seeds (5% may) the same is not found"
+    both = reason(one, replace(one, condition=condition))
+    assert f"adam @ egop and adam on digits_mlp (final training loss): {said}" in both
+    assert f"adam @ egop and adam on digits_mlp (final validation loss): {said}" in both
+    assert f"adam @ egop and adam on digits_mlp: {said}" in reason(one)
+    stopped = gaining(np.full(12, -np.inf), most=np.full(12, np.inf))
+    why = reason(stopped, replace(stopped, condition=condition))
+    assert "adam @ egop and adam on digits_mlp (final validation loss): these runs cannot decide it" in why
+
+
+def test_a_reason_tells_where_an_open_effect_has_another_direction_at_ties(reason: Reason):
+    """One of several equal settings may owe its median to chance."""
+    losing, equal = leaning(8), np.zeros(12)
+    ties = (at_other(equal, 0.0, True), at_other(losing, 0.0, True), Alternative((), 0.0, True, None))
+    unknown = Alternative((), 0.0, True, Interval(np.full(12, -1.0), np.full(12, 1.0)))
+    one = replace(gaining(losing), alternatives=(*ties, unknown))
+    said = "settings that tie with the chosen one the median effect does not have the same direction"
+    assert f"at 1 of 4 {said}" in reason(one)
+    alike = replace(one, alternatives=(at_other(losing, 0.0, True),))
+    assert said not in reason(alike)
 
 
 def test_a_refutation_that_other_settings_leave_open_needs_more_pairs_with_more_relations():

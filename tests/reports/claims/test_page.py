@@ -16,7 +16,7 @@ from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.plan import ChecksPlan, StudyPlan, UnrunClaim
 from reports.claims.page import check_measured, check_rows, claim_entries, claims_page, parts_of
-from reports.claims.verdict_list import listed, read_verdicts, unrun
+from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, unrun, verdicts_of
 from reports.claims.verdicts import property_rows
 from reports.formatting import slug
 from reports.pages.versions import unrun_entries
@@ -336,6 +336,18 @@ def test_backends_agree_part_by_part(report: Report):
     changed = dataclasses.replace(found, findings=findings)
     (row,) = [one for one in listed(report.plan, changed) if one["id"] == "egop.digits_mlp"]
     assert row["agreement"] == "torch agrees in 0 of 1 parts at the same rates"
+
+
+def test_the_page_and_the_list_tell_of_settings_that_do_not_say_the_same(report: Report, checks: ChecksPlan):
+    told = [one for one in detailed(report.plan, verdicts_of(report.plan)) if one["id"] == "egop.digits_mlp"]
+    (own,) = told[0]["comparisons"]
+    own |= {"finding": "inconclusive", "p_value": 0.2, "ties": 3, "ties_agree": 1}
+    words = "at 2 of 3 settings that tie with the chosen one the same is not found"
+    (entry,) = claim_entries(report.plan, check_rows(checks), told, [], "claim_figures")
+    assert [each["choices"] for each in entry["comparisons"]] == [words]
+    text = " ".join(as_text(told, details=True).split())
+    assert "p 0.20 for it" in text
+    assert words in text
 
 
 def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
