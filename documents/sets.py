@@ -66,6 +66,18 @@ def check_replaced(names: Sequence[str], folder: Path) -> None:
             raise InputError(f"replaces: {unknown(str(folder), 'set', name, there)}")
 
 
+def check_seeds(taken_from: Path | str | None) -> None:
+    """Check that studies drew seeds of their own, since claims are judged on seeds that nobody has seen.
+
+    Raises:
+        InputError: where they drew those of a published set.
+    """
+    if taken_from is not None:
+        raise InputError(
+            f"seeds_of: these runs are on the seeds of {taken_from}; run them without, and publish those"
+        )
+
+
 def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:
     """The kinds of objections that are waived.
 

@@ -57,9 +57,10 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
         ({}, "add --config name=NAME"),
         ({"name": "there"}, "published/there: is there already"),
         ({"name": "toy", "replaces": "there"}, "published has no set 'there' (valid: none)"),
+        ({"name": "toy", "seeds_of": "plan.json"}, "these runs are on the seeds of plan.json"),
         ({"name": "toy", "readme": str(ROOT / "CITATION.cff")}, "CITATION.cff: needs the line"),
     ],
-    ids=["no name", "taken", "no set", "no place"],
+    ids=["no name", "taken", "no set", "known seeds", "no place"],
 )
 def test_what_cannot_be_published_is_told(
     config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,6 +69,7 @@ def test_what_cannot_be_published_is_told(
     write_study(tmp_path / "studies")
     (tmp_path / "results/published/there").mkdir(parents=True)
     folders = {"study_folder": str(tmp_path / "studies"), "results": str(tmp_path / "elsewhere")}
+    (tmp_path / "plan.json").write_text('{"scale": "quick", "studies": []}')
     plan = make_plan(read_config({"waive": "dirty", **folders, **config}))
     with pytest.raises(SystemExit, match=re.escape(told)):
         plan.wiring.to_publish(SimpleNamespace())

@@ -59,6 +59,7 @@ class Config(Document):
         site: the folder of the report.
         study_folder: the folder of the study files.
         data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
+        seeds_of: a published set whose seeds the studies that it has draw again; None for those of today.
         name: what `publish` calls the set of tables; no other target needs one.
         waive: what `publish` lets pass (`documents.sets.WAIVERS`).
         replaces: the published sets that the new one replaces.
@@ -76,6 +77,7 @@ class Config(Document):
     site: Place = SITE
     study_folder: Place = STUDY_FOLDER
     data: Place | None = None
+    seeds_of: Place | None = None
     name: Annotated[str, BeforeValidator(check_letters)] | None = None
     waive: Annotated[Names, AfterValidator(check_waivers)] = ()
     replaces: Names = ()
@@ -110,9 +112,15 @@ class Config(Document):
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """The folders that are not where they are by default, by their key; of data, where one is named."""
-        chosen = {"study_folder": STUDY_FOLDER, "results": RESULTS, "site": SITE, "data": None}
-        return {key: str(getattr(self, key)) for key, usual in chosen.items() if getattr(self, key) != usual}
+        """The folders that are not where they are by default, by key; of data and seeds, where named."""
+        usual = {
+            "study_folder": STUDY_FOLDER,
+            "results": RESULTS,
+            "site": SITE,
+            "data": None,
+            "seeds_of": None,
+        }
+        return {key: str(getattr(self, key)) for key, place in usual.items() if getattr(self, key) != place}
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:

@@ -29,7 +29,15 @@ from documents.job import (
     training,
 )
 from documents.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from documents.plan import ChecksPlan, ReplacedSet, ReportPlan, SkippedStudy, StudyPlan, UnrunClaim
+from documents.plan import (
+    ChecksPlan,
+    ReplacedSet,
+    ReportPlan,
+    SkippedStudy,
+    StudyPlan,
+    UnrunClaim,
+    read_plan,
+)
 from documents.sets import FOLDER as PUBLISHED
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
@@ -44,6 +52,7 @@ from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import CENSUS, Config, read_config
 from harness.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
 from harness.planning.studies import (
+    FirstSeeds,
     Study,
     at_defaults,
     final_seeds,
@@ -110,6 +119,17 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
         shown = {claim.id for study in studies if study.name in wanted for claim in study.claims}
         wanted |= {study.name for study in studies if study.only_repeats and study.repeated & shown}
     return tuple(study for study in studies if study.name in wanted)
+
+
+def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
+    """Studies on the seeds of a published set, where the configuration names one and it has them."""
+    if config.seeds_of is None:
+        return studies
+    known = {
+        one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
+        for one in read_plan(config.seeds_of).studies
+    }
+    return tuple(replace(study, first_seeds=known.get(study.name)) for study in studies)
 
 
 def _why_skipped(study: Study, config: Config) -> str | None:
@@ -664,7 +684,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
     claims = _property_claims(names, config, root)
-    studies = read_studies(config.study_folder, () if config.repeats else names)
+    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names), config)
     _check_ids(studies, claims)
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
@@ -680,7 +700,8 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     folders = dict(config.other_folders)
-    folders.pop("study_folder", None)  # the studies of published sets are the checkout's
+    for key in ("study_folder", "seeds_of"):  # the studies of published sets are the checkout's
+        folders.pop(key, None)
     parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}

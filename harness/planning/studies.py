@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -49,6 +49,13 @@ from workloads.workload import split_of
 BLOCKS = 1_000_000  # of final seeds
 
 
+class FirstSeeds(NamedTuple):
+    """The first seeds that settings are tried on, and that methods are judged on."""
+
+    tuning: int
+    final: int
+
+
 @dataclass(frozen=True)
 class Study:
     """A question with the grid of runs that answers it; its name is its file's stem.
@@ -57,6 +64,7 @@ class Study:
         precision: of all runs; None: each workload's own.
         compare: the headline metric, with its floor.
         settings: each scale's workloads with their settings completed.
+        first_seeds: those of a published set that is run again; None: as the rules say.
     """
 
     name: str
@@ -79,6 +87,7 @@ class Study:
     contributed: Contribution | None
     scales: Mapping[str, Scale]
     workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+    first_seeds: FirstSeeds | None = None
 
     def at(self, scale: str) -> Study:
         """The study as it is run at a scale: by its tuning, and with its optimizers and claims on these."""
@@ -145,6 +154,10 @@ def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
     The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
     """
     count = study.scales[scale].seeds.tuning
+    if study.first_seeds is not None:
+        tuning, final = study.first_seeds
+        first = min(tuning, final - count)  # where there are more of them now, none is a final one
+        return tuple(range(first, first + count))
     judging = any(claim.of_tuning for claim in study.own_claims)
     first = first_final_seed(study, scale) - count if judging else 0
     return tuple(range(first, first + count))
@@ -163,8 +176,10 @@ def first_final_seed(study: Study, scale: str) -> int:
     Which block follows from all that decides the claims (their rules, what they compare, where it is
     evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
     nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
-    moves no block.
+    moves no block. A published set that is run again has its own.
     """
+    if study.first_seeds is not None:
+        return study.first_seeds.final
     claims = study.own_claims
     if not claims:
         return FIRST_FINAL_SEED

@@ -19,6 +19,7 @@ from documents.sets import (
     check_name,
     check_page,
     check_replaced,
+    check_seeds,
     check_waivers,
 )
 from reports.claims.verdict_list import read_verdicts
@@ -64,7 +65,7 @@ def publish(
         The set's folder.
 
     Raises:
-        InputError: for a name, a waiver, a set to replace or a page that will not do.
+        InputError: for a name, a waiver, a set to replace, seeds or a page that will not do.
         InputError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
@@ -75,6 +76,8 @@ def publish(
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
     plan, parts = with_studies_of(plan, others), (plan, *others)
+    for part in parts:
+        check_seeds(part.folders.get("seeds_of"))
     contents = gather_all(parts)
     plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
     renewed = _by_todays_rule(plan)

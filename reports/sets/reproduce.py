@@ -69,12 +69,14 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
-    """What runs a claim at the scale and on the backends of a set, into a folder of its own."""
+    """What runs a claim at the scale, on the backends and on the seeds of a set, into a folder of its own."""
     results = FOLDER / formatting.slug(claim)
-    backends = [backend for study in only(claim, plan).studies for backend in study.backends]
+    studies = only(claim, plan).studies
+    backends = [backend for study in studies for backend in study.backends]
     return [
         *("snakemake", "--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
+        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks draw by themselves
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 

@@ -56,6 +56,25 @@ def by_name(plan, stage, optimizer=None, backend=None):
     ]
 
 
+def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path):
+    """Otherwise a claim that is run again would pair no run with those of the set."""
+    before = make_plan(config)
+    (tmp_path / "plan.json").write_text(before.report.to_json())
+    write_study(tmp_path / "studies", ("5 %", "6 %"), ("tuning: 2", "tuning: 3"))
+
+    def firsts(plan):
+        [planned] = plan.studies
+        return planned.plan.first_tuning_seed, planned.plan.first_final_seed
+
+    def final_seeds(plan):
+        return [job.spec.seeds for job in by_name(plan, "final")]
+
+    own, again = make_plan(config), make_plan(changed(config, seeds_of=tmp_path / "plan.json"))
+    assert firsts(own) != firsts(before) == firsts(again)
+    assert final_seeds(own) != final_seeds(before) == final_seeds(again)
+    assert again.report.folders["seeds_of"] == str(tmp_path / "plan.json")  # commands that it shows name it
+
+
 def test_settings_may_be_tried_in_the_identity_basis_alone(config):
     before = {job.spec.hash for job in by_name(make_plan(config), "final")}
     shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")

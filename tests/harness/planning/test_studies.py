@@ -14,6 +14,7 @@ from harness.paths import STUDY_FOLDER
 from harness.planning import studies
 from harness.planning.describing import describe
 from harness.planning.studies import (
+    FirstSeeds,
     Study,
     final_seeds,
     first_final_seed,
@@ -194,6 +195,12 @@ def test_tuning_runs_that_decide_a_claim_have_fresh_seeds_too(tmp_path):
     assert tuning_seeds(before, "quick") == (first - 2, first - 1)
     assert describe(before, "quick", ("jax",)).first_tuning_seed == first - 2
     assert not {*tuning_seeds(before, "quick")} & {*tuning_seeds(after, "quick")}
+
+
+def test_seeds_of_a_set_that_tuned_on_fewer_hold_no_final_one(tmp_path):
+    study = replace(read_study(write_study(tmp_path)), first_seeds=FirstSeeds(tuning=4999, final=5000))
+    assert tuning_seeds(study, "quick") == (4998, 4999)
+    assert final_seeds(study, "quick", "jax") == (5000, 5001, 5002)
 
 
 def test_a_study_that_only_repeats_claims_keeps_its_seeds():

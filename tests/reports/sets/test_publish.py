@@ -137,6 +137,12 @@ def test_tuning_budgets_are_counted_by_method(
     assert kinds([CLEAN], runs, [], tried_in) == found
 
 
+def test_runs_on_the_seeds_of_another_set_are_not_published(tmp_path: Path):
+    plan = read_plan(write_report(tmp_path / "tables")).model_copy(update={"folders": {"seeds_of": "old"}})
+    with pytest.raises(InputError, match="these runs are on the seeds of old"):
+        publish(plan, "toy", tmp_path, code=CODE)
+
+
 def test_a_refusal_names_each_remedy_and_leaves_nothing_behind(tmp_path: Path):
     plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, jobs=dirty))
     readme = tmp_path / "README.md"

@@ -68,7 +68,8 @@ def test_the_command_is_printed_and_run(
     assert main(asked) == status
     results = f".cache/reproduced/{CLAIM}"
     config = (
-        f"studies={CLAIM} scale=quick backends=jax,torch parity=false results={results} site={results}/site"
+        f"studies={CLAIM} scale=quick backends=jax,torch seeds_of={folder / 'old.quick'} parity=false "
+        f"results={results} site={results}/site"
     )
     expected = f"snakemake --cores 1 reports --config {config}"
     first, printed, answer, *_ = capsys.readouterr().out.splitlines()
