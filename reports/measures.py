@@ -31,7 +31,7 @@ def final_runs(runs: pl.DataFrame, workload: str, backend: str) -> pl.DataFrame:
 
 
 def run_values(
-    runs: pl.DataFrame, metric: str, which: str, direction: Direction, stop: float | None = None
+    runs: pl.DataFrame, metric: str, which: str, direction: Direction, limit: float | None = None
 ) -> pl.DataFrame:
     """One value a run of one metric.
 
@@ -41,8 +41,8 @@ def run_values(
     Args:
         runs: the table `runs` with `method`.
         which: "final" or "best" of the run.
-        stop: the threshold of the metric at which runs stop. How far a run's last step overshoots it is
-            chance, so no value counts as better than the threshold.
+        limit: the threshold of the metric at which runs stop, or its floor. How far a run gets beyond it is
+            chance or rounding, so no value counts as better.
 
     Returns:
         The rows of `runs` with a column `value`, null where a run has no such metric.
@@ -52,7 +52,7 @@ def run_values(
         bad = bad | failed()
     column = pl.when(missing()).then(None).when(bad).then(worst(direction)).otherwise("value")
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(value=held_at(column, direction, stop))
+    return recorded.with_columns(value=held_at(column, direction, limit))
 
 
 def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
@@ -71,14 +71,15 @@ def study_values(
         metric, which: None: the headline metric. One that is named has no floor here: claims have their own.
     """
     name = metric or study.metric
-    values = run_values(runs, name, which or study.which, study.direction_of(name), study.stop.get(name))
-    return values.with_columns(held_as_headline(study, pl.col("value"))) if metric is None else values
+    limit = headline_limit(study) if metric is None else study.stop.get(name)
+    return run_values(runs, name, which or study.which, study.direction_of(name), limit)
 
 
-def held_as_headline(study: StudyPlan, value: pl.Expr) -> pl.Expr:
-    """Values of a study's headline metric, of which none counts as better than its stop or its floor."""
-    stopped = held_at(value, study.direction, study.stop.get(study.metric))
-    return held_at(stopped, study.direction, study.compare.floor)
+def headline_limit(study: StudyPlan) -> float | None:
+    """The value of a study's headline metric that none counts as better than: its stop or its floor."""
+    limits = [limit for limit in (study.stop.get(study.metric), study.compare.floor) if limit is not None]
+    strictest = max if study.direction == "minimize" else min
+    return strictest(limits, default=None)
 
 
 def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from documents.plan import StudyPlan
 from reports.boards.leaderboard import Board, Column, Studies
-from reports.measures import final_runs, held_as_headline
+from reports.measures import final_runs, headline_limit, held_at
 from reports.statistics.anytime import (
     EACH,
     Bands,
@@ -142,7 +142,7 @@ def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFram
     kept = runs.filter(~missing()).select(
         "run", "method", "seed", "steps", basis=basis, length=pl.col("gradient_evaluations") + basis
     )
-    value = held_as_headline(study, pl.col("value").fill_nan(None))
+    value = held_at(pl.col("value").fill_nan(None), study.direction, headline_limit(study))
     with naming_damage(tables.curves):
         return (
             scan(tables.curves, "curves")

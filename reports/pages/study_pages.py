@@ -142,8 +142,7 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     final = final_runs(runs, workload.name, backend)
     headline = study.metric, study.which
     shown = dict.fromkeys([headline, *((name, "final") for name in workload.metrics)])
-    values = {which: study_values(study, final, *which) for which in shown}
-    values[headline] = study_values(study, final)
+    values = {one: study_values(study, final, *(one if one != headline else ())) for one in shown}
     columns = {which: median_by_method(found) for which, found in values.items()}
     targets = [
         ({"name": name, "at": at}, evaluations_to_target(final, name))

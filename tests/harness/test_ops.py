@@ -291,7 +291,7 @@ def test_max_pooling_gives_a_tie_to_one_of_the_greatest():
         assert sorted(ops.to_numpy(found).ravel().tolist()) == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("settings", [1, 3, 5, 8])
+@pytest.mark.parametrize("settings", [1, 3, 5, 8, 11])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rows", "columns", "forms"), [(LARGE + 1, LARGE, 2), (3 * LARGE, LARGE - 1, 1)])
 def test_large_bases_apart_give_the_same_products(
