@@ -190,10 +190,11 @@ ENTRIES = {
         scale_free=None,
     ),
     "spectral_full": SPECTRAL_FULL_ENTRY,
-    # near ties turn far where none is left out: rounding grows tenfold a step, in float32 to 0.01 in ten
+    # near ties turn far where none is left out: at a curvature rate of 0.1 rounding grows tenfold a
+    # step, on some processors beyond 1e-7; at 0.03 it stays at 1e-9
     "spectral_full: as printed": replace(
         SPECTRAL_FULL_ENTRY,
-        hyper={**NUMBERS, "curvature_rate": 0.1},
+        hyper={**NUMBERS, "curvature_rate": 0.03},
         options=AS_PRINTED,
         tolerance_float32=0.05,
     ),
