@@ -114,6 +114,7 @@ def claim_entries(
                 "deciding": next(
                     (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None
                 ),
+                "hangs_on_tuning": hangs_on_tuning(verdict),
                 "as_printed": next(
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
                     None,
@@ -130,6 +131,11 @@ def claim_entries(
             }
         )
     return claims
+
+
+def hangs_on_tuning(verdict: Mapping[str, Any]) -> bool:
+    """Whether a claim is open, and at other settings that tuning may choose a comparison says otherwise."""
+    return verdict["verdict"] == "underpowered" and any(map(choices_in_words, verdict["comparisons"]))
 
 
 def _with_untested(claim: ClaimPlan, parts: Rows, rows: pl.DataFrame) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -112,8 +112,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     environment.globals |= {
         "plan": shown,
         "plan_of": plan_of,
-        "scales_of": lambda names: list(dict.fromkeys(plan_of[name].scale for name in names)),
-        "scales": list(dict.fromkeys(each.plan.scale for each in leading)) or [plan.scale],
+        "scales_of": lambda names: _scales(plan_of[name] for name in names),
+        "scales": _scales(each.plan for each in leading) or _scales([plan]),
         "any_claims": bool(claims["claims"]),
         "study_file": study_file,
         "runs_file": runs_file,
@@ -211,6 +211,11 @@ def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:
     """A study's answers: of those that lead the overview, or its own where another version is there."""
     own = [answer for answer in found if answer.study is each.study]
     return own or answers([(each.study, each.tables)])
+
+
+def _scales(plans: Iterable[ReportPlan]) -> list[str]:
+    """The scales of plans in words, each once."""
+    return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
 
 
 def study_file(name: str) -> str:

@@ -108,15 +108,25 @@
     const counted = rows.filter((row) => row.matches("[data-row]") || row.closest("table").dataset.filtered === "");
     const groups = Array.from(document.querySelectorAll("[data-group]"));
     const inside = new Map(groups.map((group) => [group, rows.filter((row) => group.contains(row))]));
+    const fits = (row, wanted) => wanted.every((choice) => row.dataset[choice.dataset.filter] === choice.value);
+    // A radio button counts the rows that it would show, given the words and all choices but its own kind.
+    const count = (found, wanted) => choices.filter((choice) => choice.type === "radio").forEach((choice) => {
+      const others = wanted.filter((one) => one.dataset.filter !== choice.dataset.filter);
+      const own = choice.value === "" ? others : [...others, choice];
+      const left = counted.filter((row) => found.has(row) && fits(row, own)).length;
+      choice.parentElement.querySelector("strong").textContent = left;
+      choice.disabled = !left && !choice.checked && choice.value !== "";
+    });
     const apply = () => {
       const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
       const wanted = choices.filter((choice) => (choice.type !== "radio" || choice.checked) && choice.value !== "");
-      rows.forEach((row) => {
+      const found = new Set(rows.filter((row) => {
         const around = row.closest("[data-words]");
         const content = (row.textContent + " " + (around ? around.dataset.words : "")).toLowerCase();
-        row.hidden = !words.every((word) => content.includes(word))
-          || wanted.some((choice) => row.dataset[choice.dataset.filter] !== choice.value);
-      });
+        return words.every((word) => content.includes(word));
+      }));
+      rows.forEach((row) => { row.hidden = !found.has(row) || !fits(row, wanted); });
+      count(found, wanted);
       groups.forEach((group) => {
         group.hidden = inside.get(group).every((row) => row.hidden);
         if (words.length && group.matches("details")) group.open = true;

@@ -15,7 +15,14 @@ import pytest
 from curvebench.__main__ import main
 from documents.errors import InputError
 from documents.plan import ChecksPlan, StudyPlan, UnrunClaim
-from reports.claims.page import check_measured, check_rows, claim_entries, claims_page, parts_of
+from reports.claims.page import (
+    check_measured,
+    check_rows,
+    claim_entries,
+    claims_page,
+    hangs_on_tuning,
+    parts_of,
+)
 from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, unrun, verdicts_of
 from reports.claims.verdicts import property_rows
 from reports.formatting import slug
@@ -259,7 +266,10 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     )
     assert rows[slug(HOSTILE)].startswith("✗ not reproduced")
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
-    estimate = r"0\.00\d+ \[0\.00\d+, 0\.00\d+\], p 0.00098, 10 seeds · torch agrees at the same rates$"
+    estimate = (
+        r"adam @ egop / adam on digits_mlp, final training loss: 0\.00\d+ \[0\.00\d+, 0\.00\d+\], "
+        r"asks at most 0\.950, p 0.00098, 10 seeds · torch agrees at the same rates$"
+    )
     assert re.search(estimate, rows["egop.digits_mlp"])
 
 
@@ -294,7 +304,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     assert (row[1], row[3], row[5], row[8]) == ("✓ supported", "better", "0.950", "10")
     assert 'href="study_digits_mlp.html"' in text
     (line,) = [line for line in text.splitlines() if "· egop.digits_mlp ·" in line]
-    assert "· adam @ egop / adam on digits_mlp: " in plain_text(line)
+    assert "· adam @ egop / adam on digits_mlp, final training loss: " in plain_text(line)
     runs = (report.site / "runs_digits_mlp.html").read_text()
     body = text.partition('aria-label="Comparisons of egop.digits_mlp"')[2].partition("</table>")[0]
     linked = re.findall(r'href="runs_digits_mlp\.html#(.*?)"', body)
@@ -325,6 +335,23 @@ def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict
     verdicts = dataclasses.replace(found, claims=claims.cast({"verdict": found.claims.schema["verdict"]}))
     (row,) = [one for one in listed(plan, verdicts) if one["id"] == "egop.digits_mlp"]
     assert (row["verdict"], row["agreement"]) == ("reproduced", said)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "agree", "choices", "hangs"),
+    [
+        ("underpowered", 1, 1.0, True),
+        ("underpowered", 2, 0.9, True),
+        ("underpowered", 2, 0.96, False),
+        ("underpowered", None, None, False),
+        ("not reproduced", 1, 1.0, False),
+    ],
+)
+def test_an_open_claim_hangs_on_tuning_where_other_settings_disagree(
+    verdict: str, agree: int | None, choices: float | None, hangs: bool
+):
+    one = {"ties": 2, "ties_agree": agree, "choices_agree": choices, "settings_not_run": 0}
+    assert hangs_on_tuning({"verdict": verdict, "comparisons": [one]}) == hangs
 
 
 def test_backends_agree_part_by_part(report: Report):
