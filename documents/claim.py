@@ -224,6 +224,14 @@ class Condition(Document):
         return self
 
     @property
+    def written(self) -> str:
+        """What it asks for in the keys of a study's file, without what is not given."""
+        given = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {
+            "metric": f"{self.which} {self.metric}"
+        }
+        return ", ".join(f"{key}: {_as_written(value)}" for key, value in given.items())
+
+    @property
     def metric(self) -> str:
         """The metric that is compared."""
         return self.judged.metric
@@ -326,6 +334,10 @@ class Condition(Document):
             ComparisonKey(claim, index, workload, treated, control, None if control is None else other)
             for treated, control in self.contests
         )
+
+
+def _as_written(value: Any) -> str:
+    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
 
 
 class Claim(Document):

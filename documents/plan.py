@@ -296,6 +296,19 @@ class UnrunClaim(Document):
     cost: str = ""
 
 
+class ChangedClaim(Document):
+    """A claim of a published set whose verdict is of an earlier form.
+
+    Args:
+        published: the set.
+        conditions: what the study's file asks for now, each as it is written there.
+    """
+
+    id: str
+    published: str
+    conditions: tuple[str, ...]
+
+
 class Publication(Document):
     """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
 
@@ -330,6 +343,7 @@ class ReportPlan(Document):
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
         replaced: the published sets that no longer count.
         census: the claims that are decided nowhere; empty where only some are asked for.
+        changed: the claims of the archive whose rule is another one now.
         path: the file that it was read from; no part of the document.
     """
 
@@ -351,6 +365,7 @@ class ReportPlan(Document):
     archive: tuple[ReportPlan, ...] = ()
     replaced: tuple[ReplacedSet, ...] = ()
     census: tuple[UnrunClaim, ...] = ()
+    changed: tuple[ChangedClaim, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:

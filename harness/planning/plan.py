@@ -30,6 +30,7 @@ from documents.job import (
 )
 from documents.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.plan import (
+    ChangedClaim,
     ChecksPlan,
     ReplacedSet,
     ReportPlan,
@@ -73,6 +74,7 @@ from optimizers import rules
 from optimizers.bases import KIND as BASES
 from optimizers.bases import bases as known_bases
 from results.temporary import write_texts
+from results.verdicts import rule_hash
 from workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # parity compares every backend with every other
@@ -543,6 +545,7 @@ class Plan:
     archive: tuple[ReportPlan, ...]  # what is shown of published sets
     replaced: tuple[ReplacedSet, ...]  # the published sets that no longer count
     census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
+    changed: tuple[ChangedClaim, ...]  # those of the archive whose rule is another one now
     archive_figures: Path  # the folder of their figures
 
     @cached_property
@@ -564,6 +567,7 @@ class Plan:
             archive=self.archive,
             replaced=self.replaced,
             census=self.census,
+            changed=self.changed,
         )
 
     @cached_property
@@ -726,6 +730,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         archive_figures=archive_figures,
         replaced=replaced_sets(PUBLISHED),
         census=() if names else _census(config, studies, claims, decided),
+        changed=tuple(changed_claims(archive, studies)),
     )
 
 
@@ -764,6 +769,17 @@ def _census(
             path = config.study_folder.parent / CENSUS
             raise InputError(f"{path}: {unknown('the suite', 'claim', claim, known)}")
     return tuple(claim for claim in known.values() if claim.id not in decided)
+
+
+def changed_claims(archive: Iterable[ReportPlan], studies: Iterable[Study]) -> Iterator[ChangedClaim]:
+    """The claims of published studies whose rule is not the one that their study's file has now."""
+    now = {claim.id: claim for study in studies for claim in study.own_claims}
+    decided = ((plan, study, old.id) for plan in archive for study in plan.studies for old in study.claims)
+    for plan, study, name in decided:
+        claim = now.get(name)
+        if claim and rule_hash(claim.written_rule, study.at_most_partly) != study.rules[name]:
+            asked = tuple(condition.written for condition in claim.conditions)
+            yield ChangedClaim(id=name, published=plan.published, conditions=asked)
 
 
 def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:

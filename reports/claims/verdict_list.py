@@ -207,9 +207,11 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
 
 
 def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The list with the verdicts that no longer count, in `replaced`.
+    """The list with the verdicts that no longer count, in `replaced`, and in `asks_now` what files ask now.
 
-    Each has its set (`published`) and the one that replaces that (`by`).
+    Each of `replaced` has its set (`published`) and the one that replaces that (`by`). `asks_now` has the
+    conditions of a claim whose published verdict is of an earlier form, each as it is written, and is else
+    empty.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -221,7 +223,15 @@ def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> li
         for claim, verdict in rows.select("claim", "verdict").iter_rows():
             about = {"published": own.published, "by": one.by, "verdict": verdict}
             found.setdefault(claim, []).append(about)
-    return [{**each, "replaced": found.get(each["id"], [])} for each in verdicts]
+    now = {(one.published, one.id): list(one.conditions) for one in plan.changed}
+    return [
+        {
+            **each,
+            "replaced": found.get(each["id"], []),
+            "asks_now": now.get((each["published"], each["id"]), []),
+        }
+        for each in verdicts
+    ]
 
 
 def exploratory(row: Mapping[str, Any], on_shown_seeds: bool) -> str:
@@ -415,6 +425,8 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; of the set {verdict['published']}, scale {verdict['scale']}"
     elif verdict["verdict"] != "not run":
         why += f"; run here, scale {verdict['scale']}"
+    if verdict.get("asks_now"):
+        why += "; of an earlier form of this claim: the study's file asks for something else now"
     if verdict["exploratory"]:
         why += f"; exploratory: {verdict['exploratory']}"
     for old in verdict["replaced"]:

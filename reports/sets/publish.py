@@ -176,6 +176,7 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "archive": (),
             "replaced": (),
             "census": (),
+            "changed": (),
             "folders": {},  # of the publisher's machine
             "published": name,
             "replaced_by": "",

@@ -29,6 +29,13 @@ TUNING = {
 }
 
 
+def test_a_condition_is_told_in_the_keys_of_its_file():
+    one = Condition.model_validate({**VALUE, "than": ["adam", "sgd"], "pairs": "all", "floor": 1e-28})
+    told = "metric: final train_loss, better: [adam @ egop], than: [adam, sgd], pairs: all, floor: 1e-28"
+    assert one.written == told
+    assert Condition.model_validate({**VALUE, "than": 0.5}).written.endswith("than: 0.5")
+
+
 def test_a_gain_may_be_in_steps():
     one = Condition.model_validate({**SHARE, "metric": "best train_loss", "gain_in": "steps_to_target"})
     assert (one.counted, one.of_gain) == ("steps_to_target", True)

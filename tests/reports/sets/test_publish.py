@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from curvebench.__main__ import main
 from documents.archive import narrowed, read_archive, replaced_sets, with_figures, with_joined
 from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan, with_studies_of
+from documents.plan import ChangedClaim, ReportPlan, read_plan, with_studies_of
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
 from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
@@ -481,16 +481,28 @@ def test_a_set_that_another_replaces_counts_no_longer(
     archive = tuple(with_figures(one, tmp_path / "figures") for one in read_archive(tmp_path))
     assert [one.published for one in archive] == ["new.quick"]
 
-    report = ReportPlan(scale="quick", studies=(), archive=archive, replaced=replaced_sets(tmp_path))
+    asked = ("metric: final train_loss, better: [adam], than: 0.5",)
+    changed = (ChangedClaim(id="egop.digits_mlp", published="new.quick", conditions=asked),)
+    report = ReportPlan(
+        scale="quick", studies=(), archive=archive, replaced=replaced_sets(tmp_path), changed=changed
+    )
     (told,) = with_replaced(report, listed(archive[0], read_verdicts(archive[0])))
     (gone,) = told["replaced"]
     assert (gone["published"], gone["by"]) == ("small.quick", "new.quick")
+    assert told["asks_now"] == [*asked]
     text = as_text(detailed(archive[0], [told]))
+    assert "; of an earlier form of this claim: " in " ".join(text.split())
     assert f"{gone['verdict']} in small.quick, which new.quick replaces" in " ".join(text.split())
     draw_all(report, lambda told: None)
     (tmp_path / "plan.json").write_text(report.to_json())
     assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "all")]) == 0
-    assert f"<s>{gone['verdict']}</s> in small.quick" in (tmp_path / "all/claims.html").read_text()
+    page = (tmp_path / "all/claims.html").read_text()
+    row, _, evidence = page.partition('<details class="claim"')[2].partition("</summary>")
+    assert "<strong>of an earlier form</strong>" in row
+    assert "small.quick" not in row
+    assert f"<code>{asked[0]}</code>" in evidence
+    folded = "<details><summary>1 verdict of sets that others replace</summary><ul><li>"
+    assert f"{folded}<s>{gone['verdict']}</s> in small.quick" in evidence
 
     for folder, struck in ((old, True), (made, False)):
         capsys.readouterr()
