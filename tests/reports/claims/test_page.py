@@ -268,7 +268,7 @@ def test_the_list_says_of_each_claim_its_verdict_in_words(report: Report):
     assert rows[slug(HOSTILE)].endswith("0 % of 400 instances hold")
     estimate = (
         r"adam @ egop / adam on digits_mlp, final training loss: 0\.00\d+ \[0\.00\d+, 0\.00\d+\], "
-        r"asks at most 0\.950, p 0.00098, 10 seeds · torch agrees at the same rates$"
+        r"asks at most 0\.950, p-value for 0.00098, 10 seeds · torch agrees at the same rates$"
     )
     assert re.search(estimate, rows["egop.digits_mlp"])
 
@@ -295,13 +295,15 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
         "On torch: ✓ reproduced",
         "adam @ egop / adam on digits_mlp, final training loss:",
         "where the claim asks at most 0.950",
-        "p 0.00098, 10 paired seeds",
+        "p-value for 0.00098, 10 paired seeds",
         f"{rule} , as when the runs were planned",
         "snakemake --cores all reports --config studies=egop.digits_mlp scale=quick",
     ):
         assert part in told
     (row,) = cells(text, "Comparisons of egop.digits_mlp")
-    assert (row[1], row[3], row[5], row[8]) == ("✓ supported", "better", "0.950", "10")
+    assert (row[1], row[3], row[5], row[9]) == ("✓ supported", "better", "0.950", "10")
+    assert row[6:9] == ["0.00098", "0.00098", "1.00"]
+    assert "p-value for : of the one-sided test whose rejection supports the comparison; against:" in told
     assert 'href="study_digits_mlp.html"' in text
     (line,) = [line for line in text.splitlines() if "· egop.digits_mlp ·" in line]
     assert "· adam @ egop / adam on digits_mlp, final training loss: " in plain_text(line)
@@ -310,7 +312,7 @@ def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     linked = re.findall(r'href="runs_digits_mlp\.html#(.*?)"', body)
     assert len(linked) == 2
     assert all(f'id="{anchor}"' in runs for anchor in linked)
-    assert body.count("data-label=") == 8  # every cell has its column's name on a phone
+    assert body.count("data-label=") == 9  # every cell has its column's name on a phone
     assert "Fashion-MNIST is not on this machine <b>yet</b>" in section(text, "egop.fashion")
 
 
