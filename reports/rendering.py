@@ -12,7 +12,7 @@ from documents.sources import by_name
 from reports import formatting
 from reports.measures import NEARLY
 from reports.plan import criterion
-from reports.statistics.decisions import POWER, SEEDS
+from reports.statistics.decisions import POWER
 from reports.statistics.paired import EXACT_UP_TO
 from reports.statistics.profiles import LIMIT
 from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
@@ -33,7 +33,6 @@ CONSTANTS = {
     "nearly": NEARLY,
     "negligible": NEGLIGIBLE,
     "power": POWER,
-    "most_seeds": SEEDS[-1],
     "range_below": formatting.RANGE_BELOW,
 }
 

@@ -15,13 +15,13 @@ from documents.claim import ComparisonKey
 from documents.plan import ReportPlan, read_plan
 from documents.sets import FOLDER, PLAN
 from reports import formatting
+from reports.claims import further_seeds
 from reports.claims.comparison import ClaimComparison, threshold_of
 from reports.claims.page import check_rows, parts_of
 from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
 from reports.rendering import read_made
-from reports.statistics.decisions import POWER, SEEDS
 from reports.tables import tables_of
 from results.reading import read
 from results.schema import CLAIMS
@@ -366,7 +366,7 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
     if not comparison["seeds"]:
         return "; no pairs of runs"
     words = choices_in_words(comparison)
-    choices = f"; {words}" if words else ""
+    choices = _after(words)
     if comparison["beyond_seeds"]:
         return f"; runs that stopped leave it open, and more seeds would not decide it{choices}"
     for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
@@ -377,17 +377,13 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
         if low < margin < high
         else ""
     )
-    return f"; p {for_it} for it{unasked}, {against} against it{spans}{choices}{_would_do(comparison)}"
+    further = _after(further_seeds.of_comparison(comparison))
+    return f"; p {for_it} for it{unasked}, {against} against it{spans}{choices}{further}"
 
 
-def _would_do(comparison: Mapping[str, Any]) -> str:
-    """How many seeds would decide an inconclusive comparison; empty where that is not known."""
-    for name, what in (("seeds_needed", "seeds"), ("tuning_seeds_needed", "tuning seeds")):
-        if comparison[name]:
-            return f"; about {comparison[name]:,} {what} would decide it"
-    if choices_in_words(comparison) or comparison["seeds"] >= SEEDS[-1]:
-        return ""
-    return f"; not even {SEEDS[-1]:,} seeds like these would decide it with a power of {POWER:.0%}"
+def _after(words: str) -> str:
+    """Words as the next part of a reason; nothing where there are none."""
+    return f"; {words}" if words else ""
 
 
 def _missed(part: Mapping[str, Any]) -> str:
@@ -412,12 +408,7 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         if one["key"] == verdict["deciding"]:
             why += f"; the estimate is of {contest(one)}, {_quantity(one)}, of which the claim asks "
             why += one["asks"]
-    if verdict["seeds_needed"] is not None:
-        why += f"; about {verdict['seeds_needed']} seeds would be needed to confirm or refute it"
-    if verdict["tuning_seeds_needed"] is not None:
-        why += f"; about {verdict['tuning_seeds_needed']} tuning seeds would be needed to choose by"
-    if verdict["agreement"]:
-        why += f"; {verdict['agreement']}"
+    why += _after(further_seeds.of_claim(verdict)) + _after(verdict["agreement"])
     why += "".join(
         f"; as printed {one['verdict']}" for one in verdict["others"] if one["variant"] == "as printed"
     )
