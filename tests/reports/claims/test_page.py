@@ -286,6 +286,16 @@ def test_every_claim_is_closed_and_the_index_counts_verdicts_and_papers(report: 
     assert re.fullmatch(r"Faster Adaptive .* 3 Adaptive Learning Methods 3", papers)
 
 
+def test_the_overview_counts_the_claims_of_the_page_of_claims(report: Report):
+    counted = r"<strong>(\d+)</strong> (?:all|<span class=\"verdict\" data-verdict=\"(.*?)\")"
+    index = (report.site / "index.html").read_text().partition('<h2 id="claims">')[2].partition("</ul>")
+    claims = (report.site / "claims.html").read_text().partition("<fieldset")[2].partition("</fieldset>")[0]
+    (total, _), *by_verdict = re.findall(counted, claims)
+    assert re.findall(counted, index[0]) == by_verdict
+    assert sum(int(count) for count, _ in by_verdict) == int(total)
+    assert f"<p>{total} claims in all." in index[2]
+
+
 def test_a_claim_of_a_study_says_what_its_verdict_rests_on(report: Report):
     text = (report.site / "claims.html").read_text()
     told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]
