@@ -248,9 +248,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
             for workload, method in one.key.sides:
-                cells[workload, one.backend, method] = Tolerance(
-                    one.margin, one.effect, one.condition.floor
-                )
+                cells[workload, one.backend, method] = Tolerance(one.margin, one.effect, one.condition.floor)
     return found
 
 
