@@ -34,11 +34,11 @@ from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.intervals import median
 from results.schema import CLAIMS, FINDINGS
-from results.tuning import Setting, shares_of_choices
+from results.tuning import Setting, different_draws, shares_of_choices
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_shares, least_tested, verdicts
 
 NAMED_PARTS = 2  # of those that miss, in a sentence
-FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
+FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
 
 @dataclass(frozen=True)
@@ -422,7 +422,8 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
     chooses = study.tuning.trials > 1 and study.seeds.tuning < FEWEST_TUNING_SEEDS
     if chooses and findings["ties"].is_not_null().any():
         seeds = counted(study.seeds.tuning, "tuning seeds")
-        few = f"rates were chosen by {seeds}, too few to draw other choices"
+        draws = counted(different_draws(study.seeds.tuning), "different draws")
+        few = f"rates were chosen by {seeds} ({draws}), too few to show that others would choose alike"
     return [why for why in (study.at_most_partly, unchecked, few) if why]
 
 
