@@ -140,6 +140,11 @@ class Tried:
         return best & _ties(np.where(best, second, np.inf))
 
 
+def different_draws(seeds: int, size: int | None = None) -> int:
+    """How many multisets there are of `size` seeds out of `seeds`; None: of as many as there are."""
+    return comb(seeds + (seeds if size is None else size) - 1, seeds - 1)
+
+
 @cache
 def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """What drawing `size` seeds out of `seeds` with replacement gives, and how probable each of that is.
@@ -150,7 +155,7 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         How often each seed is drawn, shape (seeds, draws), and weights that sum to 1, shape (draws,).
     """
     dtype = np.min_scalar_type(size)
-    if comb(seeds + size - 1, size) > ALL_MULTISETS:
+    if different_draws(seeds, size) > ALL_MULTISETS:
         drawn = np.random.default_rng(0).multinomial(size, np.full(seeds, 1 / seeds), RESAMPLES)
         return np.ascontiguousarray(drawn.T, dtype), np.full(RESAMPLES, 1 / RESAMPLES)
     draws, left = np.zeros((0, 1), dtype), np.array([size])

@@ -173,9 +173,13 @@ class RunSelection:
 
     def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
         """Whether an earlier job has settings or bases for it."""
-        if not isinstance(spec, RunsSpec):
-            are_used = not self.alone or any(known_bases()[basis.name].estimated for basis in self.bases)
-            return are_used and self.workloads[0] in spec.workloads  # where one is, all are
+        if isinstance(spec, BasesSpec):
+            return (
+                any(basis in spec.bases for basis in self.bases)
+                and any(seed in spec.seeds for seed in self.seeds)
+                and self.workloads[0] in spec.workloads  # where one is, all are
+            )
+        assert isinstance(spec, RunsSpec)
         if not self.alone or not spec.alone:
             return self.alone == spec.alone
         return spec.workloads == self.workloads and spec.bases[0].label == tuning.chooser(self.bases[0].label)
@@ -280,15 +284,25 @@ class Planner:
             precision = self.study.precision
             if precision and backend == HOST:
                 precision = policy_of(precision).computed
-            spec = BasesSpec(
-                stage="bases",
-                study=self.study.name,
-                device=device,
-                precision=precision,
-                **self._common(backend, (), seeds, (), bases, here),
-            )
-            jobs.append(PlannedJob(spec, self.results, len(here) * len(bases) * len(seeds)))
+            for own, some in self._shares(bases, seeds):
+                spec = BasesSpec(
+                    stage="bases",
+                    study=self.study.name,
+                    device=device,
+                    precision=precision,
+                    **self._common(backend, (), some, (), own, here),
+                )
+                jobs.append(PlannedJob(spec, self.results, len(here) * len(own) * len(some)))
         return tuple(jobs)
+
+    def _shares(
+        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
+    ) -> list[tuple[tuple[BasisSpec, ...], tuple[int, ...]]]:
+        """The bases and seeds of each final job, and of each that estimates bases, as the scale cuts them."""
+        if self.size.final_jobs == "optimizer":
+            return [(bases, seeds)]
+        parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
+        return [((basis,), part) for basis, part in product(bases, parts)]
 
     def _tuning(
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
@@ -330,9 +344,8 @@ class Planner:
         alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
         workloads = self.study.workloads[self.scale]
         together = tuple(workload for workload in workloads if not alone[workload.name])
-        is_cut = settings is None and self.size.final_jobs == "basis"
-        for own in ([(basis,) for basis in bases] if is_cut else [bases]) if together else []:
-            yield RunSelection(together, own, seeds)
+        shares = self._shares(bases, seeds) if settings is None else [(bases, seeds)]
+        yield from (RunSelection(together, own, some) for own, some in shares if together)
         for workload, basis, seed in product(workloads, bases, seeds):
             if alone[workload.name]:
                 numbers = [None] if settings is None else range(settings)

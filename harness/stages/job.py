@@ -157,8 +157,9 @@ def _read_basis(
     for seed in seeds:
         candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
         found = next((path for path in candidates if path.exists()), candidates[0])
-        if not found.exists() and (found.parent / FAILED).exists():
-            raise FailedBefore(_failure_before(found.parent / FAILED, basis_name(basis, workload)))
+        markers = [folder / FAILED for folder in folders if (folder / FAILED).exists()]
+        if not found.exists() and markers:
+            raise FailedBefore(_failure_before(markers, basis_name(basis, workload)))
         try:
             with found.open("rb") as file, np.load(file) as arrays:
                 groups = [tuple(group) for group in json.loads(str(arrays["groups"]))]
@@ -183,9 +184,9 @@ def basis_name(basis: BasisSpec, workload: str) -> str:
     return f"basis {basis.label} on {workload}"
 
 
-def _failure_before(marker: Path, what: str) -> Failure:
-    """Why another job has not what this one needs: interrupted as that was, else an error here."""
-    failures = json.loads(marker.read_text())
+def _failure_before(markers: Sequence[Path], what: str) -> Failure:
+    """Why other jobs have not what this one needs: interrupted as they were, else an error here."""
+    failures = [one for marker in markers for one in json.loads(marker.read_text())]
     found = next((one for one in failures if one["what"] == what), failures[0])
     outcome = "interrupted" if found["outcome"] == "interrupted" else "error"
     return Failure(outcome, f"{found['what']}: {found['outcome']}: {found['reason']}")

@@ -73,6 +73,7 @@ class ClaimComparison:
             trend Kendall's tau. Runs that stopped count with their threshold.
         interval: between what each gain lies, where runs that stopped censor it.
         stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
+        treated_at_start, control_at_start: pairs in which that side, read at equal cost, took no step.
         alternatives: the comparison at all other settings that tuning may have chosen.
         tried: what tuning says of each side; empty where it says nothing of one.
     """
@@ -86,6 +87,8 @@ class ClaimComparison:
     gains: np.ndarray
     interval: Interval
     stop: float | None = None
+    treated_at_start: int = 0
+    control_at_start: int = 0
     alternatives: tuple[Alternative, ...] = ()
     tried: tuple[Tried, ...] = ()
 
@@ -148,9 +151,19 @@ class ClaimComparison:
         return bounds_of(effects, self.effect, self._unlogged, (words, where))
 
     @property
-    def beyond_seeds(self) -> bool:
-        """Whether no number of seeds like these would decide, because runs that stopped are censored."""
+    def took_no_step(self) -> bool:
+        """Whether one side, read at equal cost, stands at its start in all pairs."""
+        return 0 < len(self.gains) == max(self.treated_at_start, self.control_at_start)
+
+    @property
+    def is_censored(self) -> bool:
+        """Whether runs that stopped leave it open, however many seeds like these there were."""
         return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
+
+    @property
+    def beyond_seeds(self) -> bool:
+        """Whether no number of seeds like these would decide what is asked."""
+        return self.took_no_step or self.is_censored
 
     @property
     def censoring(self) -> str:
@@ -163,14 +176,14 @@ class ClaimComparison:
         elif unknown:
             value = f"the {self.condition.which} value"
             words = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
-        elif self.beyond_seeds:
+        elif self.is_censored:
             words = (
                 f"{self.interval.bounded} of {of} pairs, of which one run stopped at {where}, are bounds only"
             )
         else:
             return ""
         why_not = "these runs cannot decide it, and more seeds would not either: "
-        return (why_not if self.beyond_seeds else "") + words
+        return (why_not if self.is_censored else "") + words
 
     @property
     def allowed(self) -> tuple[float, float]:
@@ -279,12 +292,14 @@ def _compared(
     """A comparison at the chosen settings, with the alternatives."""
 
     def at(values: Sequence[pl.DataFrame]) -> ClaimComparison:
-        if condition.at_a_cost:
-            equal = values_at_equal_cost(
-                study, tables, pl.concat(values), condition, key.treated, str(key.control)
-            )
-            values = [equal.filter(method=method) for _, method in condition.sides(key)]
-        return _of_finals(study, values, backend, condition, key)
+        if not condition.at_a_cost:
+            return _of_finals(study, values, backend, condition, key)
+        both = pl.concat(values)
+        equal = values_at_equal_cost(study, tables, both, condition, key.treated, str(key.control))
+        values = [equal.filter(method=method) for _, method in condition.sides(key)]
+        treated, control = _at_start(*values)
+        found = _of_finals(study, values, backend, condition, key)
+        return replace(found, treated_at_start=treated, control_at_start=control)
 
     chosen = at([side.final for side in sides])
     tried = [side.tried for side in sides if side.tried is not None]
@@ -300,6 +315,14 @@ def _compared(
 
     others = alternatives([(side.tuned_as, each) for side, each in zip(sides, tried, strict=True)], interval)
     return replace(chosen, alternatives=others, tried=tuple(tried))
+
+
+def _at_start(treated: pl.DataFrame, control: pl.DataFrame) -> tuple[int, int]:
+    """In how many pairs each side took no step; columns seed, value and steps."""
+    pairs = treated.join(control, on="seed", suffix=" of the control").drop_nulls(
+        ["value", "value of the control"]
+    )
+    return int((pairs["steps"] == 0).sum()), int((pairs["steps of the control"] == 0).sum())
 
 
 def alternatives(

@@ -47,7 +47,8 @@ def values_at_equal_cost(
         condition: its `at_equal` is gradients or seconds.
 
     Returns:
-        Columns method, seed, value, null where a step was not timed; seeds that both methods have.
+        Columns method, seed, value, null where a step was not timed, and steps, how many the budget pays for,
+        null where a step's cost is not known; seeds that both methods have.
     """
     both = final.filter(~missing(), pl.col("method").is_in((treated, control)))
     both = both.filter(pl.col("method").n_unique().over("seed") == 2)
@@ -72,7 +73,8 @@ def values_at_equal_cost(
     found = pl.when(~dead).then("final") if condition.which == "final" else pl.col("best")
     evaluated = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
     known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-    return joined.select("method", "seed", value=held_at(known, direction, study.stop.get(condition.metric)))
+    value = held_at(known, direction, study.stop.get(condition.metric))
+    return joined.select("method", "seed", value=value, steps=pl.when(each > 0).then("affords"))
 
 
 def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:

@@ -34,11 +34,11 @@ from reports.statistics.shares import share_interval
 from reports.tables import Tables
 from results.intervals import median
 from results.schema import CLAIMS, FINDINGS
-from results.tuning import Setting, shares_of_choices
+from results.tuning import Setting, different_draws, shares_of_choices
 from results.verdicts import ALPHA, KEPT, TESTED, Variant, Verdict, bound_shares, least_tested, verdicts
 
 NAMED_PARTS = 2  # of those that miss, in a sentence
-FEWEST_TUNING_SEEDS = 5  # by which other choices can be drawn: of 5 seeds 126 draws differ
+FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
 
 @dataclass(frozen=True)
@@ -221,12 +221,14 @@ def _seeds(one: ClaimComparison, relations: int) -> int | None:
     size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
     pairs.
     """
+    if one.beyond_seeds:
+        return None
     pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
     if not pairs:  # nothing is known of other settings
         low, high = one.interval
         return seeds_needed(one.question, low, relations, ALPHA, high)
     count = len(one.gains)
-    if one.beyond_seeds or pairs != {count}:
+    if pairs != {count}:
         return None
 
     def decides(size: int) -> bool:
@@ -250,7 +252,7 @@ def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFr
 
     It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds
     are like those that are there; None of a comparison that is not inconclusive for its choices alone, whose
-    ties disagree, or for which no size would do.
+    ties disagree, of which one side took no step, or for which no size would do.
 
     Args:
         findings: of `compared`, as `decided` gives them.
@@ -264,7 +266,7 @@ def _tuning_seeds(
     one: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
 ) -> int | None:
     """`tuning_seeds_needed` of one comparison, of which `tuned` says how often other settings agree."""
-    if not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
+    if one.took_no_step or not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
     if (found := _at_chosen(one, refuting)) == "inconclusive":
         return None  # however often they choose these settings again
@@ -317,7 +319,8 @@ def _decided_row(
     unmet = list(_unmet(findings))
     if unmet:
         verdict = "underpowered"
-    reasons = [*unmet, _reason(own), *_censoring(findings, compared), *_tuning(findings, compared)]
+    stand, stopped = _at_start(compared), _censoring(findings, compared)
+    reasons = [*unmet, _reason(own), *stand, *stopped, *_tuning(findings, compared)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
     if limited := _limited(verdict, " and ".join(limits)):
@@ -355,6 +358,23 @@ def _reason(findings: pl.DataFrame) -> str:
     counts = {kind: int((findings["finding"] == kind).sum()) for kind in get_args(Finding)}
     words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     return f"of {len(findings)} comparisons {words}"
+
+
+def _at_start(compared: Sequence[ClaimComparison]) -> Iterator[str]:
+    """Which methods took no step at equal cost, and beside which others, in words."""
+    beside: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    for one in compared:
+        treated, control = one.key.treated, one.control
+        both = ((treated, control, one.treated_at_start), (control, treated, one.control_at_start))
+        for method, other, still in both:
+            about = (method, f"{still} of {len(one.gains)} pairs", one.key.workload, one.condition.at_equal)
+            if still:
+                beside.setdefault(about, {})[other] = None
+    for (method, pairs, workload, cost), others in beside.items():
+        yield (
+            f"{method} on {workload} is read at its start in {pairs}, since its basis and a first step take "
+            f"more {cost} than a run of {listed(list(others), last='or')}"
+        )
 
 
 def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
@@ -402,7 +422,8 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
     chooses = study.tuning.trials > 1 and study.seeds.tuning < FEWEST_TUNING_SEEDS
     if chooses and findings["ties"].is_not_null().any():
         seeds = counted(study.seeds.tuning, "tuning seeds")
-        few = f"rates were chosen by {seeds}, too few to draw other choices"
+        draws = counted(different_draws(study.seeds.tuning), "different draws")
+        few = f"rates were chosen by {seeds} ({draws}), too few to show that others would choose alike"
     return [why for why in (study.at_most_partly, unchecked, few) if why]
 
 

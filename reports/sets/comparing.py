@@ -14,7 +14,7 @@ import polars as pl
 from documents.errors import InputError
 from reports import formatting
 from reports.claims.comparison import ClaimComparison
-from reports.measures import CELL, study_values
+from reports.measures import CELL, headline_limit, held_at, study_values
 from reports.pages.site import STATIC
 from reports.plan import reading
 from reports.rendering import templates
@@ -195,10 +195,12 @@ class Tolerance(NamedTuple):
 
     Args:
         effect: how values are compared; None where they are to say (`effect_for`).
+        limit: what no value counts as better than: a stop or a floor; None without.
     """
 
     change: float
     effect: Effect | None = None
+    limit: float | None = None
 
 
 Cells = dict[tuple[str, str, str], Tolerance]  # by workload, backend and method
@@ -213,7 +215,7 @@ def _runs(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]
     for side in (before, after):
         for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
             if judged.study in before.tables.keys() & after.tables.keys():
-                wanted[judged] = cells | wanted.get(judged, {})
+                wanted[judged] = wanted.get(judged, {}) | cells  # where both have a cell, the later side's
     for judged, cells in wanted.items():
         old, new = (_values(side, judged) for side in (before, after))
         both = old.join(new, on=[*CELL, "seed"], how="full", coalesce=True).sort("seed")
@@ -229,7 +231,7 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
     """The headline metric of every method."""
     return {
         JudgedMetric(study.name, study.metric, study.which): {
-            (workload.name, backend, method): Tolerance(NEGLIGIBLE)
+            (workload.name, backend, method): Tolerance(NEGLIGIBLE, limit=headline_limit(study))
             for workload in study.workloads
             for backend in study.backends
             for method in study.methods
@@ -246,7 +248,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
             for workload, method in one.key.sides:
-                cells[workload, one.backend, method] = Tolerance(one.margin, one.effect)
+                cells[workload, one.backend, method] = Tolerance(one.margin, one.effect, one.condition.floor)
     return found
 
 
@@ -261,12 +263,13 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
     """How far the runs of one method end from each other: the median change over seeds, with its interval.
 
     It agrees where the whole interval lies within the tolerance; it differs where all lies outside, and is
-    sure enough to exclude.
+    sure enough to exclude. Values beyond the tolerance's limit count as at it.
 
     Args:
         runs: columns seed, value and value_right; null where a side has no run of that seed.
         direction: whether less of the metric is better.
     """
+    runs = runs.with_columns(held_at(pl.col(side), direction, tolerance.limit) for side in SIDES)
     first, second = (
         formatting.number(median_interval(values.to_numpy()).median) if len(values) else ""
         for values in (runs[side].drop_nulls() for side in SIDES)

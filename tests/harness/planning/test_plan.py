@@ -290,16 +290,18 @@ def test_specs_are_written_once_and_can_be_read_back(config):
     assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
 
 
-def test_each_basis_has_a_final_job_of_its_own_where_the_scale_says_so(config):
+@pytest.mark.parametrize("cut_by", ["basis", "seed"])
+def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(config, cut_by):
     def finals() -> list[PlannedJob]:
         return [job for job in make_plan(config).jobs if job.spec.stage == "final"]
 
-    def cells(jobs: list[PlannedJob]) -> list[tuple[str, str, str, tuple[int, ...]]]:
+    def cells(jobs: list[PlannedJob]) -> list[tuple[str, str, str, int]]:
         specs = [job.spec for job in jobs]
         return [
-            (spec.backend, spec.optimizers[0].label, basis.label, spec.seeds)
+            (spec.backend, spec.optimizers[0].label, basis.label, seed)
             for spec in specs
             for basis in spec.bases
+            for seed in spec.seeds
         ]
 
     def compared(jobs: list[PlannedJob]) -> set[str]:
@@ -307,13 +309,21 @@ def test_each_basis_has_a_final_job_of_its_own_where_the_scale_says_so(config):
 
     whole = finals()
     path = config.study_folder / "tiny.yaml"
-    path.write_text(path.read_text().replace("evaluations: 4", "evaluations: 4\n    final_jobs: basis"))
+    path.write_text(
+        path.read_text().replace("evaluations: 4", f"evaluations: 4\n    final_jobs: {cut_by}")
+    )
     cut = finals()
     assert all(len(job.spec.bases) == 1 for job in cut)
+    assert all((len(job.spec.seeds) == 1) == (cut_by == "seed") for job in cut)
     assert len(cut) > len(whole)
     assert cells(cut) == cells(whole)
     assert compared(cut) == compared(whole)
     assert sum(job.lanes for job in cut) == sum(job.lanes for job in whole)
+    for job in cut:
+        read = [one.spec for one in job.upstream if one.spec.stage == "bases"]
+        assert [(one.bases, set(job.spec.seeds) <= set(one.seeds)) for one in read] == (
+            [(job.spec.bases, True)] if job.spec.bases[0].name == "egop" else []
+        )
 
 
 def test_the_report_is_told_what_it_shows(config):

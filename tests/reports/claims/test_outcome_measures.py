@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from documents.claim import Claim, Condition
 from documents.document import Judged
-from documents.plan import StudyPlan
+from documents.plan import ReportPlan, StudyPlan
 from reports.claims.censoring import with_bounds
-from reports.claims.comparison import _share_of_gain, comparisons
+from reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
 from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
-from reports.claims.verdicts import decided
+from reports.claims.verdicts import claim_verdicts, decided
 from reports.tables import Tables, read_tables
 from results.schema import TABLES
 from results.writing import write_table
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS
+from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS, compared
 
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
@@ -69,16 +69,63 @@ def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: R
     assert not one.interval.high.any()
 
 
-@pytest.mark.parametrize(("basis", "stands"), [(1e9, 0), (0, STEPS[-1])])
+def charging(tables: Tables, basis: int | pl.Expr, of: str = "egop") -> Tables:
+    """The tables with runs in a basis charged so many gradients, and others none."""
+    charged = pl.when(pl.col("basis") == of).then(basis).otherwise(0).cast(pl.Int64)
+    return replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged))
+
+
+@pytest.mark.parametrize(("basis", "stands"), [(10**9, 0), (0, STEPS[-1])])
 def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Report, basis: int, stands: int):
     study, claim, tables = asking(report, at_equal="gradients")
-    charged = pl.when(pl.col("basis") == "egop").then(int(basis)).otherwise(0)
-    tables = replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged.cast(pl.Int64)))
+    tables = charging(tables, basis)
     (one,) = comparisons(study, claim, tables, "jax")
     final = tables.runs.filter(stage="final", backend="jax").sort("seed")
     left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
     expected = np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, stands))
     assert one.gains[0] == pytest.approx(expected)
+    assert (one.treated_at_start, one.control_at_start) == (0 if stands else len(one.gains), 0)
+
+
+def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComparison, dict[str, Any]]:
+    """The comparison and the row of the claim where the basis of so many seeds costs more than a run."""
+    study, claim, tables = asking(report, at_equal="gradients")
+    tables = charging(tables, pl.when(pl.col("seed") < 1000 + seeds).then(10**9).otherwise(0), of)
+    study = replace(study, backends=("jax",))
+    plan = ReportPlan(scale="quick", studies=(study,))
+    (row,) = claim_verdicts(plan, {study.name: tables}, None).claims.to_dicts()
+    (one,) = comparisons(study, claim, tables, "jax")
+    return one, row
+
+
+@pytest.mark.parametrize(
+    ("of", "method", "other"), [("egop", "adam @ egop", "adam"), ("identity", "adam", "adam @ egop")]
+)
+def test_a_reason_says_in_how_many_pairs_a_method_took_no_step(
+    report: Report, of: str, method: str, other: str
+):
+    said = (
+        f"{method} on digits_mlp is read at its start in 3 of 10 pairs, since its basis and a first step "
+        f"take more gradients than a run of {other}"
+    )
+    one, row = at_start_of(report, 3, of)
+    assert said in row["reason"]
+    assert not one.took_no_step
+    assert not one.beyond_seeds
+    assert "at its start" not in at_start_of(report, 0, of)[1]["reason"]
+
+
+def test_where_no_pair_took_a_step_no_number_of_seeds_would_decide():
+    """Of gains that many more pairs would decide."""
+    open_ended = compared([0.3] * 6 + [-0.2] * 2)
+    still, partly = (replace(open_ended, treated_at_start=pairs) for pairs in (8, 7))
+    assert still.beyond_seeds
+    assert still.censoring == ""
+    rows = decided([open_ended, still, partly])
+    assert set(rows["finding"]) == {"inconclusive"}
+    without, none, some = rows["seeds_needed"].to_list()
+    assert none is None
+    assert without == some is not None
 
 
 def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):

@@ -389,6 +389,19 @@ def test_the_page_and_the_list_tell_of_settings_that_do_not_say_the_same(report:
     assert words in text
 
 
+@pytest.mark.parametrize(("agree", "shown"), [(0.97, True), (1 - 1e-12, False), (None, False)])
+def test_the_page_shows_how_often_other_draws_say_the_same(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agree: float | None, shown: bool
+):
+    tuned = {"ties": 0, "ties_agree": 0, "settings_not_run": 0, "choices_agree": agree}
+    monkeypatch.setattr("reports.claims.verdicts._over_settings", lambda *_: tuned)
+    monkeypatch.setattr("reports.claims.verdicts._flips", lambda _: False)
+    text = (site_of(report.plan_file, tmp_path) / "claims.html").read_text()
+    (row,) = cells(text, "Comparisons of egop.digits_mlp")
+    assert ("the same in 97.0 % of the draws of tuning seeds" in row[1]) == shown
+    assert ("draws" in row[1]) == shown
+
+
 def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
     text = (changed / "claims.html").read_text()
     told, rule = section(text, "egop.digits_mlp"), rules_of(Shape())["egop.digits_mlp"]

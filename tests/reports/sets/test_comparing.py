@@ -196,6 +196,21 @@ def test_headline_metrics_are_held_against_one_tolerance(
     assert of(rows, "runs", " of sgd").answer == "agrees"
 
 
+@pytest.mark.parametrize("floored", ["before", "after"])
+def test_values_beyond_the_floor_have_not_changed(tmp_path: Path, floored: str):
+    def side(name: str, factor: float) -> Side:
+        plan = read_plan(write_report(tmp_path / name, [SHAPE], checks=False, runs=scaled("adam", factor)))
+        changed = (
+            replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
+            for study in plan.studies
+            if name == floored
+        )
+        return side_of(replace(plan, studies=tuple(changed) or plan.studies), name)
+
+    rows = compare(side("before", 1.0), side("after", 0.7))
+    assert of(rows, "runs", " of adam").answer == ("agrees" if floored == "after" else "differs")
+
+
 @pytest.mark.parametrize(
     ("new", "answer"),
     [([1.2, 0.8] * 5, "inconclusive"), ([1.2] * 4, "inconclusive"), ([math.inf] * 10, "differs")],
@@ -203,6 +218,12 @@ def test_headline_metrics_are_held_against_one_tolerance(
 def test_seeds_that_disagree_or_are_few_decide_nothing(new: list[float], answer: str):
     runs = pl.DataFrame({"seed": range(len(new)), "value": [1.0] * len(new), "value_right": new})
     assert paired_row("it", runs, Tolerance(0.1, "ratio"), "minimize").answer == answer
+
+
+@pytest.mark.parametrize(("limit", "answer"), [(None, "differs"), (0.4, "differs"), (0.5, "agrees")])
+def test_no_value_counts_as_better_than_the_limit(limit: float | None, answer: str):
+    runs = pl.DataFrame({"seed": range(8), "value": [0.5] * 8, "value_right": [0.1] * 8})
+    assert paired_row("it", runs, Tolerance(0.1, "ratio", limit), "minimize").answer == answer
 
 
 def test_equal_values_have_not_changed_whatever_they_are():
