@@ -309,9 +309,7 @@ def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(c
 
     whole = finals()
     path = config.study_folder / "tiny.yaml"
-    path.write_text(
-        path.read_text().replace("evaluations: 4", f"evaluations: 4\n    final_jobs: {cut_by}")
-    )
+    path.write_text(path.read_text().replace("evaluations: 4", f"evaluations: 4\n    final_jobs: {cut_by}"))
     cut = finals()
     assert all(len(job.spec.bases) == 1 for job in cut)
     assert all((len(job.spec.seeds) == 1) == (cut_by == "seed") for job in cut)
