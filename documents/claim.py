@@ -229,7 +229,7 @@ class Condition(Document):
         given = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {
             "metric": f"{self.which} {self.metric}"
         }
-        return ", ".join(f"{key}: {_as_written(value)}" for key, value in given.items())
+        return ", ".join(f"{key}: {_as_written(key, value)}" for key, value in given.items())
 
     @property
     def metric(self) -> str:
@@ -336,7 +336,9 @@ class Condition(Document):
         )
 
 
-def _as_written(value: Any) -> str:
+def _as_written(key: str, value: Any) -> str:
+    if key == "smallest_effect":
+        return f"{100 * value:g} %"
     return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
 
 

@@ -48,7 +48,7 @@ from harness.backends import module_of as backend_module
 from harness.check_rules import check_rule
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.interop.foreign import named_in
-from harness.paths import stored_kernels
+from harness.paths import STUDY_FOLDER, stored_kernels
 from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import CENSUS, Config, read_config
 from harness.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
@@ -324,7 +324,7 @@ class Planner:
     def _finals(
         self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
     ) -> Iterator[PlannedJob]:
-        """The final job of an optimizer, or where the scale says so one for each of its bases."""
+        """The final jobs of an optimizer, as the scale cuts them."""
         seeds = final_seeds(self.study, self.scale, backend)
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
         rules = deciding(self.study, self.scale)["rules"]
@@ -336,7 +336,7 @@ class Planner:
     def _cut(
         self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...], settings: int | None = None
     ) -> Iterator[RunSelection]:
-        """The jobs of a stage: one for all workloads together, and one for each run that is to be alone.
+        """The jobs of a stage: those of all workloads together, and one for each run that is to be alone.
 
         Args:
             settings: how many a tuning stage tries; None for finals, whose settings are known later.
@@ -743,7 +743,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         archive_figures=archive_figures,
         replaced=replaced_sets(PUBLISHED),
         census=() if names else _census(config, studies, claims, decided),
-        changed=tuple(changed_claims(archive, studies)),
+        changed=tuple(changed_claims(archive, studies)) if config.study_folder == STUDY_FOLDER else (),
     )
 
 

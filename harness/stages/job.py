@@ -157,9 +157,8 @@ def _read_basis(
     for seed in seeds:
         candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
         found = next((path for path in candidates if path.exists()), candidates[0])
-        markers = [folder / FAILED for folder in folders if (folder / FAILED).exists()]
-        if not found.exists() and markers:
-            raise FailedBefore(_failure_before(markers, basis_name(basis, workload)))
+        if not found.exists() and (failure := _failure_before(folders, basis_name(basis, workload))):
+            raise FailedBefore(failure)
         try:
             with found.open("rb") as file, np.load(file) as arrays:
                 groups = [tuple(group) for group in json.loads(str(arrays["groups"]))]
@@ -170,9 +169,10 @@ def _read_basis(
                 evaluations = int(arrays["gradient_evaluations"])
                 seconds.append(float(arrays["seconds"]))
         except (OSError, ValueError, KeyError, BadZipFile) as error:
+            where = " and ".join(map(str, [found.parent] if found.exists() else folders))
             said = (
-                f"{found}: the basis cannot be read ({error}); delete the folder {found.parent} and run "
-                "snakemake again, which computes it anew"
+                f"{found}: the basis cannot be read ({error}); delete {where} and run snakemake again, which "
+                "computes it anew"
             )
             raise FailedBefore(Failure("interrupted", said)) from error
     matrices = {group: np.stack(stack) for group, stack in stacks.items()}
@@ -184,10 +184,13 @@ def basis_name(basis: BasisSpec, workload: str) -> str:
     return f"basis {basis.label} on {workload}"
 
 
-def _failure_before(markers: Sequence[Path], what: str) -> Failure:
-    """Why other jobs have not what this one needs: interrupted as they were, else an error here."""
+def _failure_before(folders: Sequence[Path], what: str) -> Failure | None:
+    """Why the jobs of these folders have not what this one needs: interrupted as they were, else an error."""
+    markers = [folder / FAILED for folder in folders if (folder / FAILED).exists()]
     failures = [one for marker in markers for one in json.loads(marker.read_text())]
-    found = next((one for one in failures if one["what"] == what), failures[0])
+    own = (one for one in failures if one["what"] == what or one["outcome"] == "interrupted")
+    if (found := next(own, None)) is None:
+        return None
     outcome = "interrupted" if found["outcome"] == "interrupted" else "error"
     return Failure(outcome, f"{found['what']}: {found['outcome']}: {found['reason']}")
 

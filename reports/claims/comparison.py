@@ -151,19 +151,9 @@ class ClaimComparison:
         return bounds_of(effects, self.effect, self._unlogged, (words, where))
 
     @property
-    def took_no_step(self) -> bool:
-        """Whether one side, read at equal cost, stands at its start in all pairs."""
-        return 0 < len(self.gains) == max(self.treated_at_start, self.control_at_start)
-
-    @property
-    def is_censored(self) -> bool:
-        """Whether runs that stopped leave it open, however many seeds like these there were."""
-        return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
-
-    @property
     def beyond_seeds(self) -> bool:
-        """Whether no number of seeds like these would decide what is asked."""
-        return self.took_no_step or self.is_censored
+        """Whether no number of seeds like these would decide, because runs that stopped are censored."""
+        return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
 
     @property
     def censoring(self) -> str:
@@ -176,14 +166,14 @@ class ClaimComparison:
         elif unknown:
             value = f"the {self.condition.which} value"
             words = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
-        elif self.is_censored:
+        elif self.beyond_seeds:
             words = (
                 f"{self.interval.bounded} of {of} pairs, of which one run stopped at {where}, are bounds only"
             )
         else:
             return ""
         why_not = "these runs cannot decide it, and more seeds would not either: "
-        return (why_not if self.is_censored else "") + words
+        return (why_not if self.beyond_seeds else "") + words
 
     @property
     def allowed(self) -> tuple[float, float]:

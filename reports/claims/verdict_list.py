@@ -368,7 +368,7 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
     words = choices_in_words(comparison)
     choices = _after(words)
     if comparison["beyond_seeds"]:
-        return f"; these runs leave it open, and more seeds would not decide it{choices}"
+        return f"; runs that stopped leave it open, and more seeds would not decide it{choices}"
     for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
     unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA and not words else ""
     low, high, margin = (comparison[name] for name in ("low", "high", "margin"))

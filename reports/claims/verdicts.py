@@ -221,14 +221,12 @@ def _seeds(one: ClaimComparison, relations: int) -> int | None:
     size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
     pairs.
     """
-    if one.beyond_seeds:
-        return None
     pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
     if not pairs:  # nothing is known of other settings
         low, high = one.interval
         return seeds_needed(one.question, low, relations, ALPHA, high)
     count = len(one.gains)
-    if pairs != {count}:
+    if one.beyond_seeds or pairs != {count}:
         return None
 
     def decides(size: int) -> bool:
@@ -252,7 +250,7 @@ def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFr
 
     It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds
     are like those that are there; None of a comparison that is not inconclusive for its choices alone, whose
-    ties disagree, of which one side took no step, or for which no size would do.
+    ties disagree, or for which no size would do.
 
     Args:
         findings: of `compared`, as `decided` gives them.
@@ -266,7 +264,7 @@ def _tuning_seeds(
     one: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
 ) -> int | None:
     """`tuning_seeds_needed` of one comparison, of which `tuned` says how often other settings agree."""
-    if one.took_no_step or not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
+    if not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
     if (found := _at_chosen(one, refuting)) == "inconclusive":
         return None  # however often they choose these settings again

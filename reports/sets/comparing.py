@@ -247,8 +247,10 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
-            for workload, method in one.key.sides:
-                cells[workload, one.backend, method] = Tolerance(one.margin, one.effect, one.condition.floor)
+            for cell in ((workload, one.backend, method) for workload, method in one.key.sides):
+                floors = [cells[cell].limit] if cell in cells else []
+                limit = next((floor for floor in (one.condition.floor, *floors) if floor is not None), None)
+                cells[cell] = Tolerance(one.margin, one.effect, limit)
     return found
 
 

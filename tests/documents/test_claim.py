@@ -34,6 +34,8 @@ def test_a_condition_is_told_in_the_keys_of_its_file():
     told = "metric: final train_loss, better: [adam @ egop], than: [adam, sgd], pairs: all, floor: 1e-28"
     assert one.written == told
     assert Condition.model_validate({**VALUE, "than": 0.5}).written.endswith("than: 0.5")
+    with_effect = Condition.model_validate({**VALUE, "smallest_effect": "5 %"})
+    assert with_effect.written.endswith("smallest_effect: 5 %")
 
 
 def test_a_gain_may_be_in_steps():

@@ -253,6 +253,29 @@ def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path
     assert set(read(run(sweep, tmp_path), "runs")["reason"]) == {None}
 
 
+def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_blamed(tmp_path: Path):
+    """One job for each seed, as `final_jobs: seed` cuts them."""
+    lost = Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")})
+    first, second = (of_stage("bases", seeds=(seed,)) for seed in (0, 1))
+    sweep = after(WITH_BASES, {"bases": first}, budget={"steps": 40})
+    sweep = sweep.changed(upstream={"bases": (first.hash, second.hash)})
+    run(first, tmp_path)
+    run(second, tmp_path, lost)
+
+    def of_basis() -> pl.DataFrame:
+        return read(run(sweep, tmp_path), "runs").cast({"outcome": pl.String}).filter(basis="egop")
+
+    assert set(of_basis()["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
+
+    marker = job_folder(tmp_path, second) / "failed.json"
+    (about,) = json.loads(marker.read_text())
+    marker.write_text(json.dumps([about | {"what": "basis other on least_squares"}]))
+    missing = of_basis()
+    assert set(missing["outcome"]) == {"interrupted"}
+    folders = [job_folder(tmp_path, one) for one in (first, second)]
+    assert f"delete {folders[0]} and {folders[1]} and run" in missing["reason"][0]
+
+
 def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

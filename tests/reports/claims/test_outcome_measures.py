@@ -24,7 +24,7 @@ from results.schema import TABLES
 from results.writing import write_table
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS, compared
+from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS
 
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
@@ -110,22 +110,8 @@ def test_a_reason_says_in_how_many_pairs_a_method_took_no_step(
     )
     one, row = at_start_of(report, 3, of)
     assert said in row["reason"]
-    assert not one.took_no_step
-    assert not one.beyond_seeds
+    assert (one.treated_at_start, one.control_at_start) == ((3, 0) if of == "egop" else (0, 3))
     assert "at its start" not in at_start_of(report, 0, of)[1]["reason"]
-
-
-def test_where_no_pair_took_a_step_no_number_of_seeds_would_decide():
-    """Of gains that many more pairs would decide."""
-    open_ended = compared([0.3] * 6 + [-0.2] * 2)
-    still, partly = (replace(open_ended, treated_at_start=pairs) for pairs in (8, 7))
-    assert still.beyond_seeds
-    assert still.censoring == ""
-    rows = decided([open_ended, still, partly])
-    assert set(rows["finding"]) == {"inconclusive"}
-    without, none, some = rows["seeds_needed"].to_list()
-    assert none is None
-    assert without == some is not None
 
 
 def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
@@ -141,6 +127,7 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
     untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
+    assert (one.treated_at_start, one.control_at_start) == (0, 0)
 
 
 def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float, charged: bool) -> float:
