@@ -423,7 +423,7 @@ def test_a_damaged_basis_is_named_with_its_remedy(
     assert set(runs.filter(basis="egop")["outcome"]) == {"interrupted"}, "no method is to blame"
     (reason,) = set(runs.filter(basis="egop")["reason"])
     assert str(path) in reason
-    assert "; delete " in reason
+    assert f"; delete {path.parent} and run snakemake" in reason
 
 
 @pytest.mark.parametrize("stage", ["bases", "sweep", "timing"])
