@@ -121,8 +121,6 @@ def test_how_many_tuning_seeds_would_do():
     assert needed > 10
     assert shares_of_choices(one.tried, needed)[(one.tried[0].chosen,)] >= 0.95
 
-    still = replace(one, treated_at_start=len(one.gains))
-    assert list(tuning_seeds_needed([still], findings)) == [None], "its method took no step"
     tied = tuned(gains, np.zeros((2, 10)))
     assert list(tuning_seeds_needed([tied], decided([tied]))) == [None], "no number tells ties apart"
     clear = tuned(gains, np.stack([np.zeros(10), np.ones(10)]))

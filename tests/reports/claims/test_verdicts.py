@@ -235,7 +235,7 @@ def test_json_has_bounds_and_words(report: Report):
             [0.09] * 10,
             [0.09] * 10,
             0.1,
-            "these runs leave it open, and more seeds would not decide it",
+            "runs that stopped leave it open, and more seeds would not decide it",
         ),
     ],
 )
