@@ -153,12 +153,12 @@ class Whole:
 
     def taken(self) -> np.ndarray:
         """All that were added, (M, n), which are then kept here no longer: they may fill the memory once."""
-        gradients, at = np.empty((sum(map(len, self.pieces)), self.size)), 0
-        self.pieces.reverse()
-        while self.pieces:
+        at = sum(map(len, self.pieces))
+        gradients = np.empty((at, self.size))
+        while self.pieces:  # the last first: the allocator gives memory back from the end of its heap
             piece = self.pieces.pop()
+            at -= len(piece)
             gradients[at : at + len(piece)] = piece
-            at += len(piece)
         return gradients
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:

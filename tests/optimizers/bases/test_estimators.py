@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.timing.memory import peak_resident_bytes, resident_bytes
 from optimizers.bases import Group, OptionError, bases
-from optimizers.bases.estimators import completed, egop_matrix, with_random_null_space
+from optimizers.bases.estimators import Whole, completed, egop_matrix, with_random_null_space
 
 SIZE, RANK = 60, 5
 
@@ -148,3 +149,20 @@ def test_a_random_null_space_is_uniform() -> None:
     drawn = [with_random_null_space(np.eye(4), np.zeros(4), rng)[0] for _ in range(2000)]
     np.testing.assert_allclose(np.mean(drawn, axis=0), 0.0, atol=0.06)
     np.testing.assert_allclose(np.mean(np.square(drawn), axis=0), 0.25, atol=0.03)
+
+
+def test_sampled_gradients_are_held_once():
+    """Pieces are freed from the end of the heap on, which the allocator gives back as the matrix fills."""
+    gradients: list[np.ndarray] = []
+    one = Whole(50_000, 1, np.random.default_rng(0))
+    np.ones(3_750_000)  # 30 MB: once freed, what is smaller comes from the heap
+    for _ in range(20):
+        one.add(
+            2 * np.ones((50, 50_000))
+        )  # what is freed here makes the allocator take the next from its heap
+    baseline = resident_bytes()
+    peak = peak_resident_bytes(lambda: gradients.append(one.taken()))
+    assert baseline is not None
+    assert peak is not None
+    assert gradients[0].shape == (1_000, 50_000)
+    assert peak - baseline < 0.3 * gradients[0].nbytes
