@@ -247,9 +247,11 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
         if one.condition.quantity == "value":
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
-            for cell in ((workload, one.backend, method) for workload, method in one.key.sides):
-                floors = [cells[cell].limit] if cell in cells else []
-                limit = next((floor for floor in (one.condition.floor, *floors) if floor is not None), None)
+            for workload, method in one.key.sides:
+                cell = workload, one.backend, method
+                limit = one.condition.floor
+                if limit is None and cell in cells:
+                    limit = cells[cell].limit
                 cells[cell] = Tolerance(one.margin, one.effect, limit)
     return found
 
