@@ -110,11 +110,12 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
             said = f"{where} has no study or claim {name!r}{nearest(name, known)}"
             there = ", ".join(study.name for study in studies)
             raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
-    scales = sorted({scale for study in studies for scale in study.scales})
-    if config.scale not in scales:
-        where = ", ".join(study.name for study in studies) if config.studies else str(config.study_folder)
-        raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
     wanted = {by_name[name].name for name in config.studies if name in by_name}
+    named = [study for study in studies if study.name in wanted] or studies
+    scales = sorted({scale for study in named for scale in study.scales})
+    if config.scale not in scales:
+        where = ", ".join(study.name for study in named) if wanted else str(config.study_folder)
+        raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
     if not config.studies:
         wanted = {study.name for study in studies if not study.only_repeats}
     if config.repeats:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.claims.verdicts import choices_in_words
+from reports.formatting import percent
 from reports.statistics.decisions import POWER, SEEDS
 
 
@@ -16,12 +17,12 @@ def of_comparison(comparison: Mapping[str, Any]) -> str:
     if comparison["tuning_seeds_needed"]:
         return f"about {comparison['tuning_seeds_needed']:,} tuning seeds would decide it"
     if comparison["seeds_needed"]:
-        return f"about {comparison['seeds_needed']:,} seeds would decide it"
+        return f"about {comparison['seeds_needed']:,} final seeds would decide it"
     if comparison["beyond_seeds"]:
         return "more seeds would not decide it"
     if choices_in_words(comparison) or comparison["seeds"] >= SEEDS[-1]:
         return ""
-    return f"not even {SEEDS[-1]:,} seeds like these would decide it with a power of {POWER:.0%}"
+    return f"not even {SEEDS[-1]:,} final seeds like these would decide it with a power of {percent(POWER)}"
 
 
 def of_claim(verdict: Mapping[str, Any]) -> str:
@@ -35,7 +36,7 @@ def of_claim(verdict: Mapping[str, Any]) -> str:
     final = [one["seeds_needed"] for one in parts if not one["tuning_seeds_needed"]]
     if None in final:
         return ""
-    words = [f"about {max(final):,} seeds would be needed to confirm or refute it"] if final else []
+    words = [f"about {max(final):,} final seeds would be needed to confirm or refute it"] if final else []
     if tuning:
         words.append(f"about {max(tuning):,} tuning seeds would be needed to choose by")
     return "; ".join(words)

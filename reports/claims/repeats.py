@@ -23,7 +23,7 @@ class Repeat:
         claim: the id of the claim that repeats.
         changed: how its runs differ, such as "in float64".
         study: whose runs they are.
-        comparisons: how many have pairs in both studies.
+        comparisons: how many have pairs in both studies; positive controls are none of them.
         reversed: those whose median effect has another direction, as words.
         seeds: the fewest pairs of a comparison made once more.
         effect: the effect with its interval, in words, where it is one comparison.
@@ -66,7 +66,7 @@ def repeat_of(
         for workload in before
         if workload in after
         for one, other in zip(before[workload], after[workload], strict=True)
-        if len(one.gains) and len(other.gains)
+        if len(one.gains) and len(other.gains) and not one.condition.positive_control
     ]
     if not pairs:
         return None

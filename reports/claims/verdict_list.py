@@ -150,7 +150,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 else None,
                 "comparisons": list(own.values()),
                 "repeats": [
-                    {**asdict(repeat), "reversed": list(repeat.reversed)}
+                    {**asdict(repeat), "reversed": list(repeat.reversed), "words": str(repeat)}
                     for repeat in found.repeats.get(about, ())
                 ],
                 "others": others.filter(claim=row["claim"])
@@ -403,7 +403,7 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         estimate = f"{verdict['shown']} {verdict['range']}"
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    why = verdict["reason"]
+    why = verdict["reason"] + "".join(_after(repeat["words"]) for repeat in verdict["repeats"])
     for one in verdict["comparisons"]:
         if one["key"] == verdict["deciding"]:
             why += f"; the estimate is of {contest(one)}, {_quantity(one)}, of which the claim asks "

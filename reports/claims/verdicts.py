@@ -18,7 +18,7 @@ from reports.claims.censoring import Interval
 from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from reports.claims.repeats import Repeat, repeats_of
 from reports.failures import failed_check, reasons_of
-from reports.formatting import counted, listed, metric_name
+from reports.formatting import counted, listed, metric_name, percent
 from reports.plan import reading
 from reports.statistics.decisions import (
     POWER,
@@ -92,7 +92,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
             if weakest := _weakest(own):
                 place, finding = weakest
                 deciding[about] = of_claim[place].key
-                row |= _decided_row(study, own, of_claim, finding, repeats.get(about, ()))
+                row |= _decided_row(study, own, of_claim, finding)
             else:
                 row |= {"verdict": "not run", "reason": f"no pairs of runs on {backend}"}
             rows.append(row)
@@ -303,7 +303,6 @@ def _decided_row(
     findings: pl.DataFrame,
     compared: Sequence[ClaimComparison],
     weakest: Mapping[str, object],
-    repeats: Sequence[Repeat],
 ) -> dict[str, object]:
     """Verdict, reason and numbers of a claim with pairs of runs, for a row of the table `claims`.
 
@@ -327,7 +326,7 @@ def _decided_row(
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
         "verdict": verdict,
-        "reason": "; ".join([*reasons, *map(str, repeats)]),
+        "reason": "; ".join(reasons),
         **{name: weakest[name] for name in ("estimate", "low", "high")},
         "p_value": weakest["refuting_p_value" if weakest["finding"] == "refuted" else "p_value"],
         "seeds": findings["seeds"].min(),
@@ -472,10 +471,8 @@ def choices_in_words(row: Mapping[str, Any]) -> str:
         words.append(f"at {against} of {row['ties']} settings that tie with the chosen one")
     if row["choices_agree"] < KEPT:
         share, allowed = 1 - row["choices_agree"], 1 - KEPT
-        words.append(f"in {share:.1%} of the draws of tuning seeds ({allowed:.0%} may)")
-    not_run = (
-        f" (settings not run count as such: {row['settings_not_run']})" if row["settings_not_run"] else ""
-    )
+        words.append(f"in {percent(share, 1)} of the draws of tuning seeds ({percent(allowed)} may)")
+    not_run = f" (not run: {row['settings_not_run']} of these settings)" if row["settings_not_run"] else ""
     return f"{' and '.join(words)} the same is not found{not_run}"
 
 

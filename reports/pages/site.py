@@ -153,9 +153,14 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
             study_file(name),
             "study",
             folder=figure_folder(name),
-            commands=study_commands(each.study, each.plan),
-            twins=[other for other in (f"{name} (here)", name.removesuffix(" (here)")) if other in plan_of],
+            commands=study_commands(each.planned, each.plan),
+            versions=[
+                other.study.name
+                for other in pages_of
+                if other is not each and other.planned.name == each.planned.name
+            ],
             claim_of=claim_of[each.plan.published],
+            anchor="claim" if each.study is each.planned else "here",
             **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
         )
         for number, rows in enumerate(runs[name]):
@@ -191,7 +196,12 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         render("parity.html", "parity", not_compared=not_compared, **parity)
     render("methods.html", "methods", documents=sources())
     if environment.globals["any_claims"]:
-        render("claims.html", "claims", studies_shown={*plan_of}, **claims)
+        page_of = {each.planned.name: each.study.name for each in pages_of if each.plan is own.plan}
+        run_here = {
+            one.here["id"]: {**one.here, "study": page_of.get(one.here["study"], one.here["study"])}
+            for one in checked
+        }
+        render("claims.html", "claims", studies_shown={*plan_of}, run_here=run_here, **claims)
     jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
     render("provenance.html", "provenance", **provenance_page(jobs, warnings))
     folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]

@@ -23,9 +23,15 @@ SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the ot
 
 @dataclass(frozen=True)
 class ShownStudy:
-    """A study that has a page: its tables, its figures, and the plan that it is part of."""
+    """A study that has a page: its tables, its figures, and the plan that it is part of.
+
+    Args:
+        study: as pages name it.
+        planned: as its plan has it.
+    """
 
     study: StudyPlan
+    planned: StudyPlan
     tables: Tables
     figures: Rows
     plan: ReportPlan
@@ -76,7 +82,8 @@ def read_version(plan: ReportPlan) -> Version:
         InputError: when a table or a list of figures is missing or damaged.
     """
     studies = tuple(
-        ShownStudy(study, tables_of(study), read_figures(study.figures), plan) for study in plan.studies
+        ShownStudy(study, study, tables_of(study), read_figures(study.figures), plan)
+        for study in plan.studies
     )
     measures = check_rows(plan.checks) if plan.checks else None
     check_figures = read_figures(plan.checks.figures) if plan.checks else []

@@ -168,7 +168,9 @@
       if (!claim) return;
       if (claim.hidden) showAll();
       claim.open = true;
-      claim.scrollIntoView();
+      const here = target.closest("details.here");
+      if (here) here.open = true;
+      (here || claim).scrollIntoView();
     };
     if (button) {
       const shown = () => claims.filter((claim) => !claim.hidden);

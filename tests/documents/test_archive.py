@@ -197,7 +197,7 @@ def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_secon
     assert both.timings.equals(alone.timings)
     assert both.memory.equals(alone.memory)
     plan = field.model_copy(update={"studies": (joined,), "parity": None})
-    shown = Version(plan, (ShownStudy(joined, both, [], plan),), [], "", [], None)
+    shown = Version(plan, (ShownStudy(joined, joined, both, [], plan),), [], "", [], None)
     assert shown.jobs.equals(alone.jobs), "what was run here is without what joins"
 
 

@@ -141,6 +141,19 @@ def test_budgets_seeds_tuning_and_backends_are_told_in_words(study: StudyPlan):
     )
 
 
+def test_where_there_is_one_setting_nothing_is_tuned(study: StudyPlan):
+    fixed = {
+        "protocol": "random_search",
+        "budget": 1,
+        "space": {"learning_rate": {"low": 30.0, "high": 30.0, "scale": "linear"}},
+        "choose": "median final train_loss",
+        "shared_across": "bases",
+    }
+    seeds = Seeds(tuning=1, final=8)
+    found = rows(replace(study, tuning=Search.model_validate(fixed), seeds=seeds))
+    assert found["Seeds"] == "nothing is tuned, 8 to judge"
+
+
 def test_what_a_study_of_hours_adds_is_told_in_words(study: StudyPlan):
     plain = rows(study)
     assert not {"Gradients", "Minibatches"} & plain.keys()

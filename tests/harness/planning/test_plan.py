@@ -189,13 +189,15 @@ def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
 
 
 def test_what_cannot_run_is_skipped_with_the_reason(config):
-    write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other"), name="other")
+    write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other.claim"), name="other")
     plan = make_plan(config)
     ((study, reason),) = plan.skipped
     assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
     (left_out,) = plan.report.skipped
     assert (left_out.name, left_out.reason) == ("other", reason)
     assert "skipped other: it has no scale 'quick'" in plan.summary()
+    with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
+        make_plan(changed(config, studies=("other.claim",), scale="quik"))
 
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):

@@ -22,8 +22,8 @@ from tests.reports.synthetic import compared
 
 MARGIN = 0.05
 WORDS = (
-    "at 2 of 2 settings that tie with the chosen one and in 21.0% of the draws of tuning seeds (5% may) the "
-    "same is not found (settings not run count as such: 3)"
+    "at 2 of 2 settings that tie with the chosen one and in 21.0 % of the draws of tuning seeds (5 % may) the"
+    " same is not found (not run: 3 of these settings)"
 )
 CLEAR = 10 * MARGIN
 gaining = partial(compared, effect="difference", sign=1.0, smallest_effect=MARGIN)
@@ -242,7 +242,7 @@ def reason(study: StudyPlan, tables: Tables, monkeypatch: pytest.MonkeyPatch) ->
 def test_reasons_name_the_metric_where_methods_and_workload_are_the_same(reason: Reason):
     one = replace(gaining(np.full(12, CLEAR)), alternatives=(at_other(leaning(4), 0.06),))
     condition = replace(one.condition, metric="validation_loss")
-    said = "in 6.0% of the draws of tuning seeds (5% may) the same is not found"
+    said = "in 6.0 % of the draws of tuning seeds (5 % may) the same is not found"
     both = reason(one, replace(one, condition=condition))
     assert f"adam @ egop and adam on digits_mlp (final training loss): {said}" in both
     assert f"adam @ egop and adam on digits_mlp (final validation loss): {said}" in both
@@ -292,7 +292,7 @@ def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     [
         (2, 0.96, 1, ""),
         (1, 0.96, 0, "at 1 of 2 settings that tie with the chosen one the same is not found"),
-        (2, 0.79, 0, "in 21.0% of the draws of tuning seeds (5% may) the same is not found"),
+        (2, 0.79, 0, "in 21.0 % of the draws of tuning seeds (5 % may) the same is not found"),
         (0, 0.79, 3, WORDS),
     ],
 )

@@ -28,11 +28,11 @@ SUPPORTED = {**UNKNOWN, "finding": "supported"}
 @pytest.mark.parametrize(
     ("one", "said"),
     [
-        (OPEN, "about 40 seeds would decide it"),
-        ({**OPEN, "choices_agree": 0.5}, "about 40 seeds would decide it"),
+        (OPEN, "about 40 final seeds would decide it"),
+        ({**OPEN, "choices_agree": 0.5}, "about 40 final seeds would decide it"),
         (BY_CHOICE, "about 150 tuning seeds would decide it"),
         (BEYOND, "more seeds would not decide it"),
-        (UNKNOWN, "not even 1,000 seeds like these would decide it with a power of 90%"),
+        (UNKNOWN, "not even 1,000 final seeds like these would decide it with a power of 90 %"),
         ({**UNKNOWN, "choices_agree": 0.5}, ""),
         ({**UNKNOWN, "seeds": 1000}, ""),
         ({**OPEN, "seeds": 0, "choices_agree": None}, ""),
@@ -43,7 +43,7 @@ def test_a_comparison_asks_for_the_seeds_that_would_decide_it(one: dict[str, Any
     assert of_comparison(one) == said
 
 
-FINAL = "about 40 seeds would be needed to confirm or refute it"
+FINAL = "about 40 final seeds would be needed to confirm or refute it"
 TUNING = "about 150 tuning seeds would be needed to choose by"
 
 

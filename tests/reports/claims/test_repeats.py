@@ -70,6 +70,9 @@ def test_comparisons_are_paired_by_workload_and_place():
     assert (found.comparisons, found.seeds) == (2, 4)
     assert found.reversed == ("adam @ egop and sgd, final train_loss on a",)
     assert str(found) == "in float64: same direction in 1 of 2 comparisons (4 seeds)"
+    control = first[0].condition.model_copy(update={"positive_control": "what 000 says in passing"})
+    with_control = [[*own, replace(own[0], condition=control)] for own in (first, again)]
+    assert repeat_of("claim.again", "in float64", "again", *with_control) == found
     without = [replace(one, gains=np.array([])) for one in again]
     assert repeat_of("claim.again", "in float64", "again", first, without) is None
 
@@ -120,13 +123,13 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     assert list(told) == ["egop.digits_mlp", "egop.convex", "egop.fashion"]
     assert not set(found.findings["claim"]) & {"egop.in-float64", "egop.second"}
     one = told["egop.digits_mlp"]
+    assert one["reason"] == "its one comparison is supported"
     again = r"same direction in 1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
-    assert re.fullmatch(
-        f"its one comparison is supported; in float64: {again}; with a second basis: {again}", one["reason"]
-    )
+    words = [repeat["words"] for repeat in one["repeats"]]
+    assert re.fullmatch(f"in float64: {again}; with a second basis: {again}", "; ".join(words))
     assert [repeat["claim"] for repeat in one["repeats"]] == ["egop.in-float64", "egop.second"]
     first = json.loads(as_json([one]))[0]["repeats"][0]
-    assert first.pop("effect") in one["reason"]
+    assert first.pop("effect") in first.pop("words")
     assert first == {
         "claim": "egop.in-float64",
         "changed": "in float64",

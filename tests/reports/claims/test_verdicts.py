@@ -230,7 +230,7 @@ def test_json_has_bounds_and_words(report: Report):
             "p 0.00098 for it, with a median that is not as asked",
         ),
         ([0.9, 1.2] * 5, [1.0] * 10, 0.001, "against it; the interval spans the smallest effect, 0.950"),
-        ([0.9, 1.2] * 5, [1.0] * 10, 0.001, "; not even 1,000 seeds like these would decide it"),
+        ([0.9, 1.2] * 5, [1.0] * 10, 0.001, "; not even 1,000 final seeds like these would decide it"),
         (
             [0.09] * 10,
             [0.09] * 10,

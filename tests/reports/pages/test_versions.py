@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,9 +127,15 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
     assert f'href="{here.name}">What was run here</a>' in published
     assert "Run here at quick scale." in here.read_text()
     assert 'href="study_digits_mlp.html">The published version</a>' in here.read_text()
+    assert "studies=digits_mlp scale=quick" in here.read_text(), "as its file is called"
     assert (rendered.site / "study_convex.html").is_file()
     claims = (rendered.site / "claims.html").read_text()
     assert claims.count("<dt>Runs</dt><dd>Published set <code>large.2026-11</code>") == 5
+    (own,) = re.findall(r'<details class="here" id="here-egop\.digits_mlp">.*?</details>', claims, re.DOTALL)
+    assert f'<a href="{here.name}">Its study' in own
+    assert f'href="runs_{here.stem.removeprefix("study_")}.html#adam-egop' in own
+    assert here.read_text().count('href="claims.html#here-egop.digits_mlp"') == 2
+    assert published.count('href="claims.html#claim-egop.digits_mlp"') == 2
     files = json.loads((rendered.site / "files.json").read_text())
     assert any(name.startswith("claim_figures/large.2026-11/") for name in files)
 
@@ -136,7 +143,7 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
 def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered):
     overview = (rendered.site / "index.html").read_text()
     assert "1 of 1 claim that was run here came out as published" in overview
-    assert "<summary>1 claim that does not differ</summary>" in overview
+    assert "<summary>1 claim that agrees, or is inconclusive here or there</summary>" in overview
     assert "Published: 1 of 1 claim agrees with the published sets\n" in rendered.said
 
 
