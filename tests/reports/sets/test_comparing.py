@@ -212,6 +212,30 @@ def test_values_beyond_the_floor_have_not_changed(tmp_path: Path, floored: str):
 
 
 @pytest.mark.parametrize(
+    ("floors", "answer"), [((1e9, None), "agrees"), ((None, 1e9), "agrees"), ((None, None), "differs")]
+)
+def test_a_floor_holds_whichever_condition_of_the_claim_has_it(
+    tmp_path: Path, floors: tuple[float | None, ...], answer: str
+):
+    """The runs of a method are in two conditions, of which the second has the smaller effect that matters."""
+
+    def side(name: str, factor: float) -> Side:
+        plan = read_plan(write_report(tmp_path / name, [SHAPE], checks=False, runs=scaled(HOSTILE, factor)))
+        (study,) = plan.studies
+        claim = study.claims[0]
+        (condition,) = claim.conditions
+        conditions = tuple(
+            condition.model_copy(update={"floor": floor, "smallest_effect": effect})
+            for floor, effect in zip(floors, (0.05, 0.01), strict=True)
+        )
+        claim = claim.model_copy(update={"conditions": conditions})
+        return side_of(replace(plan, studies=(replace(study, claims=(claim,)),)), name)
+
+    rows = compare(side("before", 1.0), side("after", 0.7), "egop.digits_mlp")
+    assert {row.answer for row in rows if row.kind == "runs"} == {answer}
+
+
+@pytest.mark.parametrize(
     ("new", "answer"),
     [([1.2, 0.8] * 5, "inconclusive"), ([1.2] * 4, "inconclusive"), ([math.inf] * 10, "differs")],
 )
