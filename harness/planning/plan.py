@@ -111,10 +111,10 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
             there = ", ".join(study.name for study in studies)
             raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
     wanted = {by_name[name].name for name in config.studies if name in by_name}
-    named = [study for study in studies if study.name in wanted] or studies
-    scales = sorted({scale for study in named for scale in study.scales})
-    if config.scale not in scales:
+    if not any(config.scale in study.scales for study in studies):
+        named = [study for study in studies if study.name in wanted] or studies
         where = ", ".join(study.name for study in named) if wanted else str(config.study_folder)
+        scales = sorted({scale for study in named for scale in study.scales})
         raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
     if not config.studies:
         wanted = {study.name for study in studies if not study.only_repeats}

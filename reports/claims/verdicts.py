@@ -472,8 +472,9 @@ def choices_in_words(row: Mapping[str, Any]) -> str:
     if row["choices_agree"] < KEPT:
         share, allowed = 1 - row["choices_agree"], 1 - KEPT
         words.append(f"in {percent(share, 1)} of the draws of tuning seeds ({percent(allowed)} may)")
-    not_run = f" (not run: {row['settings_not_run']} of these settings)" if row["settings_not_run"] else ""
-    return f"{' and '.join(words)} the same is not found{not_run}"
+    not_run = row["settings_not_run"]
+    without = f" (settings without runs count as such: {not_run})" if not_run else ""
+    return f"{' and '.join(words)} the same is not found{without}"
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:

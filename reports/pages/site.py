@@ -40,7 +40,14 @@ from reports.pages.study_pages import (
     when_and_where,
 )
 from reports.pages.summary import summary
-from reports.pages.versions import ShownStudy, checked_against, read_version, renamed_here, unrun_entries
+from reports.pages.versions import (
+    ShownStudy,
+    checked_against,
+    on_page,
+    read_version,
+    renamed_here,
+    unrun_entries,
+)
 from reports.plan import BOARD_FIGURES, figure_folder
 from reports.rendering import templates
 from reports.statistics.steps import LEAST as STEP_LEAST
@@ -93,14 +100,16 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
+    shown_claims = [*(claim for _, claims in best for claim in claims), *unrun_entries(plan)]
+    page_of = {each.planned.name: each.study.name for each in pages_of if each.plan is own.plan}
+    own_claims = {claim["id"]: on_page(claim, page_of) for claim in own.claims}
+    there_too = {claim["id"] for claim in shown_claims}
+    shown_claims += [claim for name, claim in own_claims.items() if name not in there_too]
     claims = claims_page(
-        with_replaced(
-            plan, [*(claim for _, own_claims in best for claim in own_claims), *unrun_entries(plan)]
-        ),
-        {machine for rows in measured for machine in rows["machine"]},
+        with_replaced(plan, shown_claims), {machine for rows in measured for machine in rows["machine"]}
     )
     checked = checked_against(own.claims, (claim for version in published for claim in version.claims))
-
+    run_here = {one.here["id"]: own_claims[one.here["id"]] for one in checked}
     kernels = kernels_page(plan.kernels)
     warnings = machine_warnings(studies)
     shown = plan.model_copy(update={"studies": tuple(each.study for each in pages_of), "parity": compared})
@@ -160,7 +169,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
                 if other is not each and other.planned.name == each.planned.name
             ],
             claim_of=claim_of[each.plan.published],
-            anchor="claim" if each.study is each.planned else "here",
+            run_here={} if each.study is each.planned else run_here,
             **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
         )
         for number, rows in enumerate(runs[name]):
@@ -196,11 +205,6 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         render("parity.html", "parity", not_compared=not_compared, **parity)
     render("methods.html", "methods", documents=sources())
     if environment.globals["any_claims"]:
-        page_of = {each.planned.name: each.study.name for each in pages_of if each.plan is own.plan}
-        run_here = {
-            one.here["id"]: {**one.here, "study": page_of.get(one.here["study"], one.here["study"])}
-            for one in checked
-        }
         render("claims.html", "claims", studies_shown={*plan_of}, run_here=run_here, **claims)
     jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
     render("provenance.html", "provenance", **provenance_page(jobs, warnings))

@@ -188,7 +188,7 @@ def _reached(costs: pl.DataFrame, method: str) -> dict[str, Any]:
 def settings_rows(
     study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame, tried_of: TriedOf
 ) -> Rows:
-    """The chosen learning rate of each method, where it lies among those tried, and those that tie with it.
+    """The chosen learning rate of each method, where it lies among those tried, and how many of them tie.
 
     Args:
         tried_of: as `reports.claims.comparison.tried_in` gives it.
@@ -206,7 +206,8 @@ def settings_rows(
                 **rates[method],
                 "others": hyperparameters | options_of(study, method),
                 "tuned_on": tuned_on,
-                "tied": [] if tried is None else list(dict.fromkeys(rate for rate, *_ in tried.tied)),
+                "tied": None if tried is None else len(tried.tied),
+                "tied_rates": [] if tried is None else [rate for rate, *_ in tried.tied],
             }
         )
     return rows

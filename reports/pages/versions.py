@@ -14,7 +14,7 @@ from reports.claims.page import check_rows, claim_entries
 from reports.claims.verdict_list import unrun, verdicts_of
 from reports.failures import failures_of, read_jobs
 from reports.pages.study_pages import Rows, read_figures
-from reports.plan import CLAIM_FIGURES
+from reports.plan import CLAIM_FIGURES, figure_folder
 from reports.tables import Tables, tables_of
 
 Agreement = Literal["agrees", "disagrees", "open"]
@@ -102,6 +102,16 @@ def unrun_entries(plan: ReportPlan) -> Rows:
 def renamed_here(each: ShownStudy) -> ShownStudy:
     """A study that was run here, of which a published set has a better version, by a name that says so."""
     return replace(each, study=each.study.model_copy(update={"name": f"{each.study.name} (here)"}))
+
+
+def on_page(claim: Mapping[str, Any], page_of: Mapping[str, str]) -> dict[str, Any]:
+    """A claim as the page shows it, of a study that pages may call otherwise.
+
+    Args:
+        page_of: what pages call studies, by their names.
+    """
+    page = page_of.get(claim["study"])
+    return {**claim} if page is None else {**claim, "study": page, "folder": figure_folder(page)}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tests.reports.synthetic import compared
 MARGIN = 0.05
 WORDS = (
     "at 2 of 2 settings that tie with the chosen one and in 21.0 % of the draws of tuning seeds (5 % may) the"
-    " same is not found (not run: 3 of these settings)"
+    " same is not found (settings without runs count as such: 3)"
 )
 CLEAR = 10 * MARGIN
 gaining = partial(compared, effect="difference", sign=1.0, smallest_effect=MARGIN)

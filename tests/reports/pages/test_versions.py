@@ -133,11 +133,26 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
     assert claims.count("<dt>Runs</dt><dd>Published set <code>large.2026-11</code>") == 5
     (own,) = re.findall(r'<details class="here" id="here-egop\.digits_mlp">.*?</details>', claims, re.DOTALL)
     assert f'<a href="{here.name}">Its study' in own
+    assert 'src="figures/digits_mlp-here-' in own
     assert f'href="runs_{here.stem.removeprefix("study_")}.html#adam-egop' in own
     assert here.read_text().count('href="claims.html#here-egop.digits_mlp"') == 2
     assert published.count('href="claims.html#claim-egop.digits_mlp"') == 2
     files = json.loads((rendered.site / "files.json").read_text())
     assert any(name.startswith("claim_figures/large.2026-11/") for name in files)
+
+
+def test_a_claim_of_what_ran_here_that_no_set_has_is_on_the_page(rendered: Rendered, tmp_path: Path):
+    (study,) = rendered.plan.studies
+    more = study.claims[0].model_copy(update={"id": "egop.new"})
+    rules = {**study.rules, more.id: "ab" * 8}
+    study = study.model_copy(update={"claims": (*study.claims, more), "rules": rules})
+    (tmp_path / "plan.json").write_text(rendered.plan.model_copy(update={"studies": (study,)}).to_json())
+    assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "site")]) == 0
+    (here,) = (tmp_path / "site").glob("study_digits_mlp-here-*.html")
+    assert 'href="claims.html#claim-egop.new"' in here.read_text()
+    claims = (tmp_path / "site/claims.html").read_text()
+    evidence = claims.partition('id="claim-egop.new"')[2]
+    assert f'<dt>Study</dt><dd><a href="{here.name}">' in evidence.partition("</dl>")[0]
 
 
 def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered):
