@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,15 @@ def test_a_loss_that_leaves_pytorch_is_eager_and_said() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", SMALL, ids=lambda network: network.name)
-@pytest.mark.parametrize("precision", ["float32", pytest.param("mixed", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("network", "precision"),
+    [
+        pytest.param(
+            network, precision, marks=[pytest.mark.long] if place else [], id=f"{network.name}-{precision}"
+        )
+        for place, (precision, network) in enumerate(product(("float32", "mixed"), SMALL))
+    ],
+)
 def test_the_real_compiler_agrees_with_eager(network: TimedNetwork, precision: str) -> None:
     bundle = network.bundle(rules()["adamw"], 4, 2)
     made = engine_that_compiles("inductor", dtype=precision)
