@@ -359,15 +359,15 @@ def _reason(findings: pl.DataFrame) -> str:
 
 def _at_start(compared: Sequence[ClaimComparison]) -> Iterator[str]:
     """Which methods took no step at equal cost, and beside which others, in words."""
-    beside: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    cheaper: dict[tuple[str, str, str, str], dict[str, None]] = {}
     for one in compared:
         treated, control = one.key.treated, one.control
         both = ((treated, control, one.treated_at_start), (control, treated, one.control_at_start))
         for method, other, still in both:
             about = (method, f"{still} of {len(one.gains)} pairs", one.key.workload, one.condition.at_equal)
             if still:
-                beside.setdefault(about, {})[other] = None
-    for (method, pairs, workload, cost), others in beside.items():
+                cheaper.setdefault(about, {})[other] = None
+    for (method, pairs, workload, cost), others in cheaper.items():
         yield (
             f"{method} on {workload} is read at its start in {pairs}, since its basis and a first step take "
             f"more {cost} than a run of {listed(list(others), last='or')}"

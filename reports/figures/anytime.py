@@ -132,13 +132,13 @@ def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
                    color=TEXT.light if coloured else MUTED.light, fontsize=8.5, va="center")  # fmt: skip
 
 
-def spaced(heights: Floats, apart: float) -> Floats:
-    """Heights in their order, moved up, or down from 1, as far as they must to be so far apart.
+def spaced(heights: Floats, distance: float) -> Floats:
+    """Heights in their order, moved up, or down from 1, as far as they must to be at that distance.
 
     Args:
         heights: increasing, at most 1, shape (names,).
     """
-    steps = apart * np.arange(len(heights))
+    steps = distance * np.arange(len(heights))
     up = np.maximum.accumulate(heights - steps) + steps
     room = 1.0 - steps[::-1]  # that those above leave
     return np.asarray(np.minimum(up, room))

@@ -197,7 +197,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         columns=COMMITS_SHOWN,
         steps_shown=STEPS_SHOWN,
         step_least=STEP_LEAST,
-        beside=ratio_tables(stored),
+        ratios=ratio_tables(stored),
         measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
     )
     if parity:
