@@ -792,8 +792,8 @@ def changed_claims(archive: Iterable[ReportPlan], studies: Iterable[Study]) -> I
     for plan, study, name in decided:
         claim = now.get(name)
         if claim and rule_hash(claim.written_rule, study.at_most_partly) != study.rules[name]:
-            asked = tuple(condition.written for condition in claim.conditions)
-            yield ChangedClaim(id=name, published=plan.published, conditions=asked)
+            conditions = tuple(condition.written for condition in claim.conditions)
+            yield ChangedClaim(id=name, published=plan.published, conditions=conditions)
 
 
 def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:
