@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +38,13 @@ class Repeat:
     seeds: int
     effect: str = ""
 
-    def __str__(self) -> str:
-        kept = self.comparisons - len(self.reversed)
-        among, seeds = counted(self.comparisons, "comparisons"), counted(self.seeds, "seeds")
-        effect = f": {self.effect}" if self.effect else ""
-        return f"{self.changed}: same direction in {kept} of {among} ({seeds}){effect}"
+
+def in_words(repeat: Mapping[str, Any]) -> str:
+    """What became of a claim where it was repeated; `repeat` has what `Repeat` has."""
+    kept = repeat["comparisons"] - len(repeat["reversed"])
+    among, seeds = counted(repeat["comparisons"], "comparisons"), counted(repeat["seeds"], "seeds")
+    effect = f": {repeat['effect']}" if repeat["effect"] else ""
+    return f"{repeat['changed']}: same direction in {kept} of {among} ({seeds}){effect}"
 
 
 def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:

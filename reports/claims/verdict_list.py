@@ -18,6 +18,7 @@ from reports import formatting
 from reports.claims import further_seeds
 from reports.claims.comparison import ClaimComparison, threshold_of
 from reports.claims.page import check_rows, parts_of
+from reports.claims.repeats import in_words
 from reports.claims.rerun import claim_with_repeats, command_of
 from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
@@ -150,7 +151,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 else None,
                 "comparisons": list(own.values()),
                 "repeats": [
-                    {**asdict(repeat), "reversed": list(repeat.reversed), "words": str(repeat)}
+                    {**asdict(repeat), "reversed": list(repeat.reversed)}
                     for repeat in found.repeats.get(about, ())
                 ],
                 "others": others.filter(claim=row["claim"])
@@ -403,7 +404,7 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         estimate = f"{verdict['shown']} {verdict['range']}"
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    why = verdict["reason"] + "".join(_after(repeat["words"]) for repeat in verdict["repeats"])
+    why = verdict["reason"] + "".join(_after(in_words(repeat)) for repeat in verdict["repeats"])
     for one in verdict["comparisons"]:
         if one["key"] == verdict["deciding"]:
             why += f"; the estimate is of {contest(one)}, {_quantity(one)}, of which the claim asks "

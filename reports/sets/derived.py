@@ -13,6 +13,7 @@ from documents.plan import ReportPlan, read_plan
 from documents.sets import PLAN
 from reports.boards.leaderboard import leaderboards
 from reports.boards.table import board_table
+from reports.claims.repeats import in_words
 from reports.claims.verdict_list import listed, read_verdicts
 from reports.formatting import WORDS, json_value, word_of
 from reports.rendering import TEMPLATES, templates
@@ -64,7 +65,13 @@ def texts(
         "leaderboard.schema.json": as_json(json_schema("leaderboard")),
         "LICENSE": (TEMPLATES / "licence.txt").read_text(),
         "README.md": page(
-            "published.md.jinja", plan, board, about=about, verdicts=verdicts, points=CURVE_POINTS
+            "published.md.jinja",
+            plan,
+            board,
+            about=about,
+            verdicts=verdicts,
+            points=CURVE_POINTS,
+            in_words=in_words,
         ),
     }
 

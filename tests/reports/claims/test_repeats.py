@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from documents.method import Method
 from documents.plan import ReportPlan, read_plan
 from reports.boards.leaderboard import leaderboards
 from reports.claims.comparison import comparisons
-from reports.claims.repeats import keeps_direction, repeat_of
+from reports.claims.repeats import in_words, keeps_direction, repeat_of
 from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
 from reports.formatting import slug
 from reports.pages.site import study_file
@@ -69,7 +70,7 @@ def test_comparisons_are_paired_by_workload_and_place():
     assert found is not None
     assert (found.comparisons, found.seeds) == (2, 4)
     assert found.reversed == ("adam @ egop and sgd, final train_loss on a",)
-    assert str(found) == "in float64: same direction in 1 of 2 comparisons (4 seeds)"
+    assert in_words(asdict(found)) == "in float64: same direction in 1 of 2 comparisons (4 seeds)"
     control = first[0].condition.model_copy(update={"positive_control": "what 000 says in passing"})
     with_control = [[*own, replace(own[0], condition=control)] for own in (first, again)]
     assert repeat_of("claim.again", "in float64", "again", *with_control) == found
@@ -125,11 +126,11 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     one = told["egop.digits_mlp"]
     assert one["reason"] == "its one comparison is supported"
     again = r"same direction in 1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
-    words = [repeat["words"] for repeat in one["repeats"]]
-    assert re.fullmatch(f"in float64: {again}; with a second basis: {again}", "; ".join(words))
+    words = "; ".join(map(in_words, one["repeats"]))
+    assert re.fullmatch(f"in float64: {again}; with a second basis: {again}", words)
     assert [repeat["claim"] for repeat in one["repeats"]] == ["egop.in-float64", "egop.second"]
     first = json.loads(as_json([one]))[0]["repeats"][0]
-    assert first.pop("effect") in first.pop("words")
+    assert first.pop("effect") in words
     assert first == {
         "claim": "egop.in-float64",
         "changed": "in float64",
