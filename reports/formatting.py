@@ -136,6 +136,11 @@ def percent(share: Any, digits: int = 0) -> str:
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
 
 
+def capital(text: str) -> str:
+    """Text with a capital first letter; the others stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def p_value(value: float) -> str:
     """A p-value; the tiny ones as a bound."""
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
