@@ -15,6 +15,7 @@ Effect = Literal["ratio", "difference"]
 Quantity = Literal[
     "value",
     "steps_to_stop",
+    "gradients_to_stop",
     "steps_to_target",
     "seconds_to_nearly_best",
     "training_seconds_to_nearly_best",
@@ -26,7 +27,8 @@ Quantity = Literal[
     "share_of_gain",
 ]
 OF_TUNING = ("best_learning_rate", "trend", "rates_won")  # quantities that are of tuning runs
-TO_THRESHOLD = ("steps_to_stop", "steps_to_target")  # those that a run may end without
+TO_STOP = ("steps_to_stop", "gradients_to_stop")  # the second with the basis' gradients
+TO_THRESHOLD = (*TO_STOP, "steps_to_target")  # those that a run may end without
 TO_NEARLY_BEST = ("seconds_to_nearly_best", "training_seconds_to_nearly_best")  # with and without the basis
 COSTS = (*TO_THRESHOLD, *TO_NEARLY_BEST, "run_seconds")  # those that are costs of final runs: less is better
 
@@ -153,7 +155,7 @@ class Condition(Document):
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
         of_end, of_best = (
-            ("steps_to_stop", "log_linearity", "run_seconds"),
+            (*TO_STOP, "log_linearity", "run_seconds"),
             ("steps_to_target", *TO_NEARLY_BEST),
         )
         gains = list(zip(self.methods, self.gain_from or (), self.gain_to or (), strict=False))
@@ -294,6 +296,11 @@ class Condition(Document):
     def at_a_cost(self) -> bool:
         """Whether values are read at another equal cost than steps."""
         return self.at_equal != "steps"
+
+    @property
+    def charges_basis(self) -> bool:
+        """Whether it charges what a basis took before the run."""
+        return self.at_a_cost or self.quantity in ("gradients_to_stop", "seconds_to_nearly_best")
 
     @property
     def of_curves(self) -> bool:

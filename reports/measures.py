@@ -82,41 +82,46 @@ def headline_limit(study: StudyPlan) -> float | None:
     return strictest(limits, default=None)
 
 
-def steps_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """The steps after which each run met the threshold at which runs stop, as far as it is known.
+STEPS = pl.col("steps")
+CHARGED = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
 
-    A run that ended without it would have needed more steps than it took, nobody knows how many; one that
-    failed never meets it. Missing runs say nothing.
+
+def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
+    """What each run cost until it met the threshold at which runs stop, as far as it is known.
+
+    A run that ended without it would have cost more than it did, nobody knows how much; one that failed
+    never meets it. Missing runs say nothing.
 
     Args:
         metric: one that the study's runs stop at.
+        cost: of a run to its end: `STEPS`, or `CHARGED`, gradient evaluations with those of the basis.
 
     Returns:
-        The rows of `runs` with columns least and most, between what its steps lie, and value: the least.
+        The rows of `runs` with columns least and most, between what its cost lies, and value: the least.
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
-    met = pl.when(pl.col("at") == study.stop[metric]).then(pl.col("steps"))
-    return steps_until(final, met, pl.col("at").is_not_null()).drop("at")
+    met = pl.when(pl.col("at") == study.stop[metric]).then(cost)
+    return cost_until(final, met, pl.col("at").is_not_null(), cost).drop("at")
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """The steps after which each run was first seen at its study's target, as far as it is known.
 
-    Targets are looked at where runs are evaluated. Runs without the target are as `steps_to_stop` has them.
+    Targets are looked at where runs are evaluated. Runs without the target are as `cost_to_stop` has them.
 
     Args:
         metric: one that the study has a target for.
 
     Returns:
-        As `steps_to_stop` does.
+        As `cost_to_stop` does.
     """
     met = named(metric, "targets", key="metric", value="steps")
-    return steps_until(runs, met, ~missing())
+    return cost_until(runs, met, ~missing(), STEPS)
 
 
-def steps_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr) -> pl.DataFrame:
-    """Runs with value, least and most: the steps `met`, null where a run ended without that."""
-    least, most = _bounds_until(met, pl.col("steps") + 1)
+def cost_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
+    """Runs with value, least and most of a cost: `met`, null where a run ended without that, after `cost`."""
+    least, most = _bounds_until(met, cost + 1)
     least, most = (pl.when(known).then(end) for end in (least, most))
     return runs.with_columns(value=least, least=least, most=most)
 
@@ -170,9 +175,8 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         more than it did, one that failed never reaches it.
     """
     steps = named(metric, "targets", key="metric", value="steps")
-    basis = pl.col("basis_gradient_evaluations").fill_null(0)
-    charged = steps * pl.col("step_evaluations") + basis
-    least, most = _bounds_until(charged, pl.col("gradient_evaluations") + basis + 1)
+    charged = steps * pl.col("step_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
+    least, most = _bounds_until(charged, CHARGED + 1)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~missing() & aimed).with_columns(value=most, least=least, most=most)
 

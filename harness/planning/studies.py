@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
-from documents.claim import Claim, Condition, effect_of
+from documents.claim import TO_STOP, Claim, Condition, effect_of
 from documents.document import Headline, Targets
 from documents.errors import InputError, unknown
 from documents.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
@@ -383,15 +383,15 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -> None:
     """Costs on the way to a target know the gradients of a basis that is estimated before the run alone."""
-    charged = [condition for claim in file.claims for condition in claim.conditions if condition.at_a_cost]
+    charged = [one for claim in file.claims for one in claim.conditions if one.charges_basis]
     if not file.targets and not charged:
         return
     for basis in bases_:
         if basis.options.get("every") is not None:
             report(
                 f"bases.{basis.label}",
-                "its gradients during a run are not charged to times to targets nor to at_equal; leave out "
-                "every, or targets and at_equal",
+                "its gradients during a run are not charged to times to targets nor to what claims compare "
+                "at a cost; leave out every, or targets and such claims",
             )
 
 
@@ -635,7 +635,7 @@ def _check_condition(
     untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
     if condition.of_tuning and untried:
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
-    if condition.quantity == "steps_to_stop" and stop is None:
+    if condition.quantity in TO_STOP and stop is None:
         report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
     to_target = condition.counted == "steps_to_target" and condition.target is None
     if to_target and condition.metric not in file.targets:

@@ -11,7 +11,7 @@ from math import inf, log
 import numpy as np
 import polars as pl
 
-from documents.claim import TO_NEARLY_BEST, TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
+from documents.claim import TO_NEARLY_BEST, TO_STOP, TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
 from documents.document import Direction, targets_on
 from documents.errors import InputError
 from documents.method import Method
@@ -34,7 +34,16 @@ from reports.claims.outcome_measures import (
     values_at_equal_cost,
 )
 from reports.formatting import plain, ratio, signed
-from reports.measures import held_at, settings_tried, steps_to_stop, steps_to_target, study_values, tuned_as
+from reports.measures import (
+    CHARGED,
+    STEPS,
+    cost_to_stop,
+    held_at,
+    settings_tried,
+    steps_to_target,
+    study_values,
+    tuned_as,
+)
 from reports.statistics.decisions import Question, tells_nothing
 from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
@@ -42,7 +51,8 @@ from reports.tables import Tables
 from results.schema import TUNING
 from results.tuning import Setting, Tried, settings_of, shares_of_choices
 
-NEITHER = {"steps_to_stop": "neither stopped", "steps_to_target": "neither reached it"}
+COST_TO_STOP = dict(zip(TO_STOP, (STEPS, CHARGED), strict=True))
+NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
 
 
@@ -160,9 +170,9 @@ class ClaimComparison:
         """What is censored of the gains and keeps them from deciding, in words; empty where nothing is."""
         unknown, of, where = self.interval.unknown, len(self.gains), plain(self.stop or 0)
         if unknown and self.condition.counted in TO_THRESHOLD:
-            words = (
-                f"{unknown} of {of} pairs met {where} in neither run, which the steps to it cannot tell apart"
-            )
+            reading = "gradients" if self.condition.counted == "gradients_to_stop" else "steps"
+            words = f"{unknown} of {of} pairs met {where} in neither run, "
+            words += f"which the {reading} to it cannot tell apart"
         elif unknown:
             value = f"the {self.condition.which} value"
             words = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
@@ -370,8 +380,8 @@ def _values_by_workload(
 
 def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition) -> pl.DataFrame:
     """What a condition compares of final runs on one workload and backend, at equal steps."""
-    if condition.counted == "steps_to_stop":
-        return steps_to_stop(study, final, condition.metric)
+    if condition.counted in COST_TO_STOP:
+        return cost_to_stop(study, final, condition.metric, COST_TO_STOP[condition.counted])
     if condition.target is not None:
         return steps_to_value(study, tables, final, condition.metric, condition.target)
     if condition.counted == "steps_to_target":
@@ -493,5 +503,5 @@ def threshold_of(study: StudyPlan, condition: Condition, workload: str) -> float
         return targets_on(study.targets, workload).get(condition.metric) if own is None else own
     if condition.floor is not None:
         return condition.floor
-    of_values = condition.quantity in ("value", "steps_to_stop", "share_of_gain")
+    of_values = condition.quantity in ("value", *TO_STOP, "share_of_gain")
     return study.stop.get(condition.metric) if of_values else None

@@ -447,6 +447,7 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
         ),
         (f"{METRIC}, quantity: best_learning_rate, effect: ratio", "effect: best_learning_rate has its own"),
         (f"{METRIC}, quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
+        (f"{METRIC}, quantity: gradients_to_stop", "quantity: runs do not stop at a train_loss"),
         (METRIC.replace("final", "best") + ", quantity: steps_to_stop", "is of runs to their end; say final"),
         (f"{METRIC}, quantity: seconds_to_nearly_best", "is of the best value; say best"),
         (
@@ -495,7 +496,11 @@ def test_a_condition_that_cannot_be_decided_is_refused(tmp_path, condition, said
 
 @pytest.mark.parametrize(
     "asked",
-    ["best train_loss, quantity: steps_to_target", "final gradient_norm, quantity: steps_to_stop"],
+    [
+        "best train_loss, quantity: steps_to_target",
+        "final gradient_norm, quantity: steps_to_stop",
+        "final gradient_norm, quantity: gradients_to_stop",
+    ],
 )
 def test_steps_are_counted_to_a_target_or_to_the_stop(tmp_path, asked):
     path = write_study(tmp_path, ("final train_loss, better", f"{asked}, better"))
@@ -555,3 +560,7 @@ def test_a_basis_estimated_during_a_run_has_no_cost_to_a_target(tmp_path, target
         return
     path.write_text(path.read_text().replace("targets: {train_loss: 1e-3}\n", ""))
     assert read_study(path).bases[1].options["every"] == "5 steps"
+    charged = "final gradient_norm, quantity: gradients_to_stop, better"
+    path.write_text(path.read_text().replace("final train_loss, better", charged))
+    with pytest.raises(InputError, match="leave out every, or targets and such claims"):
+        read_study(path)

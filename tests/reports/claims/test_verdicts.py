@@ -176,6 +176,18 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
     assert row["which"] == "steps until the run was stopped by the"
 
 
+def test_the_gradients_to_the_stop_charge_the_basis(report: Report):
+    """Made-up runs stop after 500 and 900 steps, which 500 gradients of the basis turn into 1,000 and 900."""
+    asked = {"quantity": "gradients_to_stop"}
+    study, claim, tables = stopping(report, [0.05] * 10, [0.09] * 10, 0.1, **asked)
+    of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
+    runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
+    (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], row["estimate"]) == ("refuted", pytest.approx(10 / 9))
+    assert row["which"].startswith("gradient evaluations, the basis' included")
+
+
 def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
     treated, control = [0.1] * 8 + [0.3] * 2, [0.3] * 10
     study, claim, tables = stopping(report, treated, control, 0.1, quantity="steps_to_stop")
