@@ -298,11 +298,6 @@ class Condition(Document):
         return self.at_equal != "steps"
 
     @property
-    def charges_basis(self) -> bool:
-        """Whether it charges what a basis took before the run."""
-        return self.at_a_cost or self.quantity in ("gradients_to_stop", "seconds_to_nearly_best")
-
-    @property
     def of_curves(self) -> bool:
         """Whether more is read of final runs than what they are at their end, at their best or at targets."""
         of_curves = self.quantity in ("log_linearity", *TO_NEARLY_BEST)

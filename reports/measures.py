@@ -82,8 +82,10 @@ def headline_limit(study: StudyPlan) -> float | None:
     return strictest(limits, default=None)
 
 
-STEPS = pl.col("steps")
-CHARGED = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
+RUN_STEPS = pl.col("steps")
+CHARGED_GRADIENTS = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(
+    0
+)  # the basis' too
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
@@ -94,7 +96,7 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
 
     Args:
         metric: one that the study's runs stop at.
-        cost: of a run to its end: `STEPS`, or `CHARGED`, gradient evaluations with those of the basis.
+        cost: of a run to its end: `RUN_STEPS` or `CHARGED_GRADIENTS`.
 
     Returns:
         The rows of `runs` with columns least and most, between what its cost lies, and value: the least.
@@ -116,7 +118,7 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         As `cost_to_stop` does.
     """
     met = named(metric, "targets", key="metric", value="steps")
-    return cost_until(runs, met, ~missing(), STEPS)
+    return cost_until(runs, met, ~missing(), RUN_STEPS)
 
 
 def cost_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
@@ -176,7 +178,7 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
-    least, most = _bounds_until(charged, CHARGED + 1)
+    least, most = _bounds_until(charged, CHARGED_GRADIENTS + 1)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~missing() & aimed).with_columns(value=most, least=least, most=most)
 
@@ -347,9 +349,8 @@ def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns method, tuner, runs, evaluations (gradient evaluations, those of the basis included).
     """
-    charged = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
     return tuned.group_by("method", "tuner", maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("runs"), charged.sum().alias("evaluations")
+        pl.len().cast(pl.Int64).alias("runs"), CHARGED_GRADIENTS.sum().alias("evaluations")
     )
 
 

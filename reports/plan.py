@@ -14,7 +14,7 @@ QUANTITIES = {
     "log_linearity": "log-linearity down to {down_to} of the",
     "share_of_gain": "share of the logarithmic gain kept of the {}",
     "steps_to_stop": "steps until the run was stopped by the",
-    "gradients_to_stop": "gradient evaluations, the basis' included, until the run was stopped by the",
+    "gradients_to_stop": "gradients, with the basis, until stopped by the",
     "steps_to_target": "steps to the target of the {}",
     "seconds_to_nearly_best": f"seconds to {100 * NEARLY_BEST:g} % of the {{}}",
     "run_seconds": "seconds of training of runs that end with the",

@@ -383,15 +383,16 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -> None:
     """Costs on the way to a target know the gradients of a basis that is estimated before the run alone."""
-    charged = [one for claim in file.claims for one in claim.conditions if one.charges_basis]
+    conditions = [condition for claim in file.claims for condition in claim.conditions]
+    charged = any(one.at_a_cost or one.quantity == "seconds_to_nearly_best" for one in conditions)
     if not file.targets and not charged:
         return
     for basis in bases_:
         if basis.options.get("every") is not None:
             report(
                 f"bases.{basis.label}",
-                "its gradients during a run are not charged to times to targets nor to what claims compare "
-                "at a cost; leave out every, or targets and such claims",
+                "its gradients during a run are not charged to times to targets, at_equal and "
+                "seconds_to_nearly_best; leave out every, or these",
             )
 
 

@@ -35,8 +35,8 @@ from reports.claims.outcome_measures import (
 )
 from reports.formatting import plain, ratio, signed
 from reports.measures import (
-    CHARGED,
-    STEPS,
+    CHARGED_GRADIENTS,
+    RUN_STEPS,
     cost_to_stop,
     held_at,
     settings_tried,
@@ -51,7 +51,7 @@ from reports.tables import Tables
 from results.schema import TUNING
 from results.tuning import Setting, Tried, settings_of, shares_of_choices
 
-COST_TO_STOP = dict(zip(TO_STOP, (STEPS, CHARGED), strict=True))
+COST_TO_STOP = {"steps_to_stop": RUN_STEPS, "gradients_to_stop": CHARGED_GRADIENTS}
 NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
 

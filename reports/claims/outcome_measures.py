@@ -10,7 +10,7 @@ import polars as pl
 from documents.claim import Condition
 from documents.errors import InputError
 from documents.plan import StudyPlan
-from reports.measures import CELL, STEPS, cost_until, held_at, run_values, step_seconds
+from reports.measures import CELL, RUN_STEPS, cost_until, held_at, run_values, step_seconds
 from reports.plan import NEARLY_BEST
 from reports.statistics.paired import Direction
 from reports.statistics.ranks import tied
@@ -174,7 +174,7 @@ def steps_to_value(
     there = value <= target if study.direction_of(metric) == "minimize" else value >= target
     first = _recorded(tables, final, metric).filter(there).group_by("run").agg(first=pl.col("step").min())
     joined = final.join(first, on="run", how="left", maintain_order="left")
-    return cost_until(joined, pl.col("first"), ~missing(), STEPS).drop("first")
+    return cost_until(joined, pl.col("first"), ~missing(), RUN_STEPS).drop("first")
 
 
 def log_linearity(tables: Tables, final: pl.DataFrame, metric: str, down_to: float) -> pl.DataFrame:

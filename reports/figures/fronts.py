@@ -24,7 +24,7 @@ from reports.figures.drawing import (
 from reports.figures.palette import MUTED, PAPER, TEXT
 from reports.figures.study_figures import FigureCell
 from reports.formatting import metric_name
-from reports.measures import median_by_method, step_seconds, study_values
+from reports.measures import CHARGED_GRADIENTS, median_by_method, step_seconds, study_values
 from reports.statistics.pareto import on_front
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
@@ -66,9 +66,8 @@ def standings(
     if not len(shared):
         return {}
     step = step_seconds(tables.timings.filter(here)).unique("method", keep="last", maintain_order=True)
-    charged = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
     frame = shared.join(step.select("method", "median"), on="method", how="left").with_columns(
-        evaluations=charged.cast(pl.Float64),
+        evaluations=CHARGED_GRADIENTS.cast(pl.Float64),
         seconds=pl.col("steps") * pl.col("median") + pl.col("basis_seconds").fill_null(0),
     )
     values, sign = median_by_method(frame), 1 if study.direction == "minimize" else -1

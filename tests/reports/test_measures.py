@@ -11,8 +11,8 @@ import pytest
 from documents.method import Method
 from reports.measures import (
     CELL,
-    CHARGED,
-    STEPS,
+    CHARGED_GRADIENTS,
+    RUN_STEPS,
     best_methods,
     chosen_rates,
     complete_curves,
@@ -132,7 +132,7 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
         run("failed", 0.4, steps=3, outcome="error"),
         run("missing", 0.4, steps=3, outcome="interrupted"),
     )
-    found = cost_to_stop(study, table, "train_loss", STEPS).select("run", "value", "least", "most").rows()
+    found = cost_to_stop(study, table, "train_loss", RUN_STEPS).select("run", "value", "least", "most").rows()
     assert found == [
         ("met", 7.0, 7.0, 7.0),
         ("at the end", 20.0, 20.0, 20.0),
@@ -150,7 +150,7 @@ def test_gradients_to_the_stop_have_those_of_the_basis_in_them(report: Report):
         run("missed", 0.6, steps=20, gradient_evaluations=40, basis_gradient_evaluations=100),
         run("original", 0.4, steps=7, gradient_evaluations=14, basis_gradient_evaluations=None),
     )
-    found = cost_to_stop(study, table, "train_loss", CHARGED).select("run", "value", "most").rows()
+    found = cost_to_stop(study, table, "train_loss", CHARGED_GRADIENTS).select("run", "value", "most").rows()
     assert found == [("met", 114.0, 114.0), ("missed", 141.0, INFINITE), ("original", 14.0, 14.0)]
 
 

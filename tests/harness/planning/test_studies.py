@@ -288,7 +288,7 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert asked.items() <= digits.bases[1].options.items()
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which decide neither rates nor comparisons
-    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 160, "final": 20}
+    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 160, "final": 80}
     assert convex.stop == {"gradient_norm": 1e-8}
     assert convex.bases[1].options["samples"] == "5.0 d"
     assert convex.tuning.shared_across == "none"
@@ -560,7 +560,7 @@ def test_a_basis_estimated_during_a_run_has_no_cost_to_a_target(tmp_path, target
         return
     path.write_text(path.read_text().replace("targets: {train_loss: 1e-3}\n", ""))
     assert read_study(path).bases[1].options["every"] == "5 steps"
-    charged = "final gradient_norm, quantity: gradients_to_stop, better"
+    charged = "best train_loss, quantity: seconds_to_nearly_best, better"
     path.write_text(path.read_text().replace("final train_loss, better", charged))
-    with pytest.raises(InputError, match="leave out every, or targets and such claims"):
+    with pytest.raises(InputError, match="at_equal and seconds_to_nearly_best; leave out every, or these"):
         read_study(path)

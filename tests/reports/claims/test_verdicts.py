@@ -185,7 +185,19 @@ def test_the_gradients_to_the_stop_charge_the_basis(report: Report):
     (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["estimate"]) == ("refuted", pytest.approx(10 / 9))
-    assert row["which"].startswith("gradient evaluations, the basis' included")
+    assert row["which"] == "gradients, with the basis, until stopped by the"
+
+
+def test_a_run_that_missed_the_stop_for_fewer_gradients_bounds_one_that_met_it(report: Report):
+    """1,500 gradients to the stop, 500 of them the basis', and more than 1,000: either may be fewer."""
+    asked = {"quantity": "gradients_to_stop"}
+    study, claim, tables = stopping(report, [0.1] * 10, [0.3] * 10, 0.1, **asked)
+    of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
+    runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
+    (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
+    (row,) = decided([one]).to_dicts()
+    assert (row["finding"], one.bounds.quoted[0]) == ("inconclusive", "≤ 1.50")
+    assert "10 of 10 pairs, of which one run stopped at 0.1, are bounds only" in one.censoring
 
 
 def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
