@@ -304,6 +304,11 @@ class Condition(Document):
         return of_curves or self.at_a_cost or self.target is not None
 
     @property
+    def at_one_step(self) -> bool:
+        """Whether of each curve one step is read, the last that is paid for."""
+        return self.at_a_cost and self.which == "final"
+
+    @property
     def direction(self) -> Direction | None:
         """Whether less of the quantity is better; None where that is the metric's to say."""
         if self.quantity in ("value", *OF_TUNING):

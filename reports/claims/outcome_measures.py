@@ -50,21 +50,8 @@ def values_at_equal_cost(
         Columns method, seed, value, null where a step was not timed, and steps, how many the budget pays for,
         null where a step's cost is not known; seeds that both methods have.
     """
-    both = final.filter(~missing(), pl.col("method").is_in((treated, control)))
-    both = both.filter(pl.col("method").n_unique().over("seed") == 2)
-    if condition.at_equal == "gradients":
-        both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
-    else:
-        both = _timed(tables, both).with_columns(start="basis_seconds")
-    steps: Any = study.budget.get("steps") or final["steps"].max()
-    start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
-    least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
-    paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
-    both = both.with_columns(least=least).with_columns(
-        affords=pl.when(each > 0).then(paid).otherwise(0), failed=failed()
-    )
-    recorded = _recorded(tables, both, condition.metric)
-    seen = recorded.join(both.select("run", "affords"), on="run").filter(pl.col("step") <= pl.col("affords"))
+    both = _affordable(study, tables, final, condition, treated, control)
+    recorded, seen = _recorded_within(tables, both, condition.metric)
     value, direction = pl.col("value").fill_nan(None), study.direction_of(condition.metric)
     best = value.min() if direction == "minimize" else value.max()
     read = seen.group_by("run").agg(final=value.sort_by("step").last(), best=best)
@@ -74,7 +61,46 @@ def values_at_equal_cost(
     evaluated = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
     known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
     value = held_at(known, direction, study.stop.get(condition.metric))
-    return joined.select("method", "seed", value=value, steps=pl.when(each > 0).then("affords"))
+    return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
+
+
+def steps_at_equal_cost(
+    study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
+) -> pl.DataFrame:
+    """The recorded steps that `values_at_equal_cost` reads of a final value, columns run, metric and step.
+
+    Args:
+        runs: as there, at all their settings: what steps cost does not hang on them.
+    """
+    both = _affordable(study, tables, runs, condition, treated, control)
+    _, seen = _recorded_within(tables, both, condition.metric)
+    return seen.group_by("run").agg(metric=pl.lit(condition.metric), step=pl.col("step").max())
+
+
+def _affordable(
+    study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
+) -> pl.DataFrame:
+    """The runs of seeds that both methods have, with the steps that the cheaper one's whole cost affords."""
+    both = runs.filter(~missing(), pl.col("method").is_in((treated, control)))
+    both = both.filter(pl.col("method").n_unique().over("seed") == 2)
+    if condition.at_equal == "gradients":
+        both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
+    else:
+        both = _timed(tables, both).with_columns(start="basis_seconds")
+    steps: Any = study.budget.get("steps") or runs["steps"].max()
+    start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
+    least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
+    paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
+    return both.with_columns(least=least).with_columns(
+        affords=pl.when(each > 0).then(paid).otherwise(0), failed=failed()
+    )
+
+
+def _recorded_within(tables: Tables, both: pl.DataFrame, metric: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """All recorded values of a metric, and those at steps that each run `affords`."""
+    recorded = _recorded(tables, both, metric)
+    affords = both.select("run", "affords")
+    return recorded, recorded.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
 
 
 def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:

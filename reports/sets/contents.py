@@ -12,9 +12,11 @@ import polars as pl
 from documents.errors import InputError
 from documents.plan import ReportPlan, StudyPlan
 from documents.sets import PROVENANCE
+from reports.claims.outcome_measures import steps_at_equal_cost
 from reports.figures.series import series_rows
 from reports.pages.parity import jobs_of
 from reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
+from reports.tables import Tables, read_tables
 from results.merging import machines
 from results.reading import naming_damage, read, scan, table_files, with_method
 
@@ -29,7 +31,7 @@ class Contents:
     Args:
         frames: tables by the folder in the set that holds them.
         thinned: the studies whose curves hold some of the recorded steps only.
-        whole: those of them of which the curves that claims are decided by hold all.
+        whole: those of them of which curves that claims are decided by hold more.
     """
 
     frames: Mapping[str, Frames]
@@ -64,16 +66,18 @@ def gather(plan: ReportPlan) -> Contents:
             )
         own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
         runs = {stage: own["runs"].filter(stage=stage) for stage in ("final", "alternative")}
-        wanted = runs["final"].select("run"), curves_of_claims(study, runs["alternative"])
+        steps = steps_of_claims(study, read_tables(study.tables))
+        of_alternatives = steps.join(runs["alternative"], on="run", how="semi")
+        wanted = runs["final"].select("run"), curves_of_claims(study, runs["alternative"]), of_alternatives
         with naming_damage(table_files(study.tables, "curves")):
             every = scan(study.tables, "curves")
             kept = (
                 every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
             )
-            final, decisive = pl.collect_all(kept, engine="streaming")
-        shown = thinned(final, curves_of_claims(study, runs["final"]))
+            final, *decisive = pl.collect_all(kept, engine="streaming")
+        shown = thinned(final, curves_of_claims(study, runs["final"]), steps)
         cut += [study.name] * (study.name in before or len(shown) < len(final))
-        own["curves"] = pl.concat([shown, decisive])
+        own["curves"] = pl.concat([shown, pl.concat(decisive).unique(maintain_order=True)])
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
@@ -102,7 +106,7 @@ def _has_long(curves: pl.DataFrame) -> bool:
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs and metrics whose curves claims of a study are decided by, columns run and metric.
+    """The runs and metrics whose whole curves claims of a study are decided by, columns run and metric.
 
     Args:
         runs: with optimizer and basis.
@@ -115,14 +119,33 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
         for workload in study.workloads
-        if condition.of_curves and condition.reads(workload)
+        if condition.of_curves and not condition.at_one_step and condition.reads(workload)
     ]
     return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
+
+
+def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
+    """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
+    judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
+    found = [
+        steps_at_equal_cost(study, tables, runs, condition, treated, control)
+        for claim in (*study.claims, *study.repeated)
+        for condition in claim.conditions
+        if condition.at_one_step
+        for workload in study.workloads
+        if condition.reads(workload)
+        for runs in judged.filter(workload=workload.name).partition_by("backend")
+        for treated, control in condition.contests
+        if control is not None
+    ]
+    schema = {"run": pl.String, "metric": pl.String, "step": pl.Int64}
+    return pl.concat([pl.DataFrame(schema=schema), *found]).unique()
 
 
 def thinned(
     curves: pl.DataFrame,
     whole: pl.DataFrame | None = None,
+    steps: pl.DataFrame | None = None,
     most: int = MOST_CURVE_ROWS,
     points: int = CURVE_POINTS,
 ) -> pl.DataFrame:
@@ -132,6 +155,7 @@ def thinned(
 
     Args:
         whole: columns run and metric, of curves that keep all recorded steps; None for none.
+        steps: columns run, metric and step, of recorded steps that stay; None for none.
     """
     if len(curves) <= most:
         return curves
@@ -142,8 +166,7 @@ def thinned(
     kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
     rows = curves.with_row_index("row")
     parts = [rows.filter((count <= points) | (place == 0) | kept)]
-    if whole is not None:
-        parts.append(rows.join(whole, on=of, how="semi"))
+    parts += [rows.join(more, on=more.columns, how="semi") for more in (whole, steps) if more is not None]
     return pl.concat(parts).unique("row").sort("row").drop("row")
 
 

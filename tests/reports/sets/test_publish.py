@@ -25,16 +25,19 @@ from documents.errors import InputError
 from documents.plan import ChangedClaim, ReportPlan, read_plan, with_studies_of
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
+from reports.claims.comparison import comparisons
 from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
 from reports.figures.all_figures import draw_all
 from reports.sets.checking import alike, disagreements, flaws
-from reports.sets.contents import curves_of_claims, gather, thinned
+from reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from reports.sets.derived import read_set, texts
 from reports.sets.files import new_set, seal
 from reports.sets.objections import Objection, changed_rules, in_short, objections
 from reports.sets.publish import publish
 from reports.tables import read_tables
 from results.reading import read, with_method
+from results.schema import CURVES
+from results.writing import write_table
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.example_sets import CODE, dirty, write_report, write_set
@@ -551,12 +554,12 @@ def test_a_set_that_cannot_be_marked_stops_publishing_before_anything_is_written
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
-    """Of the methods and the metric that a condition at equal cost, or on the shape of a curve, names."""
+    """Of what a condition on best values at equal cost, or on the shape of a curve, names."""
     study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     runs = read_tables(study.tables).runs
     assert not len(curves_of_claims(study, runs))
-    for change in ({"at_equal": "gradients"}, {"quantity": "log_linearity", "down_to": 0.1}):
+    for change in ({"at_equal": "gradients", "which": "best"}, {"quantity": "log_linearity", "down_to": 0.1}):
         asked = replace(claim, conditions=(replace(claim.conditions[0], **change),))
         found = curves_of_claims(replace(study, claims=(asked,)), runs)
         named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
@@ -571,6 +574,26 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     lengths = {(method, metric): length for method, metric, length in longest.iter_rows()}
     assert lengths["adam", "train_loss"] == 8
     assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
+
+
+@pytest.mark.parametrize(("at_equal", "most"), [("gradients", 3), ("seconds", 2)])
+def test_thinned_curves_decide_claims_at_equal_cost_as_all_of_them_do(
+    report: Report, tmp_path: Path, at_equal: str, most: int
+):
+    """The made-up methods take equal seconds, so that runs are read at their end, which always stays."""
+    study = report.plan.study("digits_mlp")
+    (claim,) = study.claims
+    claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal=at_equal),))
+    study, tables = replace(study, claims=(claim,)), read_tables(study.tables)
+    steps = steps_of_claims(study, tables)
+    assert len(steps)
+    curves = thinned(read(tables.curves, "curves"), steps=steps, most=0, points=2)
+    assert curves.group_by("run", "metric").len()["len"].max() == most
+    write_table(tmp_path / "curves.parquet", curves, CURVES)
+    of_thinned = replace(tables, curves=(tmp_path / "curves.parquet",))
+    both = [list(comparisons(study, claim, each, "jax")) for each in (tables, of_thinned)]
+    assert [one.gains.tolist() for one in both[0]] == [one.gains.tolist() for one in both[1]]
+    assert all(len(one.gains) for one in both[0])
 
 
 def test_of_alternatives_only_curves_that_decide_claims_are_published(
