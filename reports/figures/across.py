@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -181,11 +182,15 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 
 
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
-    """Whether ranks of bases are shares of the dimension, and each by the basis' label.
+    """Whether ranks of bases of one kind are shares of the dimension, and each by the basis' label.
 
     None where fewer than 3 differ, or some are shares and others numbers.
     """
-    given = {one.label: rank for one in study.bases if (rank := one.options.get("rank")) is not None}
+    kinds: dict[str, dict[str, Any]] = {}
+    for one in study.bases:
+        if (rank := one.options.get("rank")) is not None:
+            kinds.setdefault(one.name, {})[one.label] = rank
+    given = max(kinds.values(), key=len, default={})
     shares = {label: share for label, rank in given.items() if (share := in_dimensions(rank)) is not None}
     if len(set((shares or given).values())) < LEAST_RANKS or (shares and len(shares) < len(given)):
         return None
