@@ -305,8 +305,8 @@ class Condition(Document):
 
     @property
     def at_one_step(self) -> bool:
-        """Whether of each curve one step is read, the last that is paid for."""
-        return self.at_a_cost and self.which == "final"
+        """Whether of each curve one step is read, nearly the same of all seeds: the last that is paid for."""
+        return self.at_equal == "gradients" and self.which == "final"
 
     @property
     def direction(self) -> Direction | None:

@@ -247,6 +247,14 @@ def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried:
     return Tried(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.least)
 
 
+def by_setting(runs: pl.DataFrame, names: Sequence[str]) -> dict[Setting, pl.DataFrame]:
+    """Runs by the values of their tuned hyperparameters."""
+    rows: dict[Setting, list[int]] = {}
+    for place, setting in enumerate(settings_of(runs, names)):
+        rows.setdefault(setting, []).append(place)
+    return {setting: runs[places] for setting, places in rows.items()}
+
+
 def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
     """The values of the tuned hyperparameters of each run; NaN of one that it lacks."""
     for rate, others in zip(runs["learning_rate"], runs["hyperparameters"].to_list(), strict=True):

@@ -49,7 +49,7 @@ from reports.statistics.paired import Effect
 from reports.statistics.ranks import NEGLIGIBLE
 from reports.tables import Tables
 from results.schema import TUNING
-from results.tuning import Setting, Tried, settings_of, shares_of_choices
+from results.tuning import Setting, Tried, by_setting, shares_of_choices
 
 COST_TO_STOP = {"steps_to_stop": RUN_STEPS, "gradients_to_stop": CHARGED_GRADIENTS}
 NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
@@ -269,14 +269,10 @@ def _sides(
     found = []
     for workload, method in methods:
         runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
-        names = study.tuned_names(optimizer)
-        rows: dict[Setting, list[int]] = {}
-        for place, setting in enumerate(settings_of(runs, names)):
-            rows.setdefault(setting, []).append(place)
+        at = by_setting(runs, study.tuned_names(optimizer))
         tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
         tuner, where = tuned_as(study, method, backend, tuning)
         tried = tried_of(workload, tuner, where, optimizer) if tried_of else None
-        at = {setting: runs[places] for setting, places in rows.items()}
         found.append(_Side(at, (workload, tuner, where), tried, runs.filter(stage="final")))
     return tuple(found)
 

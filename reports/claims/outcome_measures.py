@@ -65,14 +65,10 @@ def values_at_equal_cost(
 
 
 def steps_at_equal_cost(
-    study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition, treated: str, control: str
 ) -> pl.DataFrame:
-    """The recorded steps that `values_at_equal_cost` reads of a final value, columns run, metric and step.
-
-    Args:
-        runs: as there, at all their settings: what steps cost does not hang on them.
-    """
-    both = _affordable(study, tables, runs, condition, treated, control)
+    """The recorded steps that `values_at_equal_cost` reads of final values, columns run, metric and step."""
+    both = _affordable(study, tables, final, condition, treated, control)
     _, seen = _recorded_within(tables, both, condition.metric)
     return seen.group_by("run").agg(metric=pl.lit(condition.metric), step=pl.col("step").max())
 

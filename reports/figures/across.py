@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import polars as pl
 
@@ -40,6 +39,7 @@ from reports.statistics.medians import quartile_bands
 
 ACCURACY = "validation_accuracy"
 LEAST_RANKS = 3
+RANDOM = "random_orthogonal"  # the basis that has no eigenvectors
 DASHED = (5.0, 2.0)
 
 
@@ -182,15 +182,12 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 
 
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
-    """Whether ranks of bases of one kind are shares of the dimension, and each by the basis' label.
+    """Whether ranks of eigenbases are shares of the dimension, and each by the basis' label.
 
     None where fewer than 3 differ, or some are shares and others numbers.
     """
-    kinds: dict[str, dict[str, Any]] = {}
-    for one in study.bases:
-        if (rank := one.options.get("rank")) is not None:
-            kinds.setdefault(one.name, {})[one.label] = rank
-    given = max(kinds.values(), key=len, default={})
+    eigenbases = [one for one in study.bases if one.name != RANDOM]
+    given = {one.label: rank for one in eigenbases if (rank := one.options.get("rank")) is not None}
     shares = {label: share for label, rank in given.items() if (share := in_dimensions(rank)) is not None}
     if len(set((shares or given).values())) < LEAST_RANKS or (shares and len(shares) < len(given)):
         return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import polars as pl
 
 from documents.errors import InputError
+from documents.method import Method
 from documents.plan import ReportPlan, StudyPlan
 from documents.sets import PROVENANCE
 from reports.claims.outcome_measures import steps_at_equal_cost
@@ -19,6 +21,7 @@ from reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
 from reports.tables import Tables, read_tables
 from results.merging import machines
 from results.reading import naming_damage, read, scan, table_files, with_method
+from results.tuning import by_setting
 
 MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
 Frames = Mapping[str, pl.DataFrame]
@@ -57,8 +60,8 @@ def gather(plan: ReportPlan) -> Contents:
     """
     frames: dict[str, Frames] = {}
     about = plan.path.parent / PROVENANCE
-    before = json.loads(about.read_text())["thinned_curves"] if plan.published else []
-    cut = []
+    known = json.loads(about.read_text()) if plan.published else {"thinned_curves": [], "whole_curves": []}
+    cut, whole = [], []
     for study in plan.studies:
         if study.name in SPECIAL:
             raise InputError(
@@ -67,17 +70,24 @@ def gather(plan: ReportPlan) -> Contents:
         own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
         runs = {stage: own["runs"].filter(stage=stage) for stage in ("final", "alternative")}
         steps = steps_of_claims(study, read_tables(study.tables))
-        of_alternatives = steps.join(runs["alternative"], on="run", how="semi")
-        wanted = runs["final"].select("run"), curves_of_claims(study, runs["alternative"]), of_alternatives
+        of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in runs.items()}
+        read_once = steps.join(runs["alternative"], on="run", how="semi").select("run", "metric")
+        wanted = runs["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
         with naming_damage(table_files(study.tables, "curves")):
             every = scan(study.tables, "curves")
             kept = (
                 every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
             )
-            final, *decisive = pl.collect_all(kept, engine="streaming")
-        shown = thinned(final, curves_of_claims(study, runs["final"]), steps)
-        cut += [study.name] * (study.name in before or len(shown) < len(final))
-        own["curves"] = pl.concat([shown, pl.concat(decisive).unique(maintain_order=True)])
+            curves = pl.concat(pl.collect_all(kept, engine="streaming"))
+        if study.name in known["thinned_curves"]:
+            own["curves"] = curves
+            cut.append(study.name)
+            whole += [study.name] * (study.name in known["whole_curves"])
+        else:
+            own["curves"] = thinned(curves, pl.concat(of_claims.values()), steps)
+            shorter = len(own["curves"]) < len(curves)
+            cut += [study.name] * shorter
+            whole += [study.name] * (shorter and _has_long(own["curves"]))
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
@@ -87,7 +97,7 @@ def gather(plan: ReportPlan) -> Contents:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
         raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
-    return Contents(frames, tuple(cut), tuple(name for name in cut if _has_long(frames[name]["curves"])))
+    return Contents(frames, tuple(cut), tuple(whole))
 
 
 def gather_all(plans: Sequence[ReportPlan]) -> Contents:
@@ -128,7 +138,7 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     found = [
-        steps_at_equal_cost(study, tables, runs, condition, treated, control)
+        steps_at_equal_cost(study, tables, pl.concat(pair), condition, treated, control)
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
         if condition.at_one_step
@@ -137,9 +147,15 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         for runs in judged.filter(workload=workload.name).partition_by("backend")
         for treated, control in condition.contests
         if control is not None
+        for pair in product(*(_at_settings(study, runs, method) for method in (treated, control)))
     ]
     schema = {"run": pl.String, "metric": pl.String, "step": pl.Int64}
     return pl.concat([pl.DataFrame(schema=schema), *found]).unique()
+
+
+def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[pl.DataFrame]:
+    """The runs of a method at each setting."""
+    return by_setting(runs.filter(method=method), study.tuned_names(Method.of(method).optimizer)).values()
 
 
 def thinned(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from contextlib import nullcontext
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from hypothesis import strategies as st
 
 from curvebench.__main__ import main
 from documents.archive import narrowed, read_archive, replaced_sets, with_figures, with_joined
+from documents.claim import Claim
 from documents.errors import InputError
-from documents.plan import ChangedClaim, ReportPlan, read_plan, with_studies_of
+from documents.plan import ChangedClaim, ReportPlan, StudyPlan, read_plan, with_studies_of
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
-from reports.claims.comparison import comparisons
+from reports.claims.outcome_measures import values_at_equal_cost
 from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
 from reports.figures.all_figures import draw_all
 from reports.sets.checking import alike, disagreements, flaws
@@ -576,40 +578,82 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
 
 
-@pytest.mark.parametrize(("at_equal", "most"), [("gradients", 3), ("seconds", 2)])
-def test_thinned_curves_decide_claims_at_equal_cost_as_all_of_them_do(
-    report: Report, tmp_path: Path, at_equal: str, most: int
-):
-    """The made-up methods take equal seconds, so that runs are read at their end, which always stays."""
-    study = report.plan.study("digits_mlp")
+def at_equal_gradients(study: StudyPlan) -> tuple[StudyPlan, Claim]:
+    """A study whose claim compares at equal gradient evaluations, and that claim."""
     (claim,) = study.claims
-    claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal=at_equal),))
-    study, tables = replace(study, claims=(claim,)), read_tables(study.tables)
-    steps = steps_of_claims(study, tables)
-    assert len(steps)
-    curves = thinned(read(tables.curves, "curves"), steps=steps, most=0, points=2)
-    assert curves.group_by("run", "metric").len()["len"].max() == most
-    write_table(tmp_path / "curves.parquet", curves, CURVES)
-    of_thinned = replace(tables, curves=(tmp_path / "curves.parquet",))
-    both = [list(comparisons(study, claim, each, "jax")) for each in (tables, of_thinned)]
-    assert [one.gains.tolist() for one in both[0]] == [one.gains.tolist() for one in both[1]]
-    assert all(len(one.gains) for one in both[0])
+    claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
+    return replace(study, claims=(claim,)), claim
+
+
+def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_settings(
+    report: Report, tmp_path: Path
+):
+    """Alternatives too, of which one failed before its first step, and said nothing of what steps cost."""
+    study, claim = at_equal_gradients(report.plan.study("digits_mlp"))
+    tables = read_tables(study.tables)
+    finals = tables.runs.filter(stage="final", backend="jax")
+    lost = pl.col("run") == finals["run"][0]
+    renamed = pl.col("run") + " at another rate"
+    alternatives = finals.with_columns(
+        run=renamed,
+        stage=pl.lit("alternative"),
+        learning_rate=2 * pl.col("learning_rate"),
+        outcome=pl.when(lost).then(pl.lit("error")).otherwise("outcome"),
+        step_evaluations=pl.when(~lost).then("step_evaluations"),
+    )
+    curves = read(tables.curves, "curves")
+    every = pl.concat([curves, curves.with_columns(run=renamed)])
+    tables = replace(tables, runs=pl.concat([tables.runs, alternatives]))
+    write_table(tmp_path / "all.parquet", every, CURVES)
+    whole = replace(tables, curves=(tmp_path / "all.parquet",))
+    few = thinned(every, steps=steps_of_claims(study, whole), most=0, points=2)
+    assert few.group_by("run", "metric").len()["len"].max() == 3
+    write_table(tmp_path / "few.parquet", few, CURVES)
+    both = [whole, replace(whole, curves=(tmp_path / "few.parquet",))]
+    condition = claim.conditions[0]
+    for treated, control in condition.contests:
+        for stages in product(("final", "alternative"), repeat=2):
+            pair = [
+                tables.runs.filter(stage=stage, backend="jax", method=method)
+                for stage, method in zip(stages, (treated, control), strict=True)
+            ]
+            values = [
+                values_at_equal_cost(study, each, pl.concat(pair), condition, treated, str(control))
+                for each in both
+            ]
+            assert len(values[0].drop_nulls("value")) > 10
+            assert values[0].equals(values[1])
+
+
+def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
+    study, _ = at_equal_gradients(plan.studies[0])
+    for module in ("contents", "rows"):
+        monkeypatch.setattr(f"reports.sets.{module}.CURVE_POINTS", 2)
+    monkeypatch.setattr("reports.sets.contents.thinned", partial(thinned, most=0, points=2))
+    plan = replace(plan, studies=(study,))
+    made = publish(plan, "thin.quick", tmp_path, code=CODE, waive=["rules"])
+    assert json.loads((made / "provenance.json").read_text())["whole_curves"] == ["digits_mlp"]
+    once, again = gather(plan), gather(read_plan(made / "plan.json"))
+    assert (once.thinned, once.whole) == (again.thinned, again.whole) == (("digits_mlp",), ("digits_mlp",))
+    assert once.frames["digits_mlp"]["curves"].equals(again.frames["digits_mlp"]["curves"])
 
 
 def test_of_alternatives_only_curves_that_decide_claims_are_published(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ):
-    study = report.plan.study("digits_mlp")
-    (claim,) = study.claims
-    asked = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
+    study, _ = at_equal_gradients(report.plan.study("digits_mlp"))
     stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
 
     def as_alternatives(folders: Any, table: str) -> pl.DataFrame:
         rows = read(folders, table)
         return rows.with_columns(stage=stage) if table == "runs" else rows
 
-    monkeypatch.setattr("reports.sets.contents.read", as_alternatives)
-    contents = gather(replace(report.plan, studies=(replace(study, claims=(asked,)),)))
+    for module in ("reports.sets.contents", "reports.tables"):
+        monkeypatch.setattr(f"{module}.read", as_alternatives)
+    contents = gather(replace(report.plan, studies=(study,)))
     tables = contents.frames["digits_mlp"]
     curves = tables["curves"].join(with_method(tables["runs"]), on="run").filter(stage="alternative")
     assert set(curves.select("method", "metric").unique().rows()) == {
