@@ -50,8 +50,9 @@ def values_at_equal_cost(
         Columns method, seed, value, null where a step was not timed, and steps, how many the budget pays for,
         null where a step's cost is not known; seeds that both methods have.
     """
-    both = _affordable(study, tables, final, condition, treated, control)
-    recorded, seen = _recorded_within(tables, both, condition.metric)
+    both = affordable(study, tables, final, condition, treated, control)
+    recorded, affords = _recorded(tables, both, condition.metric), both.select("run", "affords")
+    seen = recorded.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
     value, direction = pl.col("value").fill_nan(None), study.direction_of(condition.metric)
     best = value.min() if direction == "minimize" else value.max()
     read = seen.group_by("run").agg(final=value.sort_by("step").last(), best=best)
@@ -64,19 +65,14 @@ def values_at_equal_cost(
     return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
 
 
-def steps_at_equal_cost(
-    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition, treated: str, control: str
-) -> pl.DataFrame:
-    """The recorded steps that `values_at_equal_cost` reads of final values, columns run, metric and step."""
-    both = _affordable(study, tables, final, condition, treated, control)
-    _, seen = _recorded_within(tables, both, condition.metric)
-    return seen.group_by("run").agg(metric=pl.lit(condition.metric), step=pl.col("step").max())
-
-
-def _affordable(
+def affordable(
     study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
 ) -> pl.DataFrame:
-    """The runs of seeds that both methods have, with the steps that the cheaper one's whole cost affords."""
+    """The runs of seeds that both methods have, with the steps that the cheaper one's whole cost `affords`.
+
+    Args:
+        runs, condition: as `values_at_equal_cost` takes them.
+    """
     both = runs.filter(~missing(), pl.col("method").is_in((treated, control)))
     both = both.filter(pl.col("method").n_unique().over("seed") == 2)
     if condition.at_equal == "gradients":
@@ -90,13 +86,6 @@ def _affordable(
     return both.with_columns(least=least).with_columns(
         affords=pl.when(each > 0).then(paid).otherwise(0), failed=failed()
     )
-
-
-def _recorded_within(tables: Tables, both: pl.DataFrame, metric: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """All recorded values of a metric, and those at steps that each run `affords`."""
-    recorded = _recorded(tables, both, metric)
-    affords = both.select("run", "affords")
-    return recorded, recorded.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
 
 
 def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from documents.errors import InputError
 from documents.method import Method
 from documents.plan import ReportPlan, StudyPlan
 from documents.sets import PROVENANCE
-from reports.claims.outcome_measures import steps_at_equal_cost
+from reports.claims.outcome_measures import affordable
 from reports.figures.series import series_rows
 from reports.pages.parity import jobs_of
 from reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
@@ -138,7 +138,9 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     found = [
-        steps_at_equal_cost(study, tables, pl.concat(pair), condition, treated, control)
+        affordable(study, tables, pl.concat(pair), condition, treated, control).select(
+            "run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64)
+        )
         for claim in (*study.claims, *study.repeated)
         for condition in claim.conditions
         if condition.at_one_step
@@ -149,8 +151,12 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         if control is not None
         for pair in product(*(_at_settings(study, runs, method) for method in (treated, control)))
     ]
-    schema = {"run": pl.String, "metric": pl.String, "step": pl.Int64}
-    return pl.concat([pl.DataFrame(schema=schema), *found]).unique()
+    schema = {"run": pl.String, "metric": pl.String, "affords": pl.Float64}
+    affords = pl.concat([pl.DataFrame(schema=schema), *found]).unique().lazy()
+    with naming_damage(tables.curves):
+        seen = scan(tables.curves, "curves").join(affords, on=["run", "metric"])
+        last = seen.filter(pl.col("step") <= pl.col("affords")).group_by(*schema).agg(pl.col("step").max())
+        return last.select("run", "metric", "step").unique().collect(engine="streaming")
 
 
 def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[pl.DataFrame]:
