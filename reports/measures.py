@@ -22,6 +22,9 @@ from results.tuning import Judge, Tried, tried, worst
 from results.verdicts import ALPHA
 
 CELL = ("workload", "backend", "method")
+RUN_STEPS = pl.col("steps")
+BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
+CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
 
 
@@ -80,12 +83,6 @@ def headline_limit(study: StudyPlan) -> float | None:
     limits = [limit for limit in (study.stop.get(study.metric), study.compare.floor) if limit is not None]
     strictest = max if study.direction == "minimize" else min
     return strictest(limits, default=None)
-
-
-RUN_STEPS = pl.col("steps")
-CHARGED_GRADIENTS = pl.col("gradient_evaluations") + pl.col("basis_gradient_evaluations").fill_null(
-    0
-)  # the basis' too
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
@@ -177,7 +174,7 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         more than it did, one that failed never reaches it.
     """
     steps = named(metric, "targets", key="metric", value="steps")
-    charged = steps * pl.col("step_evaluations") + pl.col("basis_gradient_evaluations").fill_null(0)
+    charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
     least, most = _bounds_until(charged, CHARGED_GRADIENTS + 1)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
     return runs.filter(~missing() & aimed).with_columns(value=most, least=least, most=most)
@@ -226,8 +223,7 @@ def complete_curves(
     Returns:
         Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
     """
-    basis = pl.col("basis_gradient_evaluations").fill_null(0)
-    kept = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=basis)
+    kept = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=BASIS_GRADIENTS)
     recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
     longest = pl.col("step").max().over("run") == pl.col("step").max().over(CELL)
     steps = recorded.filter(longest).group_by(*CELL, "step").agg(pl.col("gradient_evaluations").max())

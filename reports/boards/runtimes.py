@@ -11,7 +11,7 @@ import polars as pl
 
 from documents.plan import StudyPlan
 from reports.boards.leaderboard import Board, Column, Studies
-from reports.measures import final_runs, headline_limit, held_at
+from reports.measures import BASIS_GRADIENTS, CHARGED_GRADIENTS, final_runs, headline_limit, held_at
 from reports.statistics.anytime import (
     EACH,
     Bands,
@@ -138,9 +138,8 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
 
 def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
-    basis = pl.col("basis_gradient_evaluations").fill_null(0)
     kept = runs.filter(~missing()).select(
-        "run", "method", "seed", "steps", basis=basis, length=pl.col("gradient_evaluations") + basis
+        "run", "method", "seed", "steps", basis=BASIS_GRADIENTS, length=CHARGED_GRADIENTS
     )
     value = held_at(pl.col("value").fill_nan(None), study.direction, headline_limit(study))
     with naming_damage(tables.curves):

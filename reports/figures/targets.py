@@ -9,7 +9,7 @@ import polars as pl
 from documents.method import Method
 from reports.figures.drawing import Drawn, as_float, floats
 from reports.figures.study_figures import FigureCell, complete, draw_lines, optimizer_panels
-from reports.measures import evaluations_to_target
+from reports.measures import BASIS_GRADIENTS, evaluations_to_target
 from reports.statistics.survival import reached_shares
 from results.outcomes import failed
 
@@ -42,8 +42,7 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     found = evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
     steps = pl.when(failed()).then(longest).otherwise(pl.col("steps"))
-    basis = pl.col("basis_gradient_evaluations").fill_null(0)
-    ended = (steps * pl.col("step_evaluations") + basis).cast(pl.Float64)
+    ended = (steps * pl.col("step_evaluations") + BASIS_GRADIENTS).cast(pl.Float64)
     reached = pl.col("value").is_finite()
     time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
     return found.with_columns(time=time, reached=reached)

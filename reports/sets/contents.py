@@ -34,7 +34,7 @@ class Contents:
     Args:
         frames: tables by the folder in the set that holds them.
         thinned: the studies whose curves hold some of the recorded steps only.
-        whole: those of them of which curves that claims are decided by hold more.
+        whole: those of them of which the curves that claims are decided by hold more steps.
     """
 
     frames: Mapping[str, Frames]

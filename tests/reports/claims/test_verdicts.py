@@ -176,26 +176,26 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
     assert row["which"] == "steps until the run was stopped by the"
 
 
-def test_the_gradients_to_the_stop_charge_the_basis(report: Report):
-    """Made-up runs stop after 500 and 900 steps, which 500 gradients of the basis turn into 1,000 and 900."""
-    asked = {"quantity": "gradients_to_stop"}
-    study, claim, tables = stopping(report, [0.05] * 10, [0.09] * 10, 0.1, **asked)
+def charged_to_the_stop(report: Report, treated: float, control: float) -> tuple[Any, dict[str, Any]]:
+    """The comparison by gradients to the stop, 500 of which are those of the treated basis, and its finding."""
+    study, claim, tables = stopping(report, [treated] * 10, [control] * 10, 0.1, quantity="gradients_to_stop")
     of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
     runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
     (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
     (row,) = decided([one]).to_dicts()
+    return one, row
+
+
+def test_the_gradients_to_the_stop_charge_the_basis(report: Report):
+    """Made-up runs stop after 500 and 900 steps, which 500 gradients of the basis turn into 1,000 and 900."""
+    _, row = charged_to_the_stop(report, 0.05, 0.09)
     assert (row["finding"], row["estimate"]) == ("refuted", pytest.approx(10 / 9))
     assert row["which"] == "gradients, with the basis, until stopped by the"
 
 
 def test_a_run_that_missed_the_stop_for_fewer_gradients_bounds_one_that_met_it(report: Report):
     """1,500 gradients to the stop, 500 of them the basis', and more than 1,000: either may be fewer."""
-    asked = {"quantity": "gradients_to_stop"}
-    study, claim, tables = stopping(report, [0.1] * 10, [0.3] * 10, 0.1, **asked)
-    of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
-    runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
-    (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
-    (row,) = decided([one]).to_dicts()
+    one, row = charged_to_the_stop(report, 0.1, 0.3)
     assert (row["finding"], one.bounds.quoted[0]) == ("inconclusive", "≤ 1.50")
     assert "10 of 10 pairs, of which one run stopped at 0.1, are bounds only" in one.censoring
 
