@@ -177,7 +177,7 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
 
 
 def charged_to_the_stop(report: Report, treated: float, control: float) -> tuple[Any, dict[str, Any]]:
-    """The comparison by gradients to the stop, 500 of which are those of the treated basis, and its finding."""
+    """The comparison by gradients to the stop, 500 of them the basis', and its finding."""
     study, claim, tables = stopping(report, [treated] * 10, [control] * 10, 0.1, quantity="gradients_to_stop")
     of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
     runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
