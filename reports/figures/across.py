@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 
 import polars as pl
 
@@ -226,9 +227,10 @@ def _against_rank(
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as (figure, panels):
         draw_lines(cell, panels, lines, "place")
         for optimizer, level in levels.items():
-            for row in level.iter_rows(named=True):
-                panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
-                                          alpha=0.14, linewidth=0)  # fmt: skip
+            for row in level.filter(pl.col("median").is_finite()).iter_rows(named=True):
+                if isfinite(row["upper_quartile"]):
+                    panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
+                                              alpha=0.14, linewidth=0)  # fmt: skip
                 panels[optimizer].axhline(
                     row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, DASHED)
                 )
