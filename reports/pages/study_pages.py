@@ -16,6 +16,7 @@ from reports.boards.leaderboard import Board
 from reports.boards.newcomer import newcomers
 from reports.claims.censoring import effect_by_seed
 from reports.claims.comparison import TriedOf, tried_in
+from reports.failures import faults_of
 from reports.figures.all_figures import MOST_DRAWN
 from reports.figures.drawing import MANIFEST
 from reports.measures import (
@@ -113,6 +114,7 @@ def _backend(
     tried_of: TriedOf,
 ) -> dict[str, Any]:
     """What a study's page shows of one workload on one backend."""
+    final = final_runs(tables.runs, workload.name, backend)
     return {
         "name": backend,
         "figures": [
@@ -125,6 +127,7 @@ def _backend(
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": cost_rows(study, workload, backend, tables),
         "clock": clock_of(study, workload, backend, tables),
+        "fault": next(iter(faults_of(study.name, final)), None),
     }
 
 
