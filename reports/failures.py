@@ -21,22 +21,21 @@ RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned
 def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
     """Give the outcome `WORKLOAD_FAULT` to the runs on a workload that fails whatever the method.
 
-    A workload is at fault on a backend where every run diverged or raised an error, and where in original
-    coordinates two optimizers or more failed alike: on each seed with one outcome, at one step, for one reason.
-    A basis may have failed before it came to that, when its gradients were estimated. One optimizer alone
-    cannot be distinguished from its workload. Runs that were interrupted say nothing, and stay as they are.
+    A workload is at fault on a backend where every run diverged or raised an error, and where two optimizers
+    or more failed alike in original coordinates: each seed with one outcome, at one step, for one reason. A
+    basis may have failed before it came to that, when its gradients were estimated. One optimizer alone cannot
+    be distinguished from its workload. Runs that were interrupted say nothing, and stay as they are.
 
     Args:
         runs: the table `runs`, of all stages.
     """
-    cell, ran = ("workload", "backend"), ~missing()
+    cell, ran, outcome = ("workload", "backend"), ~missing(), pl.col("outcome").cast(pl.String)
     plain = ran & (pl.col("basis") == IDENTITY)
-    failures = pl.struct(pl.col("outcome").cast(pl.String), "outcome_step", "reason")
-    alike = failures.filter(plain).n_unique().over(*cell, "seed") <= 1
+    alike = pl.struct(outcome, "outcome_step", "reason").filter(plain).n_unique().over(*cell, "seed") <= 1
     several = pl.col("optimizer").filter(plain).n_unique().over(cell) > 1
-    lost = pl.col("outcome").cast(pl.String).is_in(("diverged", "error")) | missing()
+    lost = outcome.is_in(("diverged", "error")) | missing()
     fault = (lost & alike).all().over(cell) & several & ran
-    return runs.with_columns(outcome=pl.when(fault).then(pl.lit(WORKLOAD_FAULT)).otherwise("outcome"))
+    return runs.with_columns(outcome=pl.when(fault).then(pl.lit(WORKLOAD_FAULT)).otherwise(outcome))
 
 
 def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
@@ -49,11 +48,9 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
     rows = found.group_by("workload", "backend", maintain_order=True).agg(
         step=pl.col("outcome_step").min(), reason=pl.col("reason").first()
     )
+    reason = pl.coalesce("reason", pl.format("not finite at step {}", "step"))
     about = {"study": study, "stage": "every run", "outcome": WORKLOAD_FAULT}
-    return [
-        {**row, **about, "what": row["workload"], "reason": row["reason"] or f"not finite at step {row['step']}"}
-        for row in rows.to_dicts()
-    ]
+    return [{**row, **about} for row in rows.with_columns(reason, what="workload").to_dicts()]
 
 
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -88,7 +85,7 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
         for fault in faults
     ]
     kept = found.filter(~pl.any_horizontal(pl.lit(False), *at_fault))
-    return [*faults, *kept.select(*ABOUT, what.alias("what"), "outcome", "reason").to_dicts()]
+    return [*map(dict, faults), *kept.select(*ABOUT, what.alias("what"), "outcome", "reason").to_dicts()]
 
 
 def read_jobs(plan: ReportPlan) -> pl.DataFrame:

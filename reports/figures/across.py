@@ -106,6 +106,8 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
             yield save(figure, cell.out, name, "family_curves", facts | words, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
+    if not len(bands):
+        return
     with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
         draw_lines(cell, panels, cell.lines(bands), "place")
         headline = f"{study.which} {metric_name(study.metric)}"

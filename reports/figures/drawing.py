@@ -270,7 +270,7 @@ def draw_line(
 
 
 def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) -> None:
-    """Draw a band as `fill_between` does, without scaling the axes anew; an open end leaves them as they are."""
+    """Draw a band as `fill_between` does, without scaling the axes anew, and to no open end."""
     from matplotlib.collections import FillBetweenPolyCollection
 
     shown = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from reports.tables import Tables
 from reports.wall_clock import clock_of
 from results.intervals import MedianInterval, median_interval
 from results.merging import machines
-from results.outcomes import failed
+from results.outcomes import WORKLOAD_FAULT, failed
 from results.schema import TUNING
 
 Rows = list[dict[str, Any]]
@@ -78,7 +79,7 @@ def study_page(
         backends = [
             _backend(study, workload, backend, tables, figures, tried_of) for backend in study.backends
         ]
-        shown = [part for part in backends if part["results"] or part["figures"]]
+        shown = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
         parts.append({"workload": workload, "backends": shown})
     several = board and not study.claims and len(answers) > 1
     heat = heat_map(answers, board).leading if several else None
@@ -113,8 +114,9 @@ def _backend(
     figures: Rows,
     tried_of: TriedOf,
 ) -> dict[str, Any]:
-    """What a study's page shows of one workload on one backend."""
-    final = final_runs(tables.runs, workload.name, backend)
+    """What a study's page shows of one workload on one backend; of one that is at fault, that alone."""
+    faults = faults_of(study.name, final_runs(tables.runs, workload.name, backend))
+    tables = replace(tables, runs=tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT))
     return {
         "name": backend,
         "figures": [
@@ -127,7 +129,7 @@ def _backend(
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": cost_rows(study, workload, backend, tables),
         "clock": clock_of(study, workload, backend, tables),
-        "fault": next(iter(faults_of(study.name, final)), None),
+        "fault": next(iter(faults), None),
     }
 
 
