@@ -23,8 +23,8 @@ def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
 
     A workload is at fault on a backend where every run diverged or raised an error, and where two optimizers
     or more failed alike in original coordinates: each seed with one outcome, at one step, for one reason. A
-    basis may have failed before it came to that, when its gradients were estimated. One optimizer alone cannot
-    be distinguished from its workload. Runs that were interrupted say nothing, and stay as they are.
+    basis may have failed before it came to that, when its gradients were estimated. One optimizer alone is
+    not distinguished from its workload. Runs that were interrupted say nothing, and stay as they are.
 
     Args:
         runs: the table `runs`, of all stages.
