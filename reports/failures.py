@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from documents.method import IDENTITY
-from documents.plan import ChecksPlan, ClaimPlan, ReportPlan
-from results.outcomes import WORKLOAD_FAULT, missing
-from results.reading import read
+from curvebench.results.outcomes import WORKLOAD_FAULT, missing
+from curvebench.results.reading import read
+from curvebench.spec.method import IDENTITY
+from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
 HOST = "host"  # where bases are estimated, for all backends

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reports.failures import blame_workloads, failures_of, faults_of
+from curvebench.reports.failures import blame_workloads, failures_of, faults_of
 from tests.results.rows import rows
 
 SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(
