@@ -41,6 +41,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from curvebench import interop
 from curvebench.benchmarks.claims._matrices import orthonormal
 from curvebench.benchmarks.claims._trained_lanes import SeedProblems, Training
 from curvebench.benchmarks.kernels.interleaving import Ratios
@@ -232,7 +233,7 @@ def replace_rule(
     **hyperparameters: Any,
 ) -> None:
     """Let a rule be another one, have other options, or get other numbers than it is given."""
-    choose, complete = replaying.chosen, replaying.completed
+    choose, complete = interop.chosen, interop.completed
     changed: list[Rule] = []
 
     def chosen(name: str | Rule, given: Options | None) -> Rule:

@@ -155,19 +155,21 @@ WIDTHS = {2: (2, 3, 4), 3: (2, 3, 4, 5)}
 
 def term(text: str, widths: tuple[int, ...]) -> np.ndarray:
     """The form of a term, for random factors."""
-    found, random = np.ones((1, 1)), np.random.default_rng(1)
+    found: np.ndarray = np.ones((1, 1))
+    random = np.random.default_rng(1)
     for token in text.split():
         if token == "K":  # vec(A^T) = found vec(A), for A (units of layer 2, units of layer 1)
             swapped = np.arange(widths[1] * widths[2]).reshape(widths[1], widths[2]).T.ravel()
             found = found[:, np.argsort(swapped)]
             continue
         rows, columns = (1 if one == "." else widths[int(one)] for one in token[1:])
+        shape = (rows, columns)
         factor = {
-            "F": random.standard_normal,
-            "J": lambda shape: np.full(shape, 1 / np.sqrt(np.prod(shape))),
-            "I": lambda shape: np.eye(*shape),
-        }[token[0]]
-        found = np.kron(found, factor((rows, columns)))
+            "F": random.standard_normal(shape),
+            "J": np.full(shape, (rows * columns) ** -0.5),
+            "I": np.eye(*shape),
+        }
+        found = np.kron(found, factor[token[0]])
     return found
 
 
