@@ -11,14 +11,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+import torch
+from jax import numpy as jnp
 from ruamel.yaml import YAML
 
+from curvebench import as_optax, as_torch
 from curvebench.__main__ import main
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, prepare, write_specs
@@ -26,6 +30,9 @@ from curvebench.planning.studies import read_studies
 from curvebench.results import schema
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
+from curvebench.workloads import workloads
+from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
+from tests.curvebench.test_as_torch_layers import Tied, made
 from tests.curvebench.tiny import write_study
 
 Act = Callable[[Path, pytest.MonkeyPatch], int]
@@ -62,6 +69,25 @@ def configures(
                 prepare({**folders, "study_folder": str(studies), **config})
         except InputError as error:
             sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())
+            return 2
+        return 0
+
+    return act
+
+
+def one(**given: object) -> dict[str, object]:
+    """A group of as_torch with one parameter."""
+    return {"params": [torch.nn.Parameter(torch.ones(2))], **given}
+
+
+def calls(expression: str) -> Act:
+    """Evaluate an expression, which sees NAMES."""
+
+    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+        try:
+            eval(expression, {**NAMES})
+        except ValueError as error:
+            sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
             return 2
         return 0
 
@@ -140,11 +166,29 @@ FILES = [
 ]  # fmt: skip
 
 
+NAMES = {  # that expressions of the table see
+    "np": np,
+    "jnp": jnp,
+    "torch": torch,
+    "nn": torch.nn,
+    "replace": replace,
+    "workloads": workloads,
+    "as_torch": as_torch,
+    "as_optax": as_optax,
+    "one": one,
+    "made": made,
+    "Tied": Tied,
+    "HieraViT": HieraViT,
+    "MaskUnitAttention": MaskUnitAttention,
+}
+
+
 def table() -> Iterator[Case]:
     """Read the table of bad studies and configurations."""
     for name, row in YAML(typ="safe").load(HERE / "bad_input.yaml").items():
         says, hides = row.pop("says"), row.pop("hides", ())
-        yield Case(name, configures(**row), tuple(says), tuple(hides))
+        act = calls(row["call"]) if "call" in row else configures(**row)
+        yield Case(name, act, tuple(says), tuple(hides))
 
 
 CASES = {case.name: case for case in (*table(), *FILES)}
