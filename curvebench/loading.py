@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from curvebench.paths import PUBLISHED, TABLES
-from curvebench.reports.measures import run_values
-from curvebench.reports.statistics.medians import medians, quartile_bands
+from curvebench.reports.measures import complete_curves, curve_bands, run_values, sensitivity
+from curvebench.reports.statistics.medians import medians
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TABLES as SCHEMAS
 from curvebench.results.schema import TUNING
@@ -99,16 +99,23 @@ class LoadedResults:
         return medians(values, [*cell, "method"], "value").sort(*cell, "median", descending=descending)
 
     def plot_curves(
-        self, workload: str, metric: str, backend: str | None = None, study: str | None = None
+        self,
+        workload: str,
+        metric: str,
+        backend: str | None = None,
+        study: str | None = None,
+        *,
+        maximize: bool = False,
     ) -> Figure:
         """Draw a metric along the final runs: the median over seeds of each method, and the quartiles.
 
         Args:
-            workload, metric, backend, study: as in `best`. Where the tables have several backends or studies,
-                one must be named.
+            workload, metric, backend, study, maximize: as in `best`. Where the tables have several backends
+                or studies, one must be named.
 
         Returns:
-            A matplotlib figure.
+            A matplotlib figure. A run that stopped at its goal keeps its last value; one that failed counts
+            as the worst from that step on.
 
         Raises:
             InputError: as in `best`, and where a backend or study must be named.
@@ -116,9 +123,8 @@ class LoadedResults:
         final = self._select(
             metric, ("final",), one_cell=True, study=study, workload=workload, backend=backend
         )
-        values = self.curves.filter(metric=metric).join(final.select("run", "method"), on="run")
-        numbers = values.with_columns(pl.col("value").fill_nan(None))
-        bands = quartile_bands(numbers, ["method", "step"], "value")
+        curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
+        bands = curve_bands(curves).filter(pl.col("median").is_finite())
         return _drawn(bands, "step", "gradient steps", metric, f"{workload}: final runs")
 
     def plot_rates(
@@ -145,8 +151,7 @@ class LoadedResults:
         """
         tuning = self._select(metric, TUNING, one_cell=True, study=study, workload=workload, backend=backend)
         values = run_values(tuning, metric, which, "maximize" if maximize else "minimize")
-        bands = quartile_bands(values, ["method", "learning_rate"], "value")
-        finite = bands.filter(pl.col("median").is_finite())
+        finite = sensitivity(values).filter(pl.col("median").is_finite())
         title = f"{workload}: tuning runs"
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
@@ -184,7 +189,7 @@ def _drawn(
     """Draw a line and a band for each method.
 
     Args:
-        bands: as `quartile_bands` gives them, by method and `x`.
+        bands: columns method, `x`, lower_quartile, median, upper_quartile, with finite medians.
     """
     from matplotlib.figure import Figure
 
@@ -203,7 +208,7 @@ def _drawn(
         axes.set_yscale("log")
     axes.set(xlabel=x_name, ylabel=metric, title=title, **({"xscale": "log"} if log_x else {}))
     if methods:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, handlelength=3.5)
     return figure
 
 
