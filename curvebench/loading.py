@@ -32,7 +32,8 @@ class LoadedResults:
     """The tables of a published set, or of a folder of tables, as Polars frames.
 
     The columns are those of docs/reference/tables.md, with `method`, the optimizer in its basis
-    (`adam @ egop`), in `runs`. A table is read when it is first asked for.
+    (`adam @ egop`), in `runs`. A table is read when it is first asked for, and has no rows where the folder
+    lacks it: a set of property checks has no runs, and only published sets have claims.
 
     Args:
         folder: the set's folder, or a folder with tables in it or below.
@@ -62,7 +63,7 @@ class LoadedResults:
 
     @cached_property
     def claims(self) -> pl.DataFrame:
-        """One row a claim with its verdict. Only published sets have it; otherwise it has no rows."""
+        """One row a claim with its verdict."""
         return self._read("claims")
 
     def best(
@@ -156,9 +157,8 @@ class LoadedResults:
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
     def _read(self, table: str) -> pl.DataFrame:
-        if table == "claims" and not next(self.folder.rglob("claims.parquet"), None):
-            return pl.DataFrame(schema=SCHEMAS["claims"])
-        return read(self.folder, table)
+        there = next(self.folder.rglob(f"{table}.parquet"), None)
+        return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
 
     def _select(
         self, metric: str, stages: Sequence[str], *, one_cell: bool = False, **names: str | None
@@ -220,12 +220,14 @@ def load(place: str | Path) -> LoadedResults:
             study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
 
     Raises:
-        InputError: where there is neither.
+        InputError: where there is neither, or the folder holds no tables.
     """
     folder = next((path for path in (Path(place), PUBLISHED / place) if path.is_dir()), None)
     if folder is None:
         hint = unknown(f"{PUBLISHED}", "set", str(place), published())
         raise InputError(f"{place}: no such folder. {hint}; your own tables lie below {TABLES}")
+    if next(folder.rglob("*.parquet"), None) is None:
+        raise InputError(f"{folder}: holds no tables; your own lie below {TABLES} after a run")
     return LoadedResults(folder)
 
 
