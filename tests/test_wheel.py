@@ -74,7 +74,8 @@ def test_import_version_names_sets_and_verdicts(installed: Path, outside: Outsid
 @pytest.mark.long
 def test_a_file_of_ones_own_is_tried_in_the_field(outside: Outside, tmp_path: Path):
     page = (ROOT / "docs/how-to/try-an-optimizer.md").read_text()
-    (tmp_path / "mine.py").write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(program)
     said = outside("-m", "curvebench", "try", "mine.py:Lion", "--problems", "least_squares", "--cores", "2")
     assert "on 1 of its 8 problems" in said
     assert (tmp_path / "results/newcomers/torch-lion/site/study_field.html").is_file()
