@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import replay
+from curvebench import replay
 
 HIDDEN = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
 MATRICES = {("head", (3, 2)), *HIDDEN}
