@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,23 +17,28 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from curvebench import EXPORTS
+
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("curvebench", "documents", "harness", "reports", "results")  # folders of one purpose each
+ROOMS = ("curvebench", "reports", "results")  # folders of one purpose each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = ROOT / "requirements.lock"
 WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
-MAY_IMPORT = {  # first-party packages, besides itself
-    "documents": set(),
-    "workloads": {"documents"},
-    "optimizers": {"documents"},
-    "results": {"documents"},
-    "harness": {"documents", "optimizers", "results", "workloads"},
-    "reports": {"documents", "results"},
-    "benchmarks": {"documents", "harness", "optimizers", "reports", "results", "workloads"},
-    "curvebench": {"benchmarks", "documents", "harness", "optimizers", "reports", "results", "workloads"},
+# Folders at the root whose packages are links below curvebench
+LINKED = ("benchmarks", "optimizers", "reports", "results", "workloads")
+# Packages below curvebench, besides the importing one; all others run studies and are one floor, `execution`
+MAY_IMPORT = {
+    "spec": set(),
+    "workloads": {"spec"},
+    "optimizers": {"spec"},
+    "results": {"spec"},
+    "execution": {"spec", "optimizers", "results", "workloads"},
+    "reports": {"spec", "results"},
+    "benchmarks": {"spec", "execution", "optimizers", "reports", "results", "workloads"},
+    "commands": {"benchmarks", "spec", "execution", "optimizers", "reports", "results", "workloads"},
 }
-PACKAGES = tuple(MAY_IMPORT)
+PACKAGES = ("curvebench", *LINKED)
 # one for the data that it carries, one for its command, one for a profile that names it
 OF_THE_CUDA_EXTRA = ("pynvml",)  # imported where it is installed
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
@@ -94,7 +100,7 @@ def test_conda_users_get_the_same_pins():
     *conda, pip = environment["dependencies"]
     assert pip["pip"] == pins(LOCK.read_text().splitlines())
     assert conda == ["python=3.11", "pip"]
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.13"
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
 
 
 def test_the_environment_is_the_one_that_the_lock_file_describes():
@@ -116,7 +122,7 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
         normal(distribution)
         for path in sources(*PACKAGES)
         for module in imports(path)
-        if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names, *OF_THE_CUDA_EXTRA)
+        if (top := module.split(".")[0]) not in ("curvebench", *sys.stdlib_module_names, *OF_THE_CUDA_EXTRA)
         for distribution in distributions[top]
     }
     bench = {normal(name) for name in extras["bench"]} | {"pytest"}
@@ -135,22 +141,48 @@ def test_a_file_starts_with_what_it_holds(path: Path):
     assert text.startswith('"""')
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_imports_go_one_way(package: str):
-    allowed = MAY_IMPORT[package] | {package}
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] in ("curvebench", "tests") else ("curvebench", *parts))
+
+
+def floor_of(module: str) -> str | None:
+    """The floor of a module of curvebench; None for the list of public names and the entry of the command."""
+    _, _, below = module.partition(".")
+    package = below.split(".")[0]
+    if package in ("", "__init__", "__main__", *EXPORTS):
+        return None
+    return package if package in MAY_IMPORT else "execution"
+
+
+@pytest.mark.parametrize("floor", MAY_IMPORT)
+def test_imports_go_one_way(floor: str):
     wrong = {
         f"{name_of(path)} imports {module}"
-        for path in sources(package)
-        for module in imports(path)
-        if module.split(".")[0] in PACKAGES and module.split(".")[0] not in allowed
+        for path in sources(*PACKAGES)
+        if floor_of(module_of(path)) == floor
+        for module in imports(path, of_names=True)
+        if module.startswith("curvebench.") and floor_of(module) not in {None, floor, *MAY_IMPORT[floor]}
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
+def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench(path: Path):
+    """Otherwise a module would be imported twice, with two classes of one name."""
+    outside = {"documents", "harness", *LINKED}
+    assert not [module for module in imports(path) if module.split(".")[0] in outside]
+
+
+@pytest.mark.parametrize("folder", LINKED)
+def test_a_folder_at_the_root_is_a_link_in_the_package(folder: str):
+    assert (ROOT / "curvebench" / folder).readlink() == Path("..") / folder
 
 
 def test_no_imports_go_round():
     graph: dict[str, set[str]] = {}
     for path in sources(*PACKAGES):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        name = module_of(path)
         graph[name] = {*imports(path, of_names=True)} - {name}
     tuple(TopologicalSorter(graph).static_order())  # a CycleError names the modules
 
@@ -176,7 +208,8 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
         f"{name_of(path)} imports {module}"
         for path in sources(package)
         for module in imports(path)
-        if module.split(".")[0] not in {package, *ARRAYS_ONLY, *sys.stdlib_module_names}
+        if module.split(".")[0] not in {*ARRAYS_ONLY, *sys.stdlib_module_names}
+        and not module.startswith(f"curvebench.{package}")
         and module not in PLAIN
     }
     assert not wrong
@@ -188,7 +221,8 @@ LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
     "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
     "computing": (
-        f"import optimizers, workloads, {', '.join(ENGINES)}; optimizers.rules(), workloads.workloads()",
+        "; ".join(map("import {}".format, ENGINES))
+        + "; from curvebench import optimizers, workloads; optimizers.rules(), workloads.workloads()",
         {"pydantic", "polars"},
     ),
     "kernels": (
@@ -196,7 +230,7 @@ LIGHT = {
         {"torch", "jax", "sklearn", "optax"},
     ),
     "gpu": (
-        "from benchmarks import gpu; gpu.machine('cpu'); [gpu.engine(one, 'mixed') for one in gpu.BACKENDS]",
+        "import curvebench.benchmarks.gpu as g; g.machine('cpu'); [g.engine(b, 'mixed') for b in g.BACKENDS]",
         {"polars", "pydantic", "snakemake"},
     ),
     "claims": (
@@ -223,22 +257,21 @@ def test_what_is_to_be_light_imports_no_heavy_library(name: str):
 PLAIN = (
     "curvebench.spec.definitions",
     "curvebench.spec.errors",
-    "curvebench.spec.errors",
     "curvebench.spec.values",
 )  # of documents, what imports nothing but Python's own
 PURE = ("curvebench.results.intervals",)  # statistics that harness and reports share
 
 
 def test_statistics_do_no_input_or_output():
-    doors = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib", "results"}
+    doors = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib"}
     calls = re.compile(r"open|print|input|(read|scan|write|sink)_\w+|savefig")
     wrong = []
-    shared = [ROOT / f"{name.replace('.', '/')}.py" for name in PURE]
+    shared = [path for path in sources("results") if module_of(path) in PURE]
     for path in [*sources("reports/statistics"), *shared]:
         wrong += [
             f"{name_of(path)} imports {name}"
             for name in imports(path)
-            if name.split(".")[0] in doors and name not in PURE
+            if (name.split(".")[0] in doors or name.startswith("curvebench.results")) and name not in PURE
         ]
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -306,11 +339,76 @@ def test_a_failed_installation_does_not_count_as_ready(house: Path):
     assert not list((house / ".venv").glob("ready-*"))
 
 
-def test_another_python_is_refused_with_the_remedy(project: Path):
-    done = make(project, "environment", "PYTHON=/bin/false")
+# stand-in for a program: it writes down its name and arguments, and makes the environment when told to
+PROGRAM = """#!/bin/sh
+name=$(basename "$0")
+case "$name $*" in
+  "python"*" -c "*) exit {other} ;;
+  *" .venv")
+    echo "$name $*" > made_by
+    mkdir -p .venv/bin && printf '#!/bin/sh\\n' > .venv/bin/python && chmod +x .venv/bin/python
+    exit {failure} ;;
+esac
+"""
+TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
+
+
+def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
+    """A folder for PATH with the shell's tools and stand-ins of Python and uv.
+
+    Args:
+        folder: where to make it.
+        programs: the names of the stand-ins.
+        other: the status with which Python says that it is another than 3.11; 0 where it is 3.11.
+        failure: the status of making the environment.
+    """
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool) or "")
+    for program in programs:
+        (folder / program).write_text(PROGRAM.format(other=other, failure=failure))
+        (folder / program).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("programs", "other", "made_by"),
+    [
+        (("python3", "uv"), 0, "python3 -m venv .venv"),
+        (("python3.11", "python3", "uv"), 0, "python3.11 -m venv .venv"),
+        (("python3", "uv"), 1, "uv venv --seed --python 3.11 .venv"),
+        (("uv",), 1, "uv venv --seed --python 3.11 .venv"),
+    ],
+)
+def test_the_environment_is_made_by_python_3_11_or_else_by_uv(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], other: int, made_by: str
+):
+    path = path_with(tmp_path / "programs", *programs, other=other)
+    done = make(project, "environment", f"PATH={path}")
+    assert done.returncode == 0, done.stderr
+    assert (project / "made_by").read_text().strip() == made_by
+
+
+@pytest.mark.parametrize(
+    ("programs", "arguments"), [(("python3",), ()), ((), ()), (("python3", "uv"), ("PYTHON=/bin/false",))]
+)
+def test_another_python_is_refused_in_a_line_with_the_remedies(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], arguments: tuple[str, ...]
+):
+    """Without uv, or where another Python is named: that is not passed over."""
+    done = make(project, "environment", f"PATH={path_with(tmp_path / 'programs', *programs)}", *arguments)
     assert done.returncode != 0
-    assert "needs Python 3.11" in done.stderr
-    assert "make PYTHON=/path/to/python3.11" in done.stderr
+    (said, *_) = done.stderr.splitlines()
+    for part in ("needs Python 3.11", "https://docs.astral.sh/uv", "make PYTHON=/path/to/python3.11"):
+        assert part in said
+    assert not (project / ".venv").exists()
+
+
+def test_an_environment_that_could_not_be_made_is_not_left_behind(project: Path, tmp_path: Path):
+    """Debian's Python without `python3-venv` leaves one without pip."""
+    path = path_with(tmp_path / "programs", "python3", other=0, failure=1)
+    assert make(project, "environment", f"PATH={path}").returncode != 0
+    assert (project / "made_by").exists()
     assert not (project / ".venv").exists()
 
 
@@ -332,9 +430,11 @@ def test_clean_removes_what_was_written_and_nothing_else(house: Path):
     assert {path for path in house.rglob("*") if path.is_file()} == before | {kept}
 
 
-def test_continuous_integration_calls_lint_and_test():
+def test_continuous_integration_calls_lint_and_test_on_a_bare_machine_before_it_installs_anything():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    lines = script.read_text().splitlines()
+    text = script.read_text()
+    lines = text.splitlines()
     assert "set -euo pipefail" in lines
     assert [line.split()[-1] for line in lines if line.startswith("make ")] == ["lint", "test"]
+    assert text.index(" test\n") < text.index("apt-get install") < text.index("ALL_INSTALLED=1 make")
