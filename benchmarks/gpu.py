@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.clock import one_thread, seconds_of
-from benchmarks.kernels.interleaving import interleaved
 from benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
 from harness.backends import BACKENDS
 from harness.backends.engine import Engine, engine
 from harness.engine.execution import load, stretch_inputs
+from harness.timing.clocks import one_thread, seconds_of
+from harness.timing.interleaving import interleaved
 from harness.timing.step_times import NULL
 from optimizers import rules
 from optimizers.rule import Rule

@@ -307,9 +307,9 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
     """Steps of the rule for one matrix (n, n) in float32, in turn on one thread of a CPU."""
-    from benchmarks.kernels.clock import one_thread
-    from benchmarks.kernels.interleaving import interleaved
     from benchmarks.kernels.steps import optimizer_step
+    from harness.timing.clocks import one_thread
+    from harness.timing.interleaving import interleaved
     from optimizers import rules
 
     shapes = {"w": (size, size)}

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .clock import one_thread_environment
+from harness.timing.clocks import one_thread_environment
+
 from .worktrees import last_commits, worktree
 
 CODE = ("benchmarks/kernels", "harness", "optimizers", "workloads")

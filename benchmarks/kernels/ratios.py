@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -18,16 +18,16 @@ from typing import Any
 
 import polars as pl
 
+from harness.timing.clocks import one_thread
+from harness.timing.interleaving import Ratios, interleaved
 from optimizers import rules
 from optimizers.options import Options
 from results.provenance import cpu_model
 
 from .cases import timed
-from .clock import one_thread
-from .interleaving import Contest, Ratios, interleaved, repeated
 from .matrix_peers import TORCH_MATRIX_PEERS
 from .networks import network_contests
-from .peers import peers
+from .peers import Contest, peers
 from .shapes import SHAPE_SETS
 from .steps import STEPS, optimizer_step
 
@@ -65,10 +65,19 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
             for _ in range(STEPS):
                 mine.run()
                 theirs.run()
-            samples = repeated(mine.run, each.calls), repeated(theirs.run, each.calls)
-            found = interleaved(*samples, repetitions)
+            found = interleaved(
+                partial(run_repeatedly, mine.run, each.calls),
+                partial(run_repeatedly, theirs.run, each.calls),
+                repetitions,
+            )
         names = {"step": each.step, "backend": each.backend, "precision": each.precision, "peer": each.peer}
         yield {**names, **measured(found, each.steps)}
+
+
+def run_repeatedly(run: Callable[[], None], calls: int) -> None:
+    """Call a function several times in a row, for a whole turn of its amortized work."""
+    for _ in range(calls):
+        run()
 
 
 def measured(found: Ratios, steps: int) -> dict[str, Any]:

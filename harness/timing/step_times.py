@@ -25,7 +25,8 @@ from harness.engine.execution import (
     stretch_inputs,
 )
 from harness.engine.program import Carry
-from harness.timing.clocks import uncollected
+from harness.timing.clocks import seconds_of
+from harness.timing.interleaving import turns
 from harness.timing.memory import peak_resident_bytes, resident_bytes
 from optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 
@@ -162,23 +163,25 @@ class _TimedRun:
         self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / most))
 
     def advance(self, start: int, calls: int = 1) -> float:
-        """Seconds of a stretch, taken several times in a row; its inputs are made before."""
+        """Return the seconds of a stretch, taken several times in a row; its inputs are made before."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [stretch_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
         engine.finish(inputs)
-        with uncollected():
-            begin = time.perf_counter()
+
+        def run() -> None:
             for given in inputs:
                 self.carry = self.contestant.segment(self.carry, self.loaded.constants, given)
             engine.finish(self.carry)
-            return time.perf_counter() - begin
+
+        return seconds_of(run, 1)
 
     def evaluate(self) -> float:
-        """Seconds of an evaluation, its results on the host."""
-        with uncollected():
-            begin = time.perf_counter()
+        """Return the seconds of an evaluation, its results on the host."""
+
+        def run() -> None:
             self.measure(self.carry, self.loaded.constants)
-            return time.perf_counter() - begin
+
+        return seconds_of(run, 1)
 
 
 def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
@@ -208,9 +211,9 @@ def measure_methods(
 ) -> Measured:
     """Measure single runs of several methods: memory one after the other, then time, interleaved.
 
-    Every repetition takes one stretch and one evaluation of each method, forth and back (A B C, C B A, then
-    B C A, A C B, ...), so that a drift of the machine, and what a method leaves in the caches, fall on all
-    alike. The stretches of a repetition are pairs to compare.
+    Every repetition takes one stretch and one evaluation of each method in the order of `turns`, so that a
+    drift of the machine, and what a method leaves in the caches, fall on all alike. The stretches of a
+    repetition are pairs to compare.
 
     Args:
         bundles: one seed and one setting each, by method; the first also gives the null optimizer's
@@ -265,25 +268,17 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
         fail(method, error)
 
 
-def interleaved_order(count: int, repetition: int) -> list[int]:
-    """The order of a repetition: forth and back, and then forth and back from the next method on."""
-    first = repetition // 2
-    order = [(first + place) % count for place in range(count)]
-    return order[::-1] if repetition % 2 else order
-
-
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
     timings = []
     for run in runs:
         one, seconds = run.contestant, run.contestant.clock.seconds
         timings += [Timing(one.method, phase, 0, 0, seconds[phase]) for phase in ("data", "compile")]
         timings.append(Timing(one.method, "warm_up", 0, one.steps, run.warm_up_seconds))
-    for repetition in range(repetitions):
-        for place in interleaved_order(len(runs), repetition):
-            run = runs[place]
-            one = run.contestant
-            taken = run.advance(one.start, run.calls)
-            timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
-            timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
-            progress(one.method)
+    for repetition, place in turns(len(runs), repetitions):
+        run = runs[place]
+        one = run.contestant
+        taken = run.advance(one.start, run.calls)
+        timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
+        timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
+        progress(one.method)
     return timings

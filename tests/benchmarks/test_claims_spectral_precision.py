@@ -28,9 +28,9 @@ from benchmarks.claims.spectral_precision import (
     exact_sum,
     truncated_product,
 )
-from benchmarks.kernels import interleaving
-from benchmarks.kernels.interleaving import Ratios
 from harness.backends.numpy_ops import numpy_ops
+from harness.timing import interleaving
+from harness.timing.interleaving import Ratios
 from optimizers.matrix_functions.spectral_steps import CAYLEYS, EXPONENTIALS
 from results.intervals import MedianInterval
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, wrap

@@ -13,7 +13,7 @@ from harness.backends.engine import engine
 from harness.engine.execution import Bundle, execute
 from harness.engine.program import Program
 from harness.seeding import WorkloadRandom
-from harness.timing.step_times import MOST_CALLS, NULL, interleaved_order, measure_methods, stretch
+from harness.timing.step_times import MOST_CALLS, NULL, measure_methods, stretch
 from optimizers.gradient_descent import MOMENTUM, SGD
 from optimizers.rule import Rule
 from tests.harness.alone import alone
@@ -85,17 +85,6 @@ def test_methods_take_turns_and_none_is_always_first() -> None:
         *("sgd", "momentum", "null"),
         *("null", "momentum", "sgd"),
     ]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
-@pytest.mark.parametrize("repetitions", [2, 4, 10])
-def test_a_drift_falls_on_all_alike(count: int, repetitions: int) -> None:
-    """The mean moment of each contestant is the same, and who comes after one also comes before it."""
-    orders = [interleaved_order(count, repetition) for repetition in range(repetitions)]
-    moments = [sum(order.index(one) for order in orders) / repetitions for one in range(count)]
-    assert moments == [(count - 1) / 2] * count
-    pairs = {(order[place - 1], order[place]) for order in orders for place in range(1, count)}
-    assert all((after, before) in pairs for before, after in pairs)
 
 
 @pytest.mark.parametrize(
