@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -66,8 +66,9 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
     """
     assert process.stdin
     assert process.stdout
-    if request:
-        print(json.dumps(request), file=process.stdin, flush=True)
+    with suppress(BrokenPipeError):  # a process that has ended answers nothing below
+        if request:
+            print(json.dumps(request), file=process.stdin, flush=True)
     line = process.stdout.readline()
     if not line:
         raise InputError(f"the {side} commit cannot be timed: its process says why above")

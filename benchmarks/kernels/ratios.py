@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 def contests(pattern: str) -> Iterator[Contest]:
-    """Each of our steps whose label has the pattern beside each peer."""
+    """Yield each of our steps whose label contains the pattern, with each of its peers."""
     for each in timed(pattern).values():
         optimizer, backend, dtype = each.case.optimizer, each.backend, each.dtype
         options = OPTIONS.get(optimizer, {})
@@ -52,7 +52,7 @@ def contests(pattern: str) -> Iterator[Contest]:
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
-    """Time each contest whose label has the pattern; call inside `one_thread`.
+    """Time each contest whose label contains the pattern. Call inside `one_thread`.
 
     Yields:
         Rows of the table that the report keeps (`reports.pages.kernel_ratios.read_ratios`).
@@ -81,7 +81,12 @@ def run_repeatedly(run: Callable[[], None], calls: int) -> None:
 
 
 def measured(found: Ratios, steps: int) -> dict[str, Any]:
-    """Milliseconds of one step of so many, ratios, and what they were measured on."""
+    """Return milliseconds of one step, ratios, and the date, processor and versions of the measurement.
+
+    Args:
+        found: seconds of a sample, and ratios.
+        steps: optimizer steps in a sample.
+    """
     ours, theirs = (1e3 * seconds / steps for seconds in found.seconds)
     numbers = {
         "ours_milliseconds": ours,
@@ -101,9 +106,9 @@ def measured(found: Ratios, steps: int) -> dict[str, Any]:
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """By backend and kind of rule the number of steps, and mean and worst ratio over the fastest peers.
+    """Return the number of steps, mean and worst ratio to the fastest peer, by backend and kind of rule.
 
-    What is beside another computation is left out.
+    Steps that are compared with another computation are left out.
     """
     rows = rows.filter(~pl.col("step").str.contains(" beside "))
     rule = pl.col("step").str.extract(r"^step\.(\w+)\.")
