@@ -24,12 +24,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.kernels.worktrees import commit_of, worktree
-from documents.errors import InputError
-from harness.progress import Progress
-from harness.timing.clocks import one_thread_environment
-from harness.timing.interleaving import turns
-from results.intervals import MedianInterval, median_interval
+from curvebench.benchmarks.kernels.worktrees import commit_of, worktree
+from curvebench.progress import Progress
+from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.spec.errors import InputError
+from curvebench.timing.clocks import one_thread_environment
+from curvebench.timing.interleaving import turns
 
 Outcome = Literal["slower", "faster", "equal", "undecided"]
 

@@ -23,8 +23,8 @@ def main(checkout: str, pattern: str) -> None:
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # what libraries print is no answer
-    from benchmarks.kernels import cases
-    from harness.timing.clocks import calls_for, one_thread, seconds_of
+    from curvebench.benchmarks.kernels import cases
+    from curvebench.timing.clocks import calls_for, one_thread, seconds_of
 
     if not Path(cases.__file__).resolve().is_relative_to(Path(checkout).resolve()):
         raise RuntimeError(f"{cases.__file__} is not below {checkout}: another copy of the project is first")

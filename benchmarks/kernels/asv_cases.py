@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import cache
 
-from harness.timing.clocks import one_thread
+from curvebench.timing.clocks import one_thread
 
 from .case import ReadyCase, measured_error
 from .cases import timed

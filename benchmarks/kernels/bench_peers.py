@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.timing.clocks import one_thread
+from curvebench.timing.clocks import one_thread
 
 from .case import ReadyCase
 from .cases import timed

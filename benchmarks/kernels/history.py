@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.timing.clocks import one_thread_environment
+from curvebench.timing.clocks import one_thread_environment
 
 from .worktrees import last_commits, worktree
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import polars as pl
 
-from harness.timing.clocks import one_thread
-from harness.timing.interleaving import Ratios, interleaved
-from optimizers import rules
-from optimizers.options import Options
-from results.provenance import cpu_model
+from curvebench.optimizers import rules
+from curvebench.optimizers.options import Options
+from curvebench.results.provenance import cpu_model
+from curvebench.timing.clocks import one_thread
+from curvebench.timing.interleaving import Ratios, interleaved
 
 from .cases import timed
 from .matrix_peers import TORCH_MATRIX_PEERS
@@ -55,7 +55,7 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
     """Time each contest whose label contains the pattern. Call inside `one_thread`.
 
     Yields:
-        Rows of the table that the report keeps (`reports.pages.kernel_ratios.read_ratios`).
+        Rows of the table that the report keeps (`curvebench.reports.pages.kernel_ratios.read_ratios`).
     """
     for each in contests(pattern):
         mine, theirs = each.ours(), each.theirs()

@@ -8,9 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gate
-from benchmarks.gate import BAD_INPUT, FEWEST_ROUNDS, GOOD, ROUNDS, SAMPLES, UNDECIDED, WORSE, decide, main
-from benchmarks.kernels.worktrees import git
+from curvebench.benchmarks import gate
+from curvebench.benchmarks.gate import (
+    BAD_INPUT,
+    FEWEST_ROUNDS,
+    GOOD,
+    ROUNDS,
+    SAMPLES,
+    UNDECIDED,
+    WORSE,
+    decide,
+    main,
+)
+from curvebench.benchmarks.kernels.worktrees import git
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = '''"""Cases that sleep."""
@@ -142,7 +152,7 @@ def start_repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three commits: of 2 ms, of 4 ms, and of other work."""
     folder = tmp_path / "repository"
-    for package in ("benchmarks/kernels", "harness/timing"):
+    for package in ("benchmarks/kernels", "curvebench/timing"):
         (folder / package).mkdir(parents=True)
         for place in (folder / package, (folder / package).parent):
             (place / "__init__.py").write_text('"""A package."""\n')
