@@ -156,7 +156,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / package).mkdir(parents=True)
         for place in (folder / package, (folder / package).parent):
             (place / "__init__.py").write_text('"""A package."""\n')
-    shutil.copy(ROOT / "harness" / "timing" / "clocks.py", folder / "harness" / "timing")
+    (folder / "curvebench" / "benchmarks").symlink_to("../benchmarks")
+    shutil.copy(ROOT / "curvebench" / "timing" / "clocks.py", folder / "curvebench" / "timing")
     (folder / ".gitignore").write_text("__pycache__/\n")
     start_repository(folder, monkeypatch)
     commit(folder, "fast", seconds=0.002, size=1)
