@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -99,7 +100,7 @@ def test_conda_users_get_the_same_pins():
     *conda, pip = environment["dependencies"]
     assert pip["pip"] == pins(LOCK.read_text().splitlines())
     assert conda == ["python=3.11", "pip"]
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.13"
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
 
 
 def test_the_environment_is_the_one_that_the_lock_file_describes():
@@ -338,11 +339,76 @@ def test_a_failed_installation_does_not_count_as_ready(house: Path):
     assert not list((house / ".venv").glob("ready-*"))
 
 
-def test_another_python_is_refused_with_the_remedy(project: Path):
-    done = make(project, "environment", "PYTHON=/bin/false")
+# stand-in for a program: it writes down its name and arguments, and makes the environment when told to
+PROGRAM = """#!/bin/sh
+name=$(basename "$0")
+case "$name $*" in
+  "python"*" -c "*) exit {other} ;;
+  *" .venv")
+    echo "$name $*" > made_by
+    mkdir -p .venv/bin && printf '#!/bin/sh\\n' > .venv/bin/python && chmod +x .venv/bin/python
+    exit {failure} ;;
+esac
+"""
+TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
+
+
+def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
+    """A folder for PATH with the shell's tools and stand-ins of Python and uv.
+
+    Args:
+        folder: where to make it.
+        programs: the names of the stand-ins.
+        other: the status with which Python says that it is another than 3.11; 0 where it is 3.11.
+        failure: the status of making the environment.
+    """
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool) or "")
+    for program in programs:
+        (folder / program).write_text(PROGRAM.format(other=other, failure=failure))
+        (folder / program).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("programs", "other", "made_by"),
+    [
+        (("python3", "uv"), 0, "python3 -m venv .venv"),
+        (("python3.11", "python3", "uv"), 0, "python3.11 -m venv .venv"),
+        (("python3", "uv"), 1, "uv venv --seed --python 3.11 .venv"),
+        (("uv",), 1, "uv venv --seed --python 3.11 .venv"),
+    ],
+)
+def test_the_environment_is_made_by_python_3_11_or_else_by_uv(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], other: int, made_by: str
+):
+    path = path_with(tmp_path / "programs", *programs, other=other)
+    done = make(project, "environment", f"PATH={path}")
+    assert done.returncode == 0, done.stderr
+    assert (project / "made_by").read_text().strip() == made_by
+
+
+@pytest.mark.parametrize(
+    ("programs", "arguments"), [(("python3",), ()), ((), ()), (("python3", "uv"), ("PYTHON=/bin/false",))]
+)
+def test_another_python_is_refused_in_a_line_with_the_remedies(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], arguments: tuple[str, ...]
+):
+    """Without uv, or where another Python is named: that is not passed over."""
+    done = make(project, "environment", f"PATH={path_with(tmp_path / 'programs', *programs)}", *arguments)
     assert done.returncode != 0
-    assert "needs Python 3.11" in done.stderr
-    assert "make PYTHON=/path/to/python3.11" in done.stderr
+    (said, *_) = done.stderr.splitlines()
+    for part in ("needs Python 3.11", "https://docs.astral.sh/uv", "make PYTHON=/path/to/python3.11"):
+        assert part in said
+    assert not (project / ".venv").exists()
+
+
+def test_an_environment_that_could_not_be_made_is_not_left_behind(project: Path, tmp_path: Path):
+    """Debian's Python without `python3-venv` leaves one without pip."""
+    path = path_with(tmp_path / "programs", "python3", other=0, failure=1)
+    assert make(project, "environment", f"PATH={path}").returncode != 0
+    assert (project / "made_by").exists()
     assert not (project / ".venv").exists()
 
 
@@ -364,9 +430,11 @@ def test_clean_removes_what_was_written_and_nothing_else(house: Path):
     assert {path for path in house.rglob("*") if path.is_file()} == before | {kept}
 
 
-def test_continuous_integration_calls_lint_and_test():
+def test_continuous_integration_calls_lint_and_test_on_a_bare_machine_before_it_installs_anything():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    lines = script.read_text().splitlines()
+    text = script.read_text()
+    lines = text.splitlines()
     assert "set -euo pipefail" in lines
     assert [line.split()[-1] for line in lines if line.startswith("make ")] == ["lint", "test"]
+    assert text.index(" test\n") < text.index("apt-get install") < text.index("ALL_INSTALLED=1 make")
