@@ -71,7 +71,7 @@ def one_thread() -> Iterator[None]:
 
 def limit_threads(threads: int) -> None:
     """Hold this process to so many threads of a library; JAX reads the number when it is imported."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     os.environ["OMP_NUM_THREADS"] = os.environ["NPROC"] = str(threads)
     threadpool_limits(threads)  # NumPy's linear algebra, loaded by now
