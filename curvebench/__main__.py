@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from curvebench import __version__
 from curvebench.commands import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
 from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"curvebench {__version__}")
     places = {
         "": parser.add_subparsers(required=True, metavar="COMMAND", prog="curvebench", help=argparse.SUPPRESS)
     }
