@@ -14,7 +14,7 @@ from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
-    "run": (trying.try_method, studies.plan, studies.estimate, studies.measure_tour, runs.run),
+    "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
