@@ -44,7 +44,6 @@ from ruamel.yaml import YAML
 from curvebench import interop
 from curvebench.benchmarks.claims._matrices import orthonormal
 from curvebench.benchmarks.claims._trained_lanes import SeedProblems, Training
-from curvebench.benchmarks.kernels.interleaving import Ratios
 from curvebench.engine import replaying
 from curvebench.optimizers.options import Options
 from curvebench.optimizers.rule import Rule
@@ -58,6 +57,7 @@ from curvebench.property_checks.checks import (
     verdicts,
 )
 from curvebench.results.intervals import MedianInterval
+from curvebench.timing.interleaving import Ratios
 from tests.curvebench.property_checks.claim_rows import part_rows, rows
 
 TABLES = Path(__file__).with_name("mutations")
