@@ -194,7 +194,6 @@ TABLE = [
     Case("duplicate workload", checks((WORKLOAD, "workloads: [least_squares, least_squares]")), ("tiny.yaml: workloads:", "two workloads are called 'least_squares'; give each its own `label:`")),
     Case("label of a basis", checks(("blocks: all", "label: A/B, blocks: all")), ("bases.egop.label:", "'A/B'", "small letters")),
     Case("empty label", checks(("[sgd, adam]", "[sgd, {adam: {label: ''}}]")), ("tiny.yaml: optimizers.adam.label: is empty", "leave it out")),
-    Case("factors of a labelled optimizer", checks(("[sgd, adam]", "[sgd, {adam: {label: fast, factors: 3}}]")), ("tiny.yaml: optimizers.fast.factors: 3 is not a mapping",)),
     Case("blocks that a workload lacks", checks(("blocks: all", "blocks: weights")), ("bases.egop:", "least_squares", "use blocks: all")),
     Case("shared choice without its chooser", checks((BASES, "bases: [egop]")), ("tuning.shared_across:", "add it to bases")),
     Case("more seeds than there are", checks(("seeds: {final: 2}", "seeds: {final: 4}")), ("backends.torch.seeds.final:", "use at most 3")),

@@ -190,10 +190,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     study = write_study(
         folder,
         ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
-        (
-            "[sgd, adam]",
-            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
-        ),
+        ("[sgd, adam]", "[rules/lion.py, {rules/lion.py:lion: {label: lion-2}}]"),
         ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
@@ -448,10 +445,6 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
         ("torch:Adam", "'Adam' is no dotted name such as torch.optim.NAdam"),
         ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
         ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
-        (
-            "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
-            "has one set of hyperparameters for all",
-        ),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:

@@ -138,7 +138,6 @@ def claim_of(shape: Shape) -> dict[str, Any]:
                 "than": [control],
                 "pairs": "matched",
                 "smallest_effect": 0.05,
-                "test": "wilcoxon",
             }
         ],
     }
@@ -163,7 +162,7 @@ def compared(
             relation: ["adam @ egop"],
             "than": ["adam"],
             "smallest_effect": f"{100 * smallest_effect:g} %",
-            "effect": effect,
+            "effect": None if effect == "ratio" else effect,
         }
     )
     return ClaimComparison(

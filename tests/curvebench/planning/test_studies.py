@@ -445,7 +445,10 @@ METRIC = "metric: final train_loss, better: [adam @ egop], than: [adam]"
             f"{METRIC}, quantity: trend, at_equal: seconds",
             "at_equal: trend is no value that is read at a cost",
         ),
-        (f"{METRIC}, quantity: best_learning_rate, effect: ratio", "effect: best_learning_rate has its own"),
+        (
+            f"{METRIC}, quantity: best_learning_rate, effect: difference",
+            "effect: best_learning_rate has its own",
+        ),
         (f"{METRIC}, quantity: steps_to_stop", "quantity: runs do not stop at a train_loss; give it in stop"),
         (f"{METRIC}, quantity: gradients_to_stop", "quantity: runs do not stop at a train_loss"),
         (METRIC.replace("final", "best") + ", quantity: steps_to_stop", "is of runs to their end; say final"),
