@@ -21,7 +21,6 @@ from curvebench.optimizers.matrix_functions.curvature_steps import (
     cholesky_step,
     default_step,
     kronecker_cholesky_step,
-    kronecker_default_step,
     kronecker_projection_step,
     retraction_step,
 )
