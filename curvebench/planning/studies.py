@@ -216,11 +216,12 @@ def first_final_seed(study: Study, scale: str) -> int:
             for one in study.bases
         ],
         "optimizers": [
-            replace(
-                one,
-                options=_said(one.options, rule_of(one).options),
-                hyperparameters=_said(one.hyperparameters, rule_of(one).hyperparameters),
-            )
+            {
+                **vars(one),
+                "options": _said(one.options, rule_of(one).options),
+                "hyperparameters": _said(one.hyperparameters, rule_of(one).hyperparameters),
+                "factors": {},  # without this key the seeds of every study would move
+            }
             for one in study.optimizers
             if one.label in compared
         ],
