@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from pydantic import AliasChoices, BaseModel
 
+import curvebench
 from curvebench.__main__ import COMMANDS, main
 from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
@@ -158,6 +159,14 @@ def test_links_lead_somewhere(page: Path):
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=name_of)
+def test_pages_import_public_names_alone(page: Path):
+    text = page.read_text()
+    assert not re.findall(r"^(?:from|import) curvebench\..*", text, re.MULTILINE)
+    names = re.findall(r"^from curvebench import (.*)$", text, re.MULTILINE)
+    assert {name for line in names for name in line.split(", ")} <= {*curvebench.__all__}
+
+
 def test_the_page_of_the_architecture_names_what_there_is():
     text = (ROOT / "docs/architecture.md").read_text()
     named = {name.replace("NAME", "convex") for name in re.findall(r"`([a-z_]+(?:/[\w.]+)+)`", text)}
@@ -167,7 +176,7 @@ def test_the_page_of_the_architecture_names_what_there_is():
         path.parent.name
         for path in (*ROOT.glob("curvebench/*/__init__.py"), *ROOT.glob("reports/*/__init__.py"))
     }
-    assert rooms <= set(re.findall(r'class="room-name">(\w+)<', drawn))
+    assert rooms <= set(re.findall(r'class="(?:room-)?name">(\w+)<', drawn))
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from curvebench.results.reading import read
 from curvebench.seeding import WorkloadRandom
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
-from curvebench.spec.method import LIBRARIES
 from curvebench.stages import timing_jobs
 from curvebench.stages.jobs import run_job
 from tests.curvebench.engine.test_execution import make_bundle
@@ -363,23 +362,6 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     assert sweeps["theirs"].lanes == sweeps["adam"].lanes
 
 
-@pytest.mark.parametrize(
-    ("space", "said"),
-    [
-        ("{momentum: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
-        ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
-    ],
-)
-def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        read_study(searched(tmp_path, space))
-
-
-def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tunes the learning rate alone; leave the space out"):
-        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
-
-
 def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:
     rule = find_rule(locator).choose({"arguments": arguments, "tuned": list(values)})
     bundle = make_bundle(rule=find_rule("sgd"), steps=8, basis=basis)
@@ -425,43 +407,6 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
     losses = result.metrics["train_loss"][:, 0, 0]
     assert (losses[stopped:] == losses[stopped]).all()
     assert losses[stopped - 1] < losses[stopped - 2]
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("torch:nowhere.Adam", "the package 'nowhere' is not installed"),
-        ("torch:Adam", "'Adam' is no dotted name such as torch.optim.NAdam"),
-        ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
-        ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {entry}]")))
-
-
-@pytest.mark.parametrize(
-    ("locator", "arguments", "said"),
-    [
-        ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
-        (
-            "torch:torch.optim.lr_scheduler.StepLR",
-            {},
-            "refuses its arguments .*; it is called with lr$",
-        ),
-        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*; it is called with learning_rate$"),
-        ("torch:torch.optim.SparseAdam", {}, "takes no step .*dense gradients"),
-        ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
-    ],
-)
-def test_what_a_library_refuses_is_said_with_its_name_when_a_job_starts(
-    locator: str, arguments: dict[str, Any], said: str
-) -> None:
-    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
-    backend = LIBRARIES[locator.partition(":")[0]]
-    with pytest.raises(InputError, match=said):
-        execute(bundle, engine(backend, "float64"))
 
 
 def test_a_state_may_begin_with_the_parameters() -> None:
