@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.checks import PACKAGE, Check, PropertyClaim
+from harness.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
 
@@ -78,7 +79,4 @@ def _text(thing: Any) -> tuple[str, list[str]]:
     """The text of a function or class without docstrings, and the names in it."""
     tree = ast.parse(dedent(inspect.getsource(thing)))
     names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree), names
+    return code_of(tree), names

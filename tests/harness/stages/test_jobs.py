@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -35,7 +34,7 @@ from documents.tuning import Search, TwoStageSweep
 from harness.engine.execution import PHASES
 from harness.paths import basis_file
 from harness.seeding import generator
-from harness.sources import ROOT
+from harness.sources import ROOT, content_hash
 from harness.stages import timing_jobs
 from harness.stages.jobs import run_job
 from harness.stages.supervision import Attendance
@@ -374,7 +373,7 @@ def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
 
 def changed_source(name: str) -> JobSpec:
     path = Path("optimizers/gradient_descent.py")
-    digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+    digest = content_hash(ROOT / path)
     digests = {"unchanged": digest, "edited": "0" * 64}
     return SWEEP.changed(bases=SWEEP.bases[:1], sources={path.as_posix(): digests[name]})
 
