@@ -255,7 +255,7 @@ def estimate(given: Namespace) -> None:
             print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", Cost.total(found)), "", *rough(plan, given.tflops), sep="\n")
+    print(line("total", sum(found, Cost())), "", *rough(plan, given.tflops), sep="\n")
     print("".join(f"{line}\n" for line in plan.left_out), end="")
 
 

@@ -77,7 +77,7 @@ def test_a_misspelt_key_of_a_condition_is_told_with_those_of_conditions():
     given = {"id": "a", "sentence": "b", "source": "c", "holds_if": [{**VALUE, "flor": 1e-9}]}
     with pytest.raises(ValidationError) as caught:
         Claim.model_validate(given)
-    (line,) = explained(caught.value, Claim, "a claim")
+    (line,) = explained(caught.value, Claim, "a claim", given)
     assert line.startswith("holds_if[0].flor: ")
     assert "did you mean 'floor'" in line
     assert "conditions" not in line
