@@ -151,7 +151,7 @@ TABLE = [
     Case("duplicate key", checks(("source: none\nworkload", "source: none\nsource: two\nworkload")), ("tiny.yaml: source: duplicate key at line 3", "keep one")),
     Case("no workload", checks((WORKLOAD + "\n", "")), ("tiny.yaml: workloads: Field required",)),
     Case("both epochs and steps", checks(("steps: 20", "steps: 20\n    epochs: 4")), ("scales.quick: give either epochs or steps",)),
-    Case("claim without a relation", checks((HOLDS, "{metric: final train_loss, than: [adam]}")), ("holds_if[0]: give exactly one of better, no_worse and same",)),
+    Case("claim without a relation", checks((HOLDS, "{metric: final train_loss, than: [adam]}")), ("holds_if: give exactly one of better, no_worse and same",)),
     # types
     Case("text for a number", checks((RATES, "coarse: ['1e-3', 1e-1]")), ("tuning.coarse[0]: '1e-3': ", "number")),
     Case("text for a floor", checks(("compare: {metric: final train_loss}", "compare: {metric: final train_loss, floor: '1e-28'}")), ("compare.floor: '1e-28': ", "number")),
