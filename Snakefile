@@ -101,14 +101,12 @@ rule publish:
     params:
         name=PLAN.config.name,
         waive=list(PLAN.config.waive),
-        replaces=list(PLAN.config.replaces),
         readme=PLAN.readme_option,
     message:
         "publish: {params.name}"
     shell:
         "python -m curvebench sets publish --plan {input.plan:q} --name {params.name:q}"
-        " {params.readme:q} --waive {params.waive:q}"
-        " --replaces {params.replaces:q} 2>&1 | tee {log:q}"
+        " {params.readme:q} --waive {params.waive:q} 2>&1 | tee {log:q}"
 
 
 rule bases:

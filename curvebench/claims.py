@@ -135,14 +135,14 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     from documents.archive import read_archive, shown_plans
     from documents.plan import read_plan
     from documents.sets import FOLDER, PLAN
-    from reports.claims.verdict_list import detailed, unrun, verdicts_of, with_replaced
+    from reports.claims.verdict_list import detailed, unrun, verdicts_of
 
     listing: list[dict[str, Any]] = []
     if path or (SITE / PLAN).exists():
         plan = read_plan(path or SITE / PLAN)
         *sets, own = shown_plans(plan)
         details = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
-        listing = with_replaced(plan, [*details, *({**one, "missed": []} for one in unrun(plan))])
+        listing = [*details, *({**one, "missed": []} for one in unrun(plan))]
     if path:
         return listing
     decided = {one["id"] for one in listing if one["verdict"] != "not run"}

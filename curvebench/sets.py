@@ -78,7 +78,6 @@ def _rerun(given: Namespace) -> int:
         metavar="KIND",
         help="publish in spite of: " + "; ".join(f"{kind} ({what})" for kind, what in WAIVERS.items()),
     ),
-    argument("--replaces", nargs="*", default=[], metavar="SET", help="sets beside it that no longer count"),
 )
 def publish(given: Namespace) -> None:
     """Write the tables of a report, or of several, as a published set."""
@@ -86,9 +85,7 @@ def publish(given: Namespace) -> None:
     from reports.sets import publish
 
     plan, *others = map(read_plan, given.plan)
-    folder = publish.publish(
-        plan, given.name, given.folder, given.waive, given.readme, replaces=given.replaces, others=others
-    )
+    folder = publish.publish(plan, given.name, given.folder, given.waive, given.readme, others=others)
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 

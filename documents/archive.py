@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from documents.errors import InputError
-from documents.plan import Publication, ReplacedSet, ReportPlan, StudyPlan, read_plan
+from documents.plan import Publication, ReportPlan, StudyPlan, read_plan
 from documents.sets import PLAN, PROVENANCE, SUMS
 
 
@@ -27,28 +27,8 @@ def read_publication(folder: Path) -> Publication:
         raise InputError(f"{path}: not a set's provenance ({error!r}); restore the set") from error
 
 
-def _sets(folder: Path, before: str = "") -> list[ReportPlan]:
-    """The published sets of a folder, the latest last, each with the set that replaces it.
-
-    That is one of these, or one that does not lie there, which its own plan names.
-    """
-    found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
-    found.sort(key=lambda one: one[0].published)
-    plans = [
-        read_plan(path).model_copy(update={"origin": origin})
-        for origin, path in found
-        if not before or origin.published < before
-    ]
-    later = {path.parent.name for _, path in found} - {plan.published for plan in plans}
-    by = {plan.published: plan.replaced_by for plan in plans if plan.replaced_by not in later}
-    by |= {name: plan.published for plan in plans for name in plan.replaces}
-    return [plan.model_copy(update={"replaced_by": by.get(plan.published, "")}) for plan in plans]
-
-
 def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
-    """The published sets of a folder, each narrowed to what no other set has at a better scale, or later.
-
-    Those that a later one replaces are not among them.
+    """Read the published sets of a folder, each narrowed to its studies and claims that no better set has.
 
     Args:
         before: a time as provenance has it; only sets that were published earlier count. Empty for all.
@@ -56,18 +36,15 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    best = best_of([plan for plan in _sets(folder, before) if not plan.replaced_by])
+    found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
+    best = best_of(
+        [
+            read_plan(path).model_copy(update={"origin": origin})
+            for origin, path in sorted(found, key=lambda one: one[0].published)
+            if not before or origin.published < before
+        ]
+    )
     return tuple(plan for plan in best if plan.studies or plan.checks)
-
-
-def replaced_sets(folder: Path) -> tuple[ReplacedSet, ...]:
-    """The published sets of a folder that a later one replaces.
-
-    Raises:
-        InputError: when a set's plan or provenance is missing or damaged.
-    """
-    replaced = (plan for plan in _sets(folder) if plan.replaced_by)
-    return tuple(ReplacedSet(folder=plan.path.parent, by=plan.replaced_by) for plan in replaced)
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:

@@ -226,14 +226,6 @@ class Condition(Document):
         return self
 
     @property
-    def written(self) -> str:
-        """What it asks for in the keys of a study's file, without what is not given."""
-        given = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {
-            "metric": f"{self.which} {self.metric}"
-        }
-        return ", ".join(f"{key}: {_as_written(key, value)}" for key, value in given.items())
-
-    @property
     def metric(self) -> str:
         """The metric that is compared."""
         return self.judged.metric
@@ -343,12 +335,6 @@ class Condition(Document):
         )
 
 
-def _as_written(key: str, value: Any) -> str:
-    if key == "smallest_effect":
-        return f"{100 * value:g} %"
-    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
-
-
 class Claim(Document):
     """A sentence of a paper with the conditions that decide it: all of them must hold.
 
@@ -389,12 +375,10 @@ class Claim(Document):
 
     @property
     def written_rule(self) -> Mapping[str, Any]:
-        """Its id and conditions in plain JSON types, without what is not given, for the hash of its rule."""
+        """The id and conditions in plain JSON types, without unset and default values, for the rule hash."""
         dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
         for condition in dumped["holds_if"]:
-            if "floor" in condition and isinstance(condition["than"], list):
-                condition["two_at_floor"] = "tie"  # until 27 November 2026 nothing was known of them
             for key, usual in (("quantity", "value"), ("at_equal", "steps"), ("gain_in", "value")):
-                if condition[key] == usual:  # rules that do not say so are those of before it could be said
+                if condition[key] == usual:
                     del condition[key]
         return dumped

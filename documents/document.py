@@ -47,8 +47,7 @@ class Headline(Judged):
         floor: the value of it beyond which all runs tie, such as what rounding leaves of a loss.
     """
 
-    # Left out where there is none: plans without one stay as they were written.
-    floor: float | None = Field(default=None, exclude_if=lambda floor: floor is None)
+    floor: float | None = None
 
 
 class Criterion(Judged):

@@ -296,31 +296,11 @@ class UnrunClaim(Document):
     cost: str = ""
 
 
-class ChangedClaim(Document):
-    """A claim of a published set whose verdict is of an earlier form.
-
-    Args:
-        published: the set.
-        conditions: what the study's file asks for now, each as it is written there.
-    """
-
-    id: str
-    published: str
-    conditions: tuple[str, ...]
-
-
 class Publication(Document):
     """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
 
     published: str
     machines: tuple[str, ...]
-
-
-class ReplacedSet(Document):
-    """A published set whose verdicts do not count any more: its folder, and the set that replaces it."""
-
-    folder: Path
-    by: str
 
 
 class ReportPlan(Document):
@@ -336,14 +316,10 @@ class ReportPlan(Document):
             where one is named.
         published: the name of the published set that it shows, else empty.
         waived: what was waived for it, sentence by sentence.
-        replaces: the sets that it replaces.
-        replaced_by: the set that replaces it, which was published later.
         verdicts: the file of a published set with the verdicts on its claims.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
-        replaced: the published sets that no longer count.
         census: the claims that are decided nowhere; empty where only some are asked for.
-        changed: the claims of the archive whose rule is another one now.
         path: the file that it was read from; no part of the document.
     """
 
@@ -358,14 +334,10 @@ class ReportPlan(Document):
     folders: dict[str, str] = Field(default={})
     published: str = ""
     waived: tuple[str, ...] = ()
-    replaces: tuple[str, ...] = ()
-    replaced_by: str = ""
     verdicts: Path | None = None
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()
-    replaced: tuple[ReplacedSet, ...] = ()
     census: tuple[UnrunClaim, ...] = ()
-    changed: tuple[ChangedClaim, ...] = ()
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:

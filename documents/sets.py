@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from documents.errors import InputError, unknown
+from documents.errors import InputError
 
 FOLDER = Path("results/published")
 PLAN, PROVENANCE, VERDICTS = "plan.json", "provenance.json", "verdicts.json"
@@ -52,18 +52,6 @@ def check_letters(name: object) -> str:
             f"digits, and single dots or hyphens between them, {LONGEST_NAME} in all at most, {EXAMPLE}"
         )
     return name
-
-
-def check_replaced(names: Sequence[str], folder: Path) -> None:
-    """Check that the sets that a new one replaces lie beside it.
-
-    Raises:
-        InputError: for one that does not.
-    """
-    there = sorted(path.parent.name for path in folder.glob(f"*/{SUMS}"))
-    for name in names:
-        if name not in there:
-            raise InputError(f"replaces: {unknown(str(folder), 'set', name, there)}")
 
 
 def check_seeds(taken_from: Path | str | None) -> None:

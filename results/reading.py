@@ -12,7 +12,7 @@ from polars.exceptions import PanicException, PolarsError
 from documents.errors import InputError
 from documents.method import IDENTITY
 from documents.sets import SUMS
-from results.schema import ADDED, TABLES
+from results.schema import TABLES
 
 DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
 SHOWN = 5  # how many candidates a message lists
@@ -51,10 +51,10 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     schema = TABLES[table]
     files = files_of(place, table)
     for file in files:
-        _check_schema(file, schema, ADDED.get(table, ()))
+        _check_schema(file, schema)
     if not files:
         return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(files, glob=False, schema=schema, missing_columns="insert")
+    return pl.scan_parquet(files, glob=False, schema=schema)
 
 
 def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
@@ -132,15 +132,15 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias("method"))
 
 
-def _check_schema(file: Path, wanted: pl.Schema, added: Sequence[str]) -> None:
-    """Raise InputError unless the file's footer declares the wanted columns, but for some of those added."""
+def _check_schema(file: Path, wanted: pl.Schema) -> None:
+    """Raise InputError unless the file's footer declares the wanted columns."""
     try:
         given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
-    if given == {name: dtype for name, dtype in wanted.items() if name in given or name not in added}:
+    if given == wanted:
         return
     remedy = f"another version wrote the file; {_remedy(file)}"
     for name, dtype in wanted.items():

@@ -312,8 +312,6 @@ LEADERBOARD = _schema(
     }
 )
 
-# Null where an earlier version wrote the file.
-ADDED = {"jobs": [*(f"{part}_seconds" for part in WITHIN), "gpu_joules"]}
 TABLES = {
     "runs": RUNS,
     "curves": CURVES,

@@ -56,11 +56,10 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     [
         ({}, "add --config name=NAME"),
         ({"name": "there"}, "published/there: is there already"),
-        ({"name": "toy", "replaces": "there"}, "published has no set 'there' (valid: none)"),
         ({"name": "toy", "seeds_of": "plan.json"}, "these runs are on the seeds of plan.json"),
         ({"name": "toy", "readme": str(ROOT / "CITATION.cff")}, "CITATION.cff: needs the line"),
     ],
-    ids=["no name", "taken", "no set", "known seeds", "no place"],
+    ids=["no name", "taken", "known seeds", "no place"],
 )
 def test_what_cannot_be_published_is_told(
     config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

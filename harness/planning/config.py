@@ -62,7 +62,6 @@ class Config(Document):
         seeds_of: a published set whose seeds the studies that it has draw again; None for those of today.
         name: what `publish` calls the set of tables; no other target needs one.
         waive: what `publish` lets pass (`documents.sets.WAIVERS`).
-        replaces: the published sets that the new one replaces.
         parity: whether the backends are compared where what is run is on both.
         readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
         keep_failed: whether what failed is left as it is, and not tried again.
@@ -80,7 +79,6 @@ class Config(Document):
     seeds_of: Place | None = None
     name: Annotated[str, BeforeValidator(check_letters)] | None = None
     waive: Annotated[Names, AfterValidator(check_waivers)] = ()
-    replaces: Names = ()
     repeats: Flag = False
     parity: Flag = True
     readme: Place | None = None

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from documents.archive import joined_here, replaced_sets, with_figures
+from documents.archive import joined_here, with_figures
 from documents.errors import InputError, by_reason, nearest, unknown
 from documents.job import (
     HOST,
@@ -30,16 +30,13 @@ from documents.job import (
 )
 from documents.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from documents.plan import (
-    ChangedClaim,
     ChecksPlan,
-    ReplacedSet,
     ReportPlan,
     SkippedStudy,
     StudyPlan,
     UnrunClaim,
     read_plan,
 )
-from documents.sets import FOLDER as PUBLISHED
 from documents.study import Scale
 from documents.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
 from harness import ENTRIES
@@ -48,7 +45,7 @@ from harness.backends import module_of as backend_module
 from harness.check_rules import check_rule
 from harness.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from harness.interop.foreign import named_in
-from harness.paths import STUDY_FOLDER, stored_kernels
+from harness.paths import stored_kernels
 from harness.planning.archive import archive_of, sums_of
 from harness.planning.config import CENSUS, Config, read_config
 from harness.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
@@ -74,7 +71,6 @@ from optimizers import rules
 from optimizers.bases import KIND as BASES
 from optimizers.bases import bases as known_bases
 from results.temporary import write_texts
-from results.verdicts import rule_hash
 from workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # parity compares every backend with every other
@@ -557,9 +553,7 @@ class Plan:
     reports_code: str
     kernels: tuple[Path, ...]  # the files of kernel speed
     archive: tuple[ReportPlan, ...]  # what is shown of published sets
-    replaced: tuple[ReplacedSet, ...]  # the published sets that no longer count
     census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
-    changed: tuple[ChangedClaim, ...]  # those of the archive whose rule is another one now
     archive_figures: Path  # the folder of their figures
 
     @cached_property
@@ -579,9 +573,7 @@ class Plan:
             kernels=stored_kernels(self.config.results) if self.kernels else None,
             folders=self.config.other_folders,
             archive=self.archive,
-            replaced=self.replaced,
             census=self.census,
-            changed=self.changed,
         )
 
     @cached_property
@@ -742,9 +734,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             for plan in archive
         ),
         archive_figures=archive_figures,
-        replaced=replaced_sets(PUBLISHED),
         census=() if names else _census(config, studies, claims, decided),
-        changed=tuple(changed_claims(archive, studies)) if config.study_folder == STUDY_FOLDER else (),
     )
 
 
@@ -783,17 +773,6 @@ def _census(
             path = config.study_folder.parent / CENSUS
             raise InputError(f"{path}: {unknown('the suite', 'claim', claim, known)}")
     return tuple(claim for claim in known.values() if claim.id not in decided)
-
-
-def changed_claims(archive: Iterable[ReportPlan], studies: Iterable[Study]) -> Iterator[ChangedClaim]:
-    """The claims of published studies whose rule is not the one that their study's file has now."""
-    now = {claim.id: claim for study in studies for claim in study.own_claims}
-    decided = ((plan, study, old.id) for plan in archive for study in plan.studies for old in study.claims)
-    for plan, study, name in decided:
-        claim = now.get(name)
-        if claim and rule_hash(claim.written_rule, study.at_most_partly) != study.rules[name]:
-            conditions = tuple(condition.written for condition in claim.conditions)
-            yield ChangedClaim(id=name, published=plan.published, conditions=conditions)
 
 
 def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:

@@ -11,7 +11,7 @@ from typing import Protocol
 from documents.document import Document
 from documents.errors import InputError
 from documents.job import JobSpec, RunsSpec, TrainingSpec
-from documents.sets import FOLDER, check_name, check_page, check_replaced, check_seeds
+from documents.sets import FOLDER, check_name, check_page, check_seeds
 from harness.planning.config import Config
 from results.provenance import check_committed
 
@@ -183,14 +183,13 @@ class Wiring(Document):
         """The plan of what is to be published, which is asked for before anything is computed.
 
         Raises:
-            SystemExit: with the reason where it cannot be: the set's name is missing, has other letters than
-                it may, or is taken; a set that it replaces is not there; its seeds are another's; the page
-                has no place for a leaderboard; the files are not those of a commit. Of errors Snakemake would
-                show a traceback.
+            SystemExit: with the reason where it cannot be published: the set's name is missing, has other
+                letters than it may, or is taken; its seeds are those of another set; the page has no place
+                for a leaderboard; the files are not those of a commit. Snakemake would show a traceback of
+                an InputError.
         """
         try:
             check_name(self.config.name, FOLDER)
-            check_replaced(self.config.replaces, FOLDER)
             check_seeds(self.config.seeds_of)
             if self.config.readme is not None:
                 check_page(self.config.readme)

@@ -12,8 +12,8 @@ import polars as pl
 import polars.selectors as cs
 
 from documents.claim import ComparisonKey
-from documents.plan import ReportPlan, read_plan
-from documents.sets import FOLDER, PLAN
+from documents.plan import ReportPlan
+from documents.sets import FOLDER
 from reports import formatting
 from reports.claims import further_seeds
 from reports.claims.comparison import ClaimComparison, threshold_of
@@ -24,7 +24,6 @@ from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
 from reports.plan import claim_figure
 from reports.rendering import read_made
 from reports.tables import tables_of
-from results.reading import read
 from results.schema import CLAIMS
 from results.verdicts import ALPHA
 
@@ -108,7 +107,7 @@ def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
 def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
 
-    `published` is the set that it is of, empty for what was run here; `replaced_by` the one that replaces it.
+    `published` is the set that it is of, empty for what was run here.
 
     `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
     ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
@@ -126,7 +125,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
     others = _without_enums(found.claims).join(
         rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
     )
-    sentences, shown = sentences_of(plan), _on_shown_seeds(plan)
+    sentences = sentences_of(plan)
     compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
     findings = _without_enums(found.findings).to_dicts()
     for finding, one, tuning_seeds in zip(findings, found.comparisons, found.tuning_seeds, strict=True):
@@ -143,9 +142,7 @@ def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
                 **{NAMES.get(name, name): value for name, value in row.items()},
                 "sentence": sentences[row["claim"]],
                 "published": plan.published,
-                "replaced_by": plan.replaced_by,
-                "exploratory": exploratory(row, row["claim"] in shown),
-                "replaced": [],
+                "exploratory": exploratory(row),
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
                 if any(one["seeds"] for one in own.values())
                 else None,
@@ -191,10 +188,8 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "verdict": "not run",
             "seeds": 0,
             "published": "",
-            "replaced_by": "",
             "exploratory": "",
             "agreement": "",
-            "replaced": [],
             "comparisons": [],
             "repeats": [],
             "others": [],
@@ -207,52 +202,13 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
     ]
 
 
-def with_replaced(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The list with the verdicts that no longer count, in `replaced`, and in `asks_now` what files ask now.
-
-    Each of `replaced` has its set (`published`) and the one that replaces that (`by`). `asks_now` has the
-    conditions of a claim whose published verdict is of an earlier form, each as it is written, and is else
-    empty.
-
-    Raises:
-        InputError: when a table is missing or damaged.
-    """
-    found: dict[str, list[dict[str, str]]] = {}
-    for one in plan.replaced:
-        own = read_plan(one.folder / PLAN)
-        rows = _without_enums(leading(own, read([one.folder / "claims.parquet"], "claims")))
-        for claim, verdict in rows.select("claim", "verdict").iter_rows():
-            about = {"published": own.published, "by": one.by, "verdict": verdict}
-            found.setdefault(claim, []).append(about)
-    now = {(one.published, one.id): list(one.conditions) for one in plan.changed}
-    return [
-        {
-            **each,
-            "replaced": found.get(each["id"], []),
-            "asks_now": now.get((each["published"], each["id"]), []),
-        }
-        for each in verdicts
-    ]
-
-
-def exploratory(row: Mapping[str, Any], on_shown_seeds: bool) -> str:
-    """Why a row of `claims` is on runs that may have suggested its rule; empty where it is not."""
-    if not row["seeds"]:
+def exploratory(row: Mapping[str, Any]) -> str:
+    """Say why the runs of a row of `claims` may have suggested its rule; empty where they have not."""
+    if not row["seeds"] or row["rule_of_runs"] == row["rule"]:
         return ""
-    if row["rule_of_runs"] == row["rule"]:
-        return "the seeds that judge it had tuned other runs before" if on_shown_seeds else ""
     if row["rule_of_runs"] is not None:
         return "the rule was changed after the runs were planned"
     return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
-
-
-def _on_shown_seeds(plan: ReportPlan) -> frozenset[str]:
-    """The claims that are judged by tuning runs on the seeds from 0, on which all studies tune.
-
-    Since 27 November 2026 such runs have seeds of their own (harness.planning.studies).
-    """
-    old = [study for study in plan.studies if study.first_tuning_seed == 0]
-    return frozenset(claim.id for study in old for claim in study.claims if claim.of_tuning)
 
 
 def _agreement(
@@ -417,14 +373,7 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         why += f"; of the set {verdict['published']}, scale {verdict['scale']}"
     elif verdict["verdict"] != "not run":
         why += f"; run here, scale {verdict['scale']}"
-    if verdict.get("asks_now"):
-        why += "; of an earlier form of this claim: the study's file asks for something else now"
     if verdict["exploratory"]:
         why += f"; exploratory: {verdict['exploratory']}"
-    for old in verdict["replaced"]:
-        why += f"; {old['verdict']} in {old['published']}, which {old['by']} replaces"
-    said = verdict["verdict"]
-    if verdict["replaced_by"]:
-        said, why = f"~~{said}~~", f"{why}; this set is replaced by {verdict['replaced_by']}"
     p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
-    return verdict["id"], said, estimate, p_value, str(verdict["seeds"]), why
+    return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why

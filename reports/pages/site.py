@@ -19,7 +19,6 @@ from reports import formatting
 from reports.boards.leaderboard import by_family, leaderboards
 from reports.claims.page import claims_page
 from reports.claims.rerun import study_commands
-from reports.claims.verdict_list import with_replaced
 from reports.figures.study_figures import AXES
 from reports.pages.anytime import anytime_of
 from reports.pages.comparing import comparison_page
@@ -105,9 +104,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     own_claims = {claim["id"]: on_page(claim, page_of) for claim in own.claims}
     there_too = {claim["id"] for claim in shown_claims}
     shown_claims += [claim for name, claim in own_claims.items() if name not in there_too]
-    claims = claims_page(
-        with_replaced(plan, shown_claims), {machine for rows in measured for machine in rows["machine"]}
-    )
+    claims = claims_page(shown_claims, {machine for rows in measured for machine in rows["machine"]})
     checked = checked_against(own.claims, (claim for version in published for claim in version.claims))
     run_here = {one.here["id"]: own_claims[one.here["id"]] for one in checked}
     kernels = kernels_page(plan.kernels)

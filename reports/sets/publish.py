@@ -18,13 +18,11 @@ from documents.sets import (
     between_markers,
     check_name,
     check_page,
-    check_replaced,
     check_seeds,
     check_waivers,
 )
 from reports.claims.verdict_list import read_verdicts
-from reports.rendering import read_made
-from reports.sets.checking import checksum_flaws, flaws
+from reports.sets.checking import flaws
 from reports.sets.contents import Contents, gather_all, provenance_of
 from reports.sets.derived import derived, page, read_set, texts
 from reports.sets.files import LICENCE, as_json, new_set, seal, write_text
@@ -43,7 +41,6 @@ def publish(
     waive: Sequence[str] = (),
     readme: Path | None = None,
     code: Revision | None = None,
-    replaces: Sequence[str] = (),
     others: Sequence[ReportPlan] = (),
 ) -> Path:
     """Write the tables of reports and what follows from them as a published set.
@@ -58,18 +55,16 @@ def publish(
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
         code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
             it; None to ask git.
-        replaces: the sets below `folder` whose verdicts no longer count, which they say from then on.
         others: plans, of the same scale, whose studies become part of the set.
 
     Returns:
         The set's folder.
 
     Raises:
-        InputError: for a name, a waiver, a set to replace, seeds or a page that will not do.
+        InputError: for a name, a waiver, seeds or a page that will not do.
         InputError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
-    check_replaced(replaces, folder)
     code = commit(PROJECT) if code is None else code
     if readme is not None:
         check_page(readme)
@@ -84,44 +79,18 @@ def publish(
     found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)
     if refused := [each for each in found if each.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
-    marked = [text for old in replaces for text in _as_replaced(folder / old, name)]
     with new_set(folder, name) as stage:
-        moved = _moved(renewed, name, found).model_copy(update={"replaces": tuple(replaces)})
-        _write(stage, moved, contents, _provenance(name, plan, contents, found, code))
+        _write(stage, _moved(renewed, name, found), contents, _provenance(name, plan, contents, found, code))
         if reasons := flaws(stage):
             raise InputError(
                 "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
             )
-    for path, text in marked:
-        write_text(path, text)
-    for old in replaces:
-        seal(folder / old)
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
         shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
         write_text(readme, between_markers(readme.read_text(), readme, [shown]))
     return folder / name
-
-
-def _as_replaced(folder: Path, by: str) -> list[tuple[Path, str]]:
-    """The files of a set that say which one replaces it, as they are to be; its tables stay.
-
-    Raises:
-        InputError: when the set was changed or damaged, or lacks what its pages say.
-    """
-    if changed := [f"{folder}: {reason}" for reason in checksum_flaws(folder)]:
-        raise InputError("\n".join(changed))
-    plan = read_made(folder / PLAN, "sets publish") | {"replaced_by": by}
-    verdicts = [{**one, "replaced_by": by} for one in read_made(folder / VERDICTS, "sets publish")]
-    board = read([folder / "leaderboard.parquet"], "leaderboard")
-    about = read_made(folder / PROVENANCE, "sets publish")
-    shown = read_set(folder).model_copy(update={"replaced_by": by})
-    return [
-        (folder / PLAN, as_json(plan)),
-        (folder / VERDICTS, as_json(verdicts)),
-        (folder / "README.md", texts(shown, about, board, verdicts)["README.md"]),
-    ]
 
 
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
@@ -174,12 +143,9 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,
             "archive": (),
-            "replaced": (),
             "census": (),
-            "changed": (),
             "folders": {},  # of the publisher's machine
             "published": name,
-            "replaced_by": "",
             "verdicts": Path(VERDICTS),
             "waived": tuple(in_short(found)),
         }

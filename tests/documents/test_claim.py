@@ -29,15 +29,6 @@ TUNING = {
 }
 
 
-def test_a_condition_is_told_in_the_keys_of_its_file():
-    one = Condition.model_validate({**VALUE, "than": ["adam", "sgd"], "pairs": "all", "floor": 1e-28})
-    told = "metric: final train_loss, better: [adam @ egop], than: [adam, sgd], pairs: all, floor: 1e-28"
-    assert one.written == told
-    assert Condition.model_validate({**VALUE, "than": 0.5}).written.endswith("than: 0.5")
-    with_effect = Condition.model_validate({**VALUE, "smallest_effect": "5 %"})
-    assert with_effect.written.endswith("smallest_effect: 5 %")
-
-
 def test_a_gain_may_be_in_steps():
     one = Condition.model_validate({**SHARE, "metric": "best train_loss", "gain_in": "steps_to_target"})
     assert (one.counted, one.of_gain) == ("steps_to_target", True)
@@ -94,15 +85,3 @@ def test_a_misspelt_key_of_a_condition_is_told_with_those_of_conditions():
 def test_a_criterion_with_a_floor_needs_another(given: dict[str, Any], said: str):
     with pytest.raises(ValidationError, match=said):
         TwoStageSweep.model_validate({**TUNING, **given})
-
-
-@pytest.mark.parametrize(("than", "changes"), [(["adam"], True), (1e-10, False)])
-def test_the_rule_of_a_floor_says_that_two_runs_at_it_tie(than: Any, changes: bool):
-    given = {
-        "id": "egop.a",
-        "sentence": "a.",
-        "source": "000",
-        "holds_if": [{**VALUE, "than": than, "floor": 1e-28}],
-    }
-    (condition,) = Claim.model_validate(given).written_rule["holds_if"]
-    assert ("two_at_floor" in condition) == changes

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from documents.errors import InputError
 from results.reading import find_run, named, read, scan
-from results.schema import ADDED, JOBS, RUNS
+from results.schema import RUNS
 from results.writing import write_table
 from tests.results.rows import RUN, rows, target, write
 
@@ -53,22 +53,6 @@ def test_files_with_different_hyperparameters_scan_together(tmp_path):
     write(tmp_path / "none", runs=rows("runs", {"run": "r3", "hyperparameters": []}))
     momentum = scan(tmp_path, "runs").select("run", named("momentum", "hyperparameters")).collect()
     assert dict(momentum.iter_rows()) == {"r0": None, "r1": 0.5, "r2": None, "r3": None}
-
-
-def test_columns_that_earlier_versions_did_not_write_are_null(tmp_path):
-    new = rows("jobs", {"spec_hash": "new", "waiting_seconds": 1.5})
-    for name, frame in (("a", rows("jobs", {"spec_hash": "old"}).drop(ADDED["jobs"])), ("b", new)):
-        (tmp_path / name).mkdir()
-        frame.write_parquet(tmp_path / name / "jobs.parquet")
-    found = read(tmp_path, "jobs")
-    assert found.schema == JOBS
-    assert found.select("spec_hash", "waiting_seconds").rows() == [("old", None), ("new", 1.5)]
-    for column in ADDED["jobs"]:  # versions added them one after the other
-        rows("jobs", {column: 1.5}).drop(column).write_parquet(tmp_path / "a" / "jobs.parquet")
-        assert read(tmp_path / "a", "jobs")[column].to_list() == [None]
-    rows("jobs", {}).drop("peak_memory_bytes").write_parquet(tmp_path / "a" / "jobs.parquet")
-    with pytest.raises(InputError, match="column peak_memory_bytes is missing"):
-        read(tmp_path, "jobs")
 
 
 def test_a_folders_own_table_comes_before_those_below(tmp_path):

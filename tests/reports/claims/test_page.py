@@ -14,7 +14,7 @@ import pytest
 
 from curvebench.__main__ import main
 from documents.errors import InputError
-from documents.plan import ChecksPlan, StudyPlan, UnrunClaim
+from documents.plan import ChecksPlan, UnrunClaim
 from reports.claims.page import (
     check_measured,
     check_rows,
@@ -410,29 +410,6 @@ def test_a_rule_that_was_changed_after_the_runs_is_said(changed: Path):
     assert f"exploratory : {why}" in rows_of(text)["egop.digits_mlp"]
     assert f"<strong>Exploratory</strong>: {why}." in (changed / "study_digits_mlp.html").read_text()
     assert "xploratory" not in (changed / "study_convex.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("first", "why"), [(0, "the seeds that judge it had tuned other runs before"), (774_000_995, "")]
-)
-def test_tuning_runs_that_judge_on_seeds_that_all_tune_on_are_exploratory(
-    report: Report, first: int, why: str
-):
-    """The claim on the digits asks tuning runs, the others final ones on the same plan."""
-
-    def asked(study: StudyPlan) -> StudyPlan:
-        study = study.model_copy(update={"first_tuning_seed": first})
-        if study.name != "digits_mlp":
-            return study
-        (claim,) = study.claims
-        over_rates = claim.conditions[0].model_copy(update={"quantity": "rates_won"})
-        return study.model_copy(update={"claims": (claim.model_copy(update={"conditions": (over_rates,)}),)})
-
-    plan = report.plan.model_copy(update={"studies": tuple(map(asked, report.plan.studies))})
-    told = {one["id"]: one for one in listed(plan, read_verdicts(plan))}
-    assert told["egop.digits_mlp"]["verdict"] != "not run"
-    assert {one["exploratory"] for claim, one in told.items() if claim != "egop.digits_mlp"} == {""}
-    assert told["egop.digits_mlp"]["exploratory"] == why
 
 
 def test_the_parts_show_value_limit_tolerance_and_share(report: Report):

@@ -130,7 +130,7 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
     assert "studies=digits_mlp scale=quick" in here.read_text(), "as its file is called"
     assert (rendered.site / "study_convex.html").is_file()
     claims = (rendered.site / "claims.html").read_text()
-    assert claims.count("<dt>Runs</dt><dd>Published set <code>large.2026-11</code>") == 5
+    assert claims.count("<dt>Published</dt><dd>Set <code>large.2026-11</code> decides it since 20") == 5
     (own,) = re.findall(r'<details class="here" id="here-egop\.digits_mlp">.*?</details>', claims, re.DOTALL)
     assert f'<a href="{here.name}">Its study' in own
     assert 'src="figures/digits_mlp-here-' in own

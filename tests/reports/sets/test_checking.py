@@ -23,9 +23,6 @@ Frame = pl.DataFrame
 FOLDERS = ("digits_mlp", "convex", "parity", "checks")
 DAMAGED = 40  # bytes, one at a time
 SETS = [plan.parent for plan in sorted((ROOT / "results/published").glob("*/plan.json"))]
-REPLACED = {
-    old for folder in SETS for old in json.loads((folder / "plan.json").read_text()).get("replaces", ())
-}
 LARGE = {  # sets of more than a megabyte, whose verdicts take long
     folder.name
     for folder in SETS
@@ -58,10 +55,7 @@ def test_a_folder_of_sets_is_no_set(good: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     "folder",
-    [
-        pytest.param(folder, marks=[pytest.mark.long] if folder.name in REPLACED | LARGE else [])
-        for folder in SETS
-    ],
+    [pytest.param(folder, marks=[pytest.mark.long] if folder.name in LARGE else []) for folder in SETS],
     ids=lambda folder: folder.name,
 )
 def test_the_sets_of_this_repository_are_accepted(folder: Path):
@@ -69,7 +63,7 @@ def test_the_sets_of_this_repository_are_accepted(folder: Path):
     assert check(folder) == []
 
 
-@pytest.mark.parametrize("name", sorted(LARGE - REPLACED))
+@pytest.mark.parametrize("name", sorted(LARGE))
 def test_the_large_ones_are_whole_and_hold_what_their_plans_ask(name: str):
     assert flaws(ROOT / "results/published" / name) == []
 

@@ -21,15 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
-from documents.archive import narrowed, read_archive, replaced_sets, with_figures, with_joined
+from documents.archive import narrowed, with_joined
 from documents.claim import Claim
 from documents.errors import InputError
-from documents.plan import ChangedClaim, ReportPlan, StudyPlan, read_plan, with_studies_of
+from documents.plan import StudyPlan, read_plan, with_studies_of
 from documents.sets import BEGIN, END
 from reports.claims import verdict_list
 from reports.claims.outcome_measures import values_at_equal_cost
-from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, verdicts_of, with_replaced
-from reports.figures.all_figures import draw_all
+from reports.claims.verdict_list import listed, read_verdicts, verdicts_of
 from reports.sets.checking import alike, disagreements, flaws
 from reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from reports.sets.derived import read_set, texts
@@ -457,102 +456,6 @@ def test_what_one_plan_left_out_and_another_ran_is_not_left_out(small: Path):
     ran = plan.studies[0].model_copy(update={"name": plan.skipped[0].name, "claims": ()})
     other = plan.model_copy(update={"parity": None, "skipped": (), "studies": (ran,)})
     assert plan.skipped[0] not in with_studies_of(plan, [other]).skipped
-
-
-def test_a_set_that_another_replaces_counts_no_longer(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    old = shutil.copytree(small, tmp_path / "small.quick")
-    plan = read_plan(old / "plan.json")
-    with pytest.raises(InputError, match=r"has no set 'smal'.*valid: small\.quick"):
-        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["smal"])
-    damaged = shutil.copytree(small, tmp_path / "damaged.quick")
-    (damaged / "LICENSE").write_text("none\n")
-    with pytest.raises(InputError, match=r"damaged\.quick: LICENSE: is not the file that the checksum"):
-        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["damaged.quick"])
-    shutil.rmtree(damaged)
-    runs = (old / "digits_mlp/runs.parquet").read_bytes()
-    made = publish(plan, "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
-    for folder in (made, old):
-        assert flaws(folder) == disagreements(folder) == []
-    assert (old / "digits_mlp/runs.parquet").read_bytes() == runs
-    said = (old / "README.md").read_text()
-    assert "**Replaced by [new.quick](../new.quick/README.md)" in said
-    assert "| ~~" in said
-    again = publish(read_plan(old / "plan.json"), "again.quick", tmp_path, code=CODE)
-    assert read_plan(again / "plan.json").replaced_by == ""
-    shutil.rmtree(again)
-    assert "- replaces: small.quick, whose" in (made / "README.md").read_text()
-    archive = tuple(with_figures(one, tmp_path / "figures") for one in read_archive(tmp_path))
-    assert [one.published for one in archive] == ["new.quick"]
-
-    asked = ("metric: final train_loss, better: [adam], than: 0.5",)
-    changed = (ChangedClaim(id="egop.digits_mlp", published="new.quick", conditions=asked),)
-    report = ReportPlan(
-        scale="quick", studies=(), archive=archive, replaced=replaced_sets(tmp_path), changed=changed
-    )
-    (told,) = with_replaced(report, listed(archive[0], read_verdicts(archive[0])))
-    (gone,) = told["replaced"]
-    assert (gone["published"], gone["by"]) == ("small.quick", "new.quick")
-    assert told["asks_now"] == [*asked]
-    text = as_text(detailed(archive[0], [told]))
-    assert "; of an earlier form of this claim: " in " ".join(text.split())
-    assert f"{gone['verdict']} in small.quick, which new.quick replaces" in " ".join(text.split())
-    draw_all(report, lambda told: None)
-    (tmp_path / "plan.json").write_text(report.to_json())
-    assert main(["site", "--plan", str(tmp_path / "plan.json"), "--out", str(tmp_path / "all")]) == 0
-    page = (tmp_path / "all/claims.html").read_text()
-    row, _, evidence = page.partition('<details class="claim"')[2].partition("</summary>")
-    assert "<strong>of an earlier form</strong>" in row
-    assert "small.quick" not in row
-    assert f"<code>{asked[0]}</code>" in evidence
-    folded = "<details><summary>1 verdict of sets that others replace</summary><ul><li>"
-    assert f"{folded}<s>{gone['verdict']}</s> in small.quick" in evidence
-
-    for folder, struck in ((old, True), (made, False)):
-        capsys.readouterr()
-        assert main(["verdicts", "--plan", str(folder / "plan.json")]) == 0
-        assert (f"~~{gone['verdict']}~~" in capsys.readouterr().out) == struck
-        assert main(["site", "--plan", str(folder / "plan.json"), "--out", str(tmp_path / "own")]) == 0
-        for page in ("claims", "study_digits_mlp"):
-            text = (tmp_path / f"own/{page}.html").read_text()
-            assert ("<s><span" in text) == ("Replaced by <code>new.quick</code>" in text) == struck
-            assert ("it replaces small.quick" in text) != struck
-
-
-def test_a_replaced_set_counts_nowhere_marked_or_not(small: Path, tmp_path: Path):
-    old = shutil.copytree(small, tmp_path / "small.quick")
-    about = json.loads((old / "provenance.json").read_text()) | {"published": "2026-11-01T00:00:00+00:00"}
-    (old / "provenance.json").write_text(json.dumps(about))
-    seal(old)
-    unmarked = (old / "plan.json").read_bytes()
-    publish(read_plan(old / "plan.json"), "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
-    for plan in ((old / "plan.json").read_bytes(), unmarked):
-        (old / "plan.json").write_bytes(plan)  # the latter as a version left it that marked none
-        assert [one.published for one in read_archive(tmp_path)] == ["new.quick"]
-        assert [(one.folder, one.by) for one in replaced_sets(tmp_path)] == [(old, "new.quick")]
-        (then,) = read_archive(tmp_path, before="2026-11-02")
-        assert then.published == "small.quick"
-
-
-def test_a_replaced_set_that_is_copied_away_does_not_count(small: Path, tmp_path: Path):
-    old = shutil.copytree(small, tmp_path / "small.quick")
-    made = publish(read_plan(old / "plan.json"), "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
-    shutil.rmtree(made)
-    assert read_archive(tmp_path) == ()
-    assert [one.by for one in replaced_sets(tmp_path)] == ["new.quick"]
-
-
-def test_a_set_that_cannot_be_marked_stops_publishing_before_anything_is_written(small: Path, tmp_path: Path):
-    old = shutil.copytree(small, tmp_path / "small.quick")
-    plan = read_plan(old / "plan.json")
-    (old / "verdicts.json").unlink()
-    seal(old)
-    before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=r"verdicts\.json"):
-        publish(plan, "new.quick", tmp_path, code=CODE, replaces=["small.quick"])
-    assert not (tmp_path / "new.quick").exists()
-    assert before == {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
