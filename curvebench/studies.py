@@ -240,14 +240,14 @@ def tflops(text: str) -> float:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     announce_threads(1)
-    from harness.planning.estimating import HEAD, Cost, check_has_studies, described, estimates, line, rough
+    from harness.planning.estimating import HEAD, ROUGH, Cost, check_has_studies, described, estimates, line
     from harness.timing.clocks import limit_threads
 
     plan = _plan_of(given, given.scale, given.backend)
     check_has_studies(plan)
     limit_threads(1)
     if given.json:
-        print_json(described(plan, list(estimates(plan, given.tflops)), given.tflops))
+        print_json(described(plan, list(estimates(plan, given.tflops))))
         return
     found: list[Cost] = []
     for planned, cost in estimates(plan, given.tflops):
@@ -255,7 +255,7 @@ def estimate(given: Namespace) -> None:
             print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", sum(found, Cost())), "", *rough(plan, given.tflops), sep="\n")
+    print(line("total", sum(found, Cost())), "", *ROUGH, sep="\n")
     print("".join(f"{line}\n" for line in plan.left_out), end="")
 
 

@@ -7,7 +7,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import product
@@ -18,7 +18,7 @@ from typing import Any
 from documents.errors import InputError
 from documents.job import BasesSpec, JobSpec, RunsSpec
 from documents.method import BasisSpec, WorkloadSpec
-from documents.tuning import REFINED_RATES
+from documents.tuning import REFINED_RATES, Setting
 from harness.engine.examples import placeholders
 from harness.engine.execution import WAITING, Clock
 from harness.planning.plan import Plan, PlannedStudy
@@ -40,7 +40,7 @@ from optimizers.bases import bases
 from workloads.workload import examples_in
 
 STEPS = 20  # measured steps of a run on the CPU
-LANES = 8  # runs that are measured together; more of them are assumed to take proportionally longer
+LANES = 32  # runs that are measured together; more of them are assumed to take proportionally longer
 FEW = 2  # examples on which operations are counted
 BACKWARD = 3  # a gradient takes three times the operations of the loss
 SEED = 0  # all seeds cost the same
@@ -48,14 +48,21 @@ START_SECONDS = {"cpu": 3.0, "gpu": 20.0}  # until a process has imported its ba
 # Operations a second of large networks on one H100, by precision. They are assumed, not measured; `--tflops`
 # replaces them.
 GPU_RATES = {"float64": 3e13, "float32": 4e13, "tf32": 1e14, "mixed": 3.5e14, "bfloat16": 3.5e14}
+NOTHING_ELSE: dict[str, Any] = {
+    "targets": {},
+    "claim_rules": {},
+    "alone": False,
+    "setting": None,
+    "compared": (),
+}
 NO_NAMES: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
 ROUGH = (
     "With n jobs side by side, such as on n GPUs: process time over n, at least the longest job.",
+    f"CPU: {STEPS} steps of at most {LANES} runs, measured on one thread of this machine as it is now;",
+    "work that comes more rarely is not in it, and jobs side by side take longer.",
+    "GPU: operations of gradients and evaluations over an assumed rate (--tflops), nothing is measured;",
+    "what an optimizer computes besides, decompositions above all, and decoding come on top.",
     "Not in it: step times, parity and property checks, merging tables, figures and the site.",
-)
-ON_A_CPU = (
-    "Times are those of one thread on this machine as it is now; jobs side by side take longer.",
-    f"Measured are {STEPS} steps of at most {LANES} runs; work that comes more rarely is not in it.",
 )
 
 
@@ -82,21 +89,6 @@ class Cost:
             self.process_seconds + other.process_seconds,
             max(self.longest_seconds, other.longest_seconds),
         )
-
-
-def rough(plan: Plan, tflops: float | None = None) -> tuple[str, ...]:
-    """Return a sentence on each thing that makes an estimate rough."""
-    devices = {job.spec.device for study in plan.studies for job in study.jobs}
-    rates = ", ".join(f"{rate / 1e12:g} in {name}" for name, rate in GPU_RATES.items())
-    assumed = (
-        f"{tflops:g}, as --tflops says" if tflops else f"{rates}, assumed as of large networks on an H100"
-    )
-    counted = (
-        "On a GPU, the operations of gradients and evaluations are counted, and nothing is measured: what an",
-        "optimizer computes besides, decompositions above all, and what decoding takes come on top.",
-        f"TFLOP/s: {assumed}. The start of a job counts as {START_SECONDS['gpu']:g} s.",
-    )
-    return (*(ON_A_CPU if "cpu" in devices else ()), *(counted if "gpu" in devices else ()), *ROUGH)
 
 
 def check_has_studies(plan: Plan) -> None:
@@ -186,12 +178,14 @@ class _Meter:
         tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
         runs = len(spec.seeds) * tried
         steps = steps_of(spec, workload.settings, self.instance(workload).examples)
-        if spec.device == "cpu":
-            start, step, evaluation = self.measured(
-                spec, workload, basis, settings[0], min(runs, LANES), steps
-            )
-        else:
+        if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
+        else:
+            few, lanes = min(steps, STEPS), min(runs, LANES)
+            clock = self.measured(spec, workload, basis, few, settings[:1] * lanes)
+            start = clock.seconds["compile"]
+            step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
+            evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first step and after the last
         return Cost(0, runs, start + runs * (steps * step + (spec.evaluations + 1) * evaluation))
 
     def measured(
@@ -199,34 +193,26 @@ class _Meter:
         spec: RunsSpec,
         workload: WorkloadSpec,
         basis: BasisSpec,
-        setting: Mapping[str, float],
-        lanes: int,
         steps: int,
-    ) -> tuple[float, float, float]:
-        """Return the seconds until the first step, and of one run those of a step and of an evaluation."""
-        few = min(steps, STEPS)
+        settings: tuple[Setting, ...],
+    ) -> Clock:
+        """Return the clock of a job that makes a run of a few steps at each setting."""
+        known = bases()[basis.name].estimated
+        needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
         short = spec.changed(
             stage="sweep",
             workloads=(workload,),
             bases=(basis,),
             seeds=(SEED,),
-            settings=(setting,) * lanes,
-            budget={"steps": few},
+            settings=settings,
+            budget={"steps": steps},
             schedule=spec.schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
             evaluations=1,
-            targets={},
-            claim_rules={},
-            alone=False,
-            setting=None,
-            compared=(),
-            upstream={"bases": (self.estimated(spec, workload, basis).spec.hash,)}
-            if bases()[basis.name].estimated
-            else {},
+            upstream={"bases": needed},
+            **NOTHING_ELSE,
             **NO_NAMES,
         )
-        clock = self.done(short, run_lanes).clock
-        step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
-        return clock.seconds["compile"], step, clock.seconds["evaluation"] / (2 * lanes)
+        return self.done(short, run_lanes).clock
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """Return a job that has estimated a basis for one seed."""
@@ -285,9 +271,7 @@ class _Meter:
 HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'process time':>20}{'longest job':>20}"
 
 
-def described(
-    plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]], tflops: float | None = None
-) -> dict[str, Any]:
+def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[str, Any]:
     """Return all estimates in plain JSON types."""
     return {
         "scale": plan.config.scale,
@@ -297,7 +281,7 @@ def described(
         ],
         "total": asdict(sum((cost for _, cost in found), Cost())),
         "skipped": {study.name: reason for study, reason in plan.skipped},
-        "rough": list(rough(plan, tflops)),
+        "rough": list(ROUGH),
     }
 
 
