@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.claims.verdicts import choices_in_words
-from reports.formatting import percent
-from reports.statistics.decisions import POWER, SEEDS
+from curvebench.reports.claims.verdicts import choices_in_words
+from curvebench.reports.formatting import percent
+from curvebench.reports.statistics.decisions import POWER, SEEDS
 
 
 def of_comparison(comparison: Mapping[str, Any]) -> str:

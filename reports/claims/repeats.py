@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from documents.plan import ReportPlan
-from reports.claims.comparison import ClaimComparison, comparisons
-from reports.formatting import counted
-from reports.plan import reading
-from reports.tables import Tables
-from results.intervals import median_interval
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons
+from curvebench.reports.formatting import counted
+from curvebench.reports.plan import reading
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import median_interval
+from curvebench.spec.plan import ReportPlan
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 
-from documents.claim import ComparisonKey
-from documents.plan import ReportPlan
-from documents.sets import FOLDER
-from reports import formatting
-from reports.claims import further_seeds
-from reports.claims.comparison import ClaimComparison, threshold_of
-from reports.claims.page import check_rows, parts_of
-from reports.claims.repeats import in_words
-from reports.claims.rerun import claim_with_repeats, command_of
-from reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
-from reports.plan import claim_figure
-from reports.rendering import read_made
-from reports.tables import tables_of
-from results.schema import CLAIMS
-from results.verdicts import ALPHA
+from curvebench.reports import formatting
+from curvebench.reports.claims import further_seeds
+from curvebench.reports.claims.comparison import ClaimComparison, threshold_of
+from curvebench.reports.claims.page import check_rows, parts_of
+from curvebench.reports.claims.repeats import in_words
+from curvebench.reports.claims.rerun import claim_with_repeats, command_of
+from curvebench.reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
+from curvebench.reports.plan import claim_figure
+from curvebench.reports.rendering import read_made
+from curvebench.reports.tables import tables_of
+from curvebench.results.schema import CLAIMS
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.claim import ComparisonKey
+from curvebench.spec.plan import ReportPlan
+from curvebench.spec.sets import FOLDER
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
@@ -59,7 +59,7 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The verdicts of a plan with what no set holds, from its tables and conditions.
 
-    `missed` has the parts of a claim with a measure that misses, as `reports.claims.page.parts_of` gives
+    `missed` has the parts of a claim with a measure that misses, as `curvebench.reports.claims.page.parts_of` gives
     them. `target` of a comparison is the study's target that it counts steps to, where its condition has no
     value of its own, which `which` names; None of other quantities.
 

@@ -13,18 +13,18 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from documents.archive import unjoined
-from documents.errors import InputError
-from documents.method import Method
-from documents.plan import ChecksPlan, ReportPlan, StudyPlan
-from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS
-from reports.rendering import read_made
-from reports.sets.derived import derived, read_set
-from reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from reports.sets.objections import all_objections
-from results.reading import read, with_method
-from results.schema import TUNING
-from results.verdicts import RULE_VERSION, holds, rules
+from curvebench.reports.rendering import read_made
+from curvebench.reports.sets.derived import derived, read_set
+from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
+from curvebench.reports.sets.objections import all_objections
+from curvebench.results.reading import read, with_method
+from curvebench.results.schema import TUNING
+from curvebench.results.verdicts import RULE_VERSION, holds, rules
+from curvebench.spec.archive import unjoined
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
+from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS
 
 EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
@@ -56,7 +56,7 @@ def check(folder: Path) -> list[str]:
     Files must be those of the checksums, tables must have their schema, the cells of the plan must all be
     there and no others, and verdicts and leaderboard must be those that the tables give. Nothing from the
     folder is executed. Rows are taken as they are: whether the runs happened, and whether a setting is the
-    one that tuning chose, is checked on a sample by `curvebench.rerun`.
+    one that tuning chose, is checked on a sample by `curvebench.commands.rerun`.
     """
     found = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in found]

@@ -8,18 +8,18 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan
-from documents.sets import PLAN
-from reports.boards.leaderboard import leaderboards
-from reports.boards.table import board_table
-from reports.claims.repeats import in_words
-from reports.claims.verdict_list import listed, read_verdicts
-from reports.formatting import WORDS, json_value, word_of
-from reports.rendering import TEMPLATES, templates
-from reports.sets.files import CURVE_POINTS, as_json
-from reports.tables import tables_of
-from results.schema import TABLES
+from curvebench.reports.boards.leaderboard import leaderboards
+from curvebench.reports.boards.table import board_table
+from curvebench.reports.claims.repeats import in_words
+from curvebench.reports.claims.verdict_list import listed, read_verdicts
+from curvebench.reports.formatting import WORDS, json_value, word_of
+from curvebench.reports.rendering import TEMPLATES, templates
+from curvebench.reports.sets.files import CURVE_POINTS, as_json
+from curvebench.reports.tables import tables_of
+from curvebench.results.schema import TABLES
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.sets import PLAN
 
 
 def read_set(folder: Path) -> ReportPlan:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from documents.plan import ReportPlan
-from results.merging import mixed_hardware
-from results.schema import TUNING
+from curvebench.results.merging import mixed_hardware
+from curvebench.results.schema import TUNING
+from curvebench.spec.plan import ReportPlan
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
 
@@ -19,7 +19,7 @@ class Objection:
     """Something that stands in the way of publishing.
 
     Args:
-        kind: a key of `documents.sets.WAIVERS`.
+        kind: a key of `curvebench.spec.sets.WAIVERS`.
         sentence: what is wrong, and where.
         remedy: what to do about it.
         claim: whose rule changed; empty of other kinds.
@@ -93,7 +93,7 @@ def unclean(code: Revision) -> list[Objection]:
     """One where the code that computes verdicts and leaderboard is not known to be what a commit has.
 
     Args:
-        code: its commit and whether files differ from it, as `results.provenance.commit` says.
+        code: its commit and whether files differ from it, as `curvebench.results.provenance.commit` says.
     """
     revision, dirty = code
     if revision is not None and dirty is False:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from curvebench.__main__ import COMMANDS
-from curvebench.catalogue import catalogue
-from harness.paths import STUDY_FOLDER
+from curvebench.commands.catalogue import catalogue
+from curvebench.paths import STUDY_FOLDER
 
 HERE = Path(__file__).parent
 # the keys that say what something is in English, where its code is, or what this machine lacks

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from documents.archive import with_figures
-from documents.plan import ReportPlan
-from harness.planning.archive import archive_of
-from reports.figures.all_figures import draw_all
-from reports.pages.site import render_site
+from curvebench.planning.archive import archive_of
+from curvebench.reports.figures.all_figures import draw_all
+from curvebench.reports.pages.site import render_site
+from curvebench.spec.archive import with_figures
+from curvebench.spec.plan import ReportPlan
 
 HERE = Path(__file__).parent
 

@@ -12,9 +12,9 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
-from documents.archive import read_archive
-from documents.sets import FOLDER
-from reports.claims.verdict_list import read_verdicts
+from curvebench.reports.claims.verdict_list import read_verdicts
+from curvebench.spec.archive import read_archive
+from curvebench.spec.sets import FOLDER
 
 HERE = Path(__file__).parent
 CLAIM = (

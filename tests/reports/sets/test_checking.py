@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from reports.sets.checking import check, disagreements, flaws
-from reports.sets.files import files_of, seal
-from results.verdicts import RULE_VERSION
+from curvebench.reports.sets.checking import check, disagreements, flaws
+from curvebench.reports.sets.files import files_of, seal
+from curvebench.results.verdicts import RULE_VERSION
 from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
 

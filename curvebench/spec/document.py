@@ -1,0 +1,171 @@
+"""What all documents share: strict types, errors that name the key, and metrics as they are judged."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+
+from curvebench.spec.errors import unknown
+
+Direction = Literal["minimize", "maximize"]
+Which = Literal["final", "best"]
+Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Document(BaseModel):
+    """A part of a document: unknown keys are errors, text is never taken for a number."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True
+    )
+
+    @classmethod
+    def taken_from(cls, source: object, **own: Any) -> Self:
+        """A document with the attributes of a source that its fields name, but for its own values."""
+        shared = {name for name in cls.model_fields if name not in own and hasattr(source, name)}
+        return cls(**{name: getattr(source, name) for name in shared}, **own)
+
+
+class Judged(Document):
+    """A metric at the end of a run or at its best: `final train_loss`."""
+
+    which: Which
+    metric: str
+
+    def __str__(self) -> str:
+        return f"{self.which} {self.metric}"
+
+
+class Headline(Judged):
+    """The judged metric of figures and leaderboard.
+
+    Args:
+        floor: the value of it beyond which all runs tie, such as what rounding leaves of a loss.
+    """
+
+    floor: float | None = None
+
+
+class Criterion(Judged):
+    """What tuning compares: `median best validation_accuracy`."""
+
+    statistic: Literal["median"]
+
+
+def is_written(info: ValidationInfo) -> bool:
+    """Whether people wrote what is validated, in YAML; else it is JSON that a document was dumped to."""
+    return info.mode != "json"
+
+
+def as_list(value: Any) -> Any:
+    """A single item of a list that people wrote without brackets."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def words(names: Sequence[str], example: str) -> BeforeValidator:
+    """Split `median best train_loss` into the named fields."""
+
+    def split(value: Any, info: ValidationInfo) -> Any:
+        if not is_written(info) or isinstance(value, Document):
+            return value
+        given = value.split() if isinstance(value, str) else []
+        if len(given) != len(names):
+            raise ValueError(f"{value!r} does not have the form '{' '.join(names)}', such as {example!r}")
+        return dict(zip(names, given, strict=True))
+
+    return BeforeValidator(split)
+
+
+JudgedWords = Annotated[Judged, words(("which", "metric"), example="final train_loss")]
+CriterionWords = Annotated[
+    Criterion, words(("statistic", "which", "metric"), example="median best validation_accuracy")
+]
+
+
+# --- what is wrong with one ----------------------------------------------------------------------
+
+
+def explained(
+    errors: ValidationError, whole: type[BaseModel], owner: str, raw: Any, key: str = "key"
+) -> list[str]:
+    """Return a line for each error of a document: the key, the value, and what pydantic says of it.
+
+    Args:
+        whole: the document's model.
+        owner, key: how messages call the document and one of its keys, such as `a study`.
+        raw: the document as people wrote it.
+    """
+    found = errors.errors()
+    # pydantic counts valid items only, and calls a list too short when its items are invalid
+    inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
+    return [
+        _explained(error, whole, owner, key, raw)
+        for error in found
+        if error["type"] != "too_short" or error["loc"] not in inner
+    ]
+
+
+def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str, raw: Any) -> str:
+    kind, location = error["type"], _written(error["loc"], raw)
+    location += error["loc"][-1:] if kind == "missing" else ()
+    key = dotted(location)
+    if kind == "extra_forbidden":
+        place = location[:-1]
+        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], _keys(whole, place))}"
+    said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+    value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
+    return f"{key}: {value}{said}".removeprefix(": ")
+
+
+def _written(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
+    """Return the keys and indices of a place that people wrote, without pydantic's names of unions."""
+    found: list[str | int] = []
+    for part in location:
+        if isinstance(raw, Mapping) and part not in raw and len(raw) == 1:
+            (raw,) = raw.values()  # of an entry that people write as `name: {key: value}`
+        if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, list) and isinstance(part, int)):
+            found.append(part)
+            raw = raw[part]  # type: ignore[index]
+    return tuple(found)
+
+
+def dotted(location: tuple[str | int, ...]) -> str:
+    """`("scales", "quick", "claims", 0)` as `scales.quick.claims[0]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """Return the keys that are valid at a place of a document."""
+    models = [whole]
+    for step in location:
+        fields = [
+            field
+            for model in models
+            for name, field in model.model_fields.items()
+            if step in (name, field.alias)
+        ]
+        if fields:  # an index or the key of a mapping leads no further down
+            models = [inner for field in fields for inner in _models(field.annotation)]
+    return [field.alias or name for model in models for name, field in model.model_fields.items()]
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)
+
+
+def targets_on(targets: Targets, workload: str) -> dict[str, float]:
+    """The threshold of each metric that has a target on a workload.
+
+    Args:
+        targets: what has a threshold by workload has a target on these workloads alone.
+    """
+    found = {name: at.get(workload) if isinstance(at, dict) else at for name, at in targets.items()}
+    return {name: at for name, at in found.items() if at is not None}

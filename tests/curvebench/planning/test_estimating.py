@@ -1,0 +1,105 @@
+"""What studies will cost: counts equal the plan's, equal cells are measured once, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from curvebench.__main__ import main
+from curvebench.planning import estimating
+from curvebench.planning.config import Config
+from curvebench.planning.estimating import estimates
+from curvebench.planning.plan import make_plan
+from curvebench.registry import find_workload
+from curvebench.spec.job import RunsSpec
+from curvebench.spec.method import WorkloadSpec
+from tests.curvebench.tiny import write_study
+
+RUNS = ("sweep", "refine", "final")
+STEPS = 20  # of a run of the tiny study
+START, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds that a pretended measurement gives
+
+
+def pretend_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace measurements by constants."""
+    monkeypatch.setattr(estimating._Meter, "measured", lambda *_: (START, STEP, EVALUATION))
+    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: 0.0)
+
+
+@pytest.fixture
+def studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "studies"
+    write_study(folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_the_plan(studies: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "tiny", "--studies", "studies", "--backend", "jax", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    [planned] = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",))).studies
+    [study] = said["studies"]
+    runs = sum(job.lanes for job in planned.jobs if job.spec.stage in RUNS)
+    assert (study["jobs"], study["runs"]) == (len(planned.jobs), runs)
+    assert said["total"] == {name: study[name] for name in said["total"]}
+    assert study["process_seconds"] > 3.0 * len(planned.jobs)
+    assert [path.name for path in Path().iterdir()] == ["studies"], "nothing is written"
+
+
+def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
+    plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
+    spec = next(job.spec for job in plan.jobs if job.spec.stage == "sweep")
+    meter = estimating._Meter(tmp_path, None)
+    costs = [list(meter.cells(each)) for each in (spec, spec.changed(study="twin"))]
+    assert costs[0] == costs[1]
+    assert len(list(tmp_path.glob("runs/*"))) == len(meter.jobs) == 3, "a basis, and a sweep in either basis"
+
+
+def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_to_measure(monkeypatch)
+    ((tiny, cost),) = estimates(make_plan(Config(study_folder=studies, backends=("jax",))))
+    runs = [job for job in tiny.jobs if job.spec.stage in RUNS]
+    each = STEPS * STEP + 5 * EVALUATION
+    starts = 3.0 * len(tiny.jobs) + 2 * START * len(runs)
+    assert cost.process_seconds == starts + sum(job.lanes for job in runs) * each
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            ("tiny", "other", "--scale", "large", "--backend", "torch"),
+            "tiny: it has no scale 'large' (it has: quick)",
+        ),
+        (("notes.regret",), "nothing to estimate at scale quick: notes.regret: only property checks"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_before_anything_is(
+    studies: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], told: str
+) -> None:
+    only_jax = ("      torch: {tuned_on: jax, seeds: {final: 2}}\n", "")
+    write_study(studies, ("quick:", "large:"), ("tiny.claim", "other.claim"), only_jax, name="other")
+    assert main(["estimate", *asked, "--studies", "studies"]) == 2
+    said = capsys.readouterr()
+    assert told in said.err
+    assert said.out == ""
+
+
+def test_runs_on_a_gpu_are_counted_without_one(studies: Path, tmp_path: Path) -> None:
+    write_study(studies, ("      jax: {}", "      jax: {device: gpu}"))
+    plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
+    sweep = next(job.spec for job in plan.jobs if isinstance(job.spec, RunsSpec))
+    digits = WorkloadSpec("digits_mlp", find_workload("digits_mlp").complete({"batch_size": 50}))
+    (gradient, evaluation), slower = (
+        estimating._Meter(tmp_path, tflops).counted(sweep, digits, ("validation",)) for tflops in (1.0, 0.5)
+    )
+    products = 2 * (64 * 32 + 32 * 10)  # operations of the network's two layers on an example
+    assert gradient == pytest.approx(3 * 50 * products / 1e12)
+    assert evaluation == pytest.approx(191 * products / 1e12)
+    assert slower == pytest.approx((2 * gradient, 2 * evaluation))
+    ((_, cost),) = estimates(plan)
+    on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs)
+    assert cost.process_seconds >= 20.0 * on_gpu
