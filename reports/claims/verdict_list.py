@@ -59,7 +59,8 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The verdicts of a plan with what no set holds, from its tables and conditions.
 
-    `missed` has the parts of a claim with a measure that misses, as `curvebench.reports.claims.page.parts_of` gives
+    `missed` has the parts of a claim with a measure that misses, as
+    `curvebench.reports.claims.page.parts_of` gives
     them. `target` of a comparison is the study's target that it counts steps to, where its condition has no
     value of its own, which `which` names; None of other quantities.
 
