@@ -24,7 +24,7 @@ from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
-from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS
+from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, check_letters
 
 EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
@@ -69,8 +69,8 @@ def flaws(folder: Path) -> list[str]:
     if found := list(checksum_flaws(folder)):
         return found  # files that are not as they were written are not read
     try:
-        plan = read_set(folder)
-        about = read_provenance(folder)
+        plan, about = read_set(folder), read_provenance(folder)
+        check_letters(plan.published)
         if found := list(_layout(folder, plan)):
             return found
         tables: dict[str, dict[str, pl.DataFrame]] = {}
@@ -282,7 +282,7 @@ def _unlike(file: str, given: Sequence[Mapping[str, Any]], right: Sequence[Mappi
             values = [row.get(key) for row in rows]
             if not alike(*values):
                 here, wanted = (str(value)[:60] for value in values)
-                named = " ".join(str(rows[0][name]) for name in ("claim", "method") if name in rows[0])
+                named = " ".join(str(rows[0][name]) for name in ("id", "claim", "method") if name in rows[0])
                 return f"{file}: row {number} ({named}): {key} is {here!r}, and the tables give {wanted!r}"
     return ""
 

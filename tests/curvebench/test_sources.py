@@ -57,7 +57,7 @@ def test_a_missing_module_and_a_broken_file_are_named(packages):
     ("change", "same"),
     [
         (('"""Read."""', '"""Return the rows."""'), True),
-        (('"""Of a class."""\n', ""), True),
+        (('    """Of a class."""\n', ""), True),
         (("1e-3", "0.001  # as in the paper"), True),
         (("1e-3", "1e-4"), False),
         (("local", "other"), False),

@@ -104,9 +104,9 @@ def test_verdicts_that_do_not_follow_from_the_tables_are_refused(copy: Path):
     held = json.loads((copy / "verdicts.json").read_text())
     assert any(isinstance(one["estimate"], float) for one in held)
     for change, told in (
-        ({"verdict": "reproduced!"}, "verdict: is 'reproduced!', and the tables give"),
-        ({"estimate": 1e-9}, "estimate: is '1e-09'"),
-        ({"comparisons": 7}, "comparisons: is '7'"),
+        ({"verdict": "reproduced!"}, "verdict is 'reproduced!', and the tables give"),
+        ({"estimate": 1e-9}, "estimate is '1e-09'"),
+        ({"comparisons": 7}, "comparisons is '7'"),
     ):
         changed = [one | change if isinstance(one["estimate"], float) else one for one in held]
         (copy / "verdicts.json").write_text(json.dumps(changed))
