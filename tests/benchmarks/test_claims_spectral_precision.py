@@ -29,10 +29,10 @@ from curvebench.benchmarks.claims.spectral_precision import (
     exact_sum,
     truncated_product,
 )
-from curvebench.benchmarks.kernels import interleaving
-from curvebench.benchmarks.kernels.interleaving import Ratios
 from curvebench.optimizers.matrix_functions.spectral_steps import CAYLEYS, EXPONENTIALS
 from curvebench.results.intervals import MedianInterval
+from curvebench.timing import interleaving
+from curvebench.timing.interleaving import Ratios
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, wrap
 from tests.benchmarks.claim_mutations import failing as failing_parts
 

@@ -25,7 +25,7 @@ from tests.workloads.cases import (
     torch_gradient,
 )
 
-STEP = 1e-6  # of central differences in float64: few units of relu change sides on the way
+STEP = 1e-7  # of central differences in float64: few units of relu change sides on the way
 
 
 @pytest.fixture(params=NAMES)

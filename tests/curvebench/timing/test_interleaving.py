@@ -1,16 +1,15 @@
-"""The clocks: one thread that is given back, and ratios of functions timed in turn."""
+"""The interleaved clock: seconds of a call, the order of turns, and ratios of functions timed in turn."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
-from curvebench.benchmarks.kernels import clock
-from curvebench.benchmarks.kernels.clock import THREAD_VARIABLES, calls_for, one_thread, seconds_of
-from curvebench.benchmarks.kernels.interleaving import interleaved
+from curvebench.timing import clocks
+from curvebench.timing.clocks import calls_for, seconds_of
+from curvebench.timing.interleaving import interleaved, turns
 
 
 class FakeTime:
@@ -32,7 +31,7 @@ class FakeTime:
 @pytest.fixture
 def fake_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=fake.perf_counter))
+    monkeypatch.setattr(clocks, "time", SimpleNamespace(perf_counter=fake.perf_counter))
     return fake
 
 
@@ -75,16 +74,13 @@ def test_who_follows_another_does_not_start_behind(fake_time: FakeTime) -> None:
     assert found.seconds == pytest.approx((0.003, 0.003))
 
 
-def test_one_thread_is_given_back():
-    import torch
-
-    def settings():
-        variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-        return os.sched_getaffinity(0), torch.get_num_threads(), variables
-
-    before = settings()
-    with one_thread():
-        assert len(os.sched_getaffinity(0)) == 1
-        assert torch.get_num_threads() == 1
-        assert {os.environ[name] for name in THREAD_VARIABLES} == {"1"}
-    assert settings() == before
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
+@pytest.mark.parametrize("repetitions", [2, 4, 10])
+def test_the_mean_moment_of_all_contestants_is_the_same(count: int, repetitions: int):
+    """And a contestant that follows another also precedes it."""
+    taken = list(turns(count, repetitions))
+    orders = [[place for number, place in taken if number == repetition] for repetition in range(repetitions)]
+    moments = [sum(order.index(one) for order in orders) / repetitions for one in range(count)]
+    assert moments == [(count - 1) / 2] * count
+    pairs = {(order[place - 1], order[place]) for order in orders for place in range(1, count)}
+    assert all((after, before) in pairs for before, after in pairs)
