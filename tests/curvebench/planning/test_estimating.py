@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.engine.execution import Clock
 from curvebench.planning import estimating
 from curvebench.planning.config import Config
 from curvebench.planning.estimating import estimates
@@ -19,12 +21,21 @@ from tests.curvebench.tiny import write_study
 
 RUNS = ("sweep", "refine", "final")
 STEPS = 20  # of a run of the tiny study
-START, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds that a pretended measurement gives
+COMPILE, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds of a bundle, of a run's step and of a run's evaluation
 
 
 def pretend_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace measurements by constants."""
-    monkeypatch.setattr(estimating._Meter, "measured", lambda *_: (START, STEP, EVALUATION))
+
+    def measured(*cell: Any) -> Clock:
+        *_, steps, settings = cell
+        clock = Clock()
+        clock.seconds["compile"] = COMPILE
+        clock.seconds["step"] = STEP * steps * len(settings)
+        clock.seconds["evaluation"] = EVALUATION * 2 * len(settings)
+        return clock
+
+    monkeypatch.setattr(estimating._Meter, "measured", measured)
     monkeypatch.setattr(estimating._Meter, "basis", lambda *_: 0.0)
 
 
@@ -55,7 +66,9 @@ def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
     meter = estimating._Meter(tmp_path, None)
     costs = [list(meter.cells(each)) for each in (spec, spec.changed(study="twin"))]
     assert costs[0] == costs[1]
-    assert len(list(tmp_path.glob("runs/*"))) == len(meter.jobs) == 3, "a basis, and a sweep in either basis"
+    assert len(list(tmp_path.glob("runs/*/*/*/*"))) == len(meter.jobs) == 3, (
+        "a basis, and a sweep in either basis"
+    )
 
 
 def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +76,7 @@ def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.
     ((tiny, cost),) = estimates(make_plan(Config(study_folder=studies, backends=("jax",))))
     runs = [job for job in tiny.jobs if job.spec.stage in RUNS]
     each = STEPS * STEP + 5 * EVALUATION
-    starts = 3.0 * len(tiny.jobs) + 2 * START * len(runs)
+    starts = 3.0 * len(tiny.jobs) + 2 * COMPILE * len(runs)
     assert cost.process_seconds == starts + sum(job.lanes for job in runs) * each
 
 

@@ -133,7 +133,7 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
 
 def test_a_basis_names_optimizers_of_the_study_and_the_identity_none(tmp_path):
     empty = ("[identity, {egop: {blocks: all,", "[identity, {egop: {optimizers: [], blocks: all,")
-    with pytest.raises(InputError, match=r"bases.egop.optimizers: is empty or too short; give at least 1"):
+    with pytest.raises(InputError, match=r"bases\[1\]\.optimizers: \[\]: .* at least 1 item"):
         read_study(write_study(tmp_path / "empty", empty))
     given = "[{identity: {optimizers: [adam, adam]}}, {egop: {optimizers: [adma]}}]"
     path = write_study(tmp_path, (TINY[TINY.index("bases: ") :].partition("\n")[0], f"bases: {given}"))
@@ -406,7 +406,7 @@ def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
         (
             "float32",
             "float16",
-            "precision: 'float16' is not one of 'float64', 'float32', 'tf32', 'mixed' or 'bfloat16'",
+            "precision: 'float16': ",
         ),
     ],
 )
