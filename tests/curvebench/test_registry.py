@@ -26,7 +26,6 @@ from curvebench.results.reading import read
 from curvebench.seeding import WorkloadRandom
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
-from curvebench.spec.method import LIBRARIES
 from curvebench.stages import timing_jobs
 from curvebench.stages.jobs import run_job
 from tests.curvebench.engine.test_execution import make_bundle
@@ -422,29 +421,6 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
     losses = result.metrics["train_loss"][:, 0, 0]
     assert (losses[stopped:] == losses[stopped]).all()
     assert losses[stopped - 1] < losses[stopped - 2]
-
-
-@pytest.mark.parametrize(
-    ("locator", "arguments", "said"),
-    [
-        ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
-        (
-            "torch:torch.optim.lr_scheduler.StepLR",
-            {},
-            "refuses its arguments .*; it is called with lr$",
-        ),
-        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*; it is called with learning_rate$"),
-        ("torch:torch.optim.SparseAdam", {}, "takes no step .*dense gradients"),
-        ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
-    ],
-)
-def test_what_a_library_refuses_is_said_with_its_name_when_a_job_starts(
-    locator: str, arguments: dict[str, Any], said: str
-) -> None:
-    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
-    backend = LIBRARIES[locator.partition(":")[0]]
-    with pytest.raises(InputError, match=said):
-        execute(bundle, engine(backend, "float64"))
 
 
 def test_a_state_may_begin_with_the_parameters() -> None:
