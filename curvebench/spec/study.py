@@ -315,7 +315,7 @@ def _validated(path: Path, raw: dict[str, Any], what: str, document: type[Whole]
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw=raw))
+        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw))
         raise InputError("\n".join(lines)) from errors
 
 
