@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 from tests.curvebench.runs_alone import IN_ONE_BASIS, write_alone
-from tests.curvebench.tiny import leave_tiny
+from tests.curvebench.tiny import SEARCH, TWO_STAGES, leave_tiny
 
 ASKED = ("--config", "studies=tiny", "parity=false", "backends=jax", "--", "reports")
 SMALL = (
     *IN_ONE_BASIS,
+    (TWO_STAGES, SEARCH),
     ("[sgd, adam]", "[adam]"),
     ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 1}"),
     ("torch: {tuned_on: jax, seeds: {final: 2}}", "torch: {}"),

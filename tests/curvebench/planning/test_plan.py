@@ -31,7 +31,10 @@ SEARCH = (
 
 
 @pytest.fixture
-def config(tmp_path):
+def config(tmp_path, request, monkeypatch):
+    """The tiny study alone; no claims that random instances decide, whose plan takes longest."""
+    if "toys" not in request.fixturenames:
+        ToyClaims(tmp_path / "no_claims", monkeypatch)
     write_study(tmp_path / "studies")
     return Config(results=tmp_path / "results", site=tmp_path / "site", study_folder=tmp_path / "studies")
 
