@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from curvebench import EXPORTS
+import curvebench
+from curvebench import EXPORTS, __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("curvebench", "reports", "results")  # folders of one purpose each
@@ -27,7 +28,8 @@ WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
 # Folders at the root whose packages are links below curvebench
 LINKED = ("benchmarks", "optimizers", "reports", "results", "workloads")
-# Packages below curvebench, besides the importing one; all others run studies and are one floor, `execution`
+# Packages below curvebench, besides the importing one; `paths` is free to all, and what is not named here
+# runs studies and is one floor, `execution`.
 MAY_IMPORT = {
     "spec": set(),
     "workloads": {"spec"},
@@ -35,6 +37,7 @@ MAY_IMPORT = {
     "results": {"spec"},
     "execution": {"spec", "optimizers", "results", "workloads"},
     "reports": {"spec", "results"},
+    "loading": {"spec", "results", "reports"},
     "benchmarks": {"spec", "execution", "optimizers", "reports", "results", "workloads"},
     "commands": {"benchmarks", "spec", "execution", "optimizers", "reports", "results", "workloads"},
 }
@@ -150,7 +153,7 @@ def floor_of(module: str) -> str | None:
     """The floor of a module of curvebench; None for the list of public names and the entry of the command."""
     _, _, below = module.partition(".")
     package = below.split(".")[0]
-    if package in ("", "__init__", "__main__", *EXPORTS):
+    if package in ("", "__init__", "__main__", "paths", *EXPORTS):
         return None
     return package if package in MAY_IMPORT else "execution"
 
@@ -174,9 +177,22 @@ def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench(pa
     assert not [module for module in imports(path) if module.split(".")[0] in outside]
 
 
-@pytest.mark.parametrize("folder", LINKED)
-def test_a_folder_at_the_root_is_a_link_in_the_package(folder: str):
-    assert (ROOT / "curvebench" / folder).readlink() == Path("..") / folder
+@pytest.mark.parametrize("name", [*LINKED, "Snakefile", "environment.yml", "profiles"])
+def test_what_stands_at_the_root_is_a_link_in_the_package(name: str):
+    assert (ROOT / "curvebench" / name).readlink() == Path("..") / name
+
+
+def test_public_names_are_those_that_type_checkers_see():
+    tree = ast.parse((ROOT / "curvebench/__init__.py").read_text())
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == EXPORTS
+    assert all(hasattr(curvebench, name) for name in curvebench.__all__)
 
 
 def test_no_imports_go_round():
@@ -283,13 +299,20 @@ def test_statistics_do_no_input_or_output():
 # --- papers --------------------------------------------------------------------------------------
 
 
-def test_changes_are_written_down():
-    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_changelog_is_short_and_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (Unreleased|[\d.]+)", text, re.MULTILINE)
+    assert __version__ in versions[:2]
+    assert set(versions[: versions.index(__version__)]) <= {"Unreleased"}
+    assert len(text.split(f"## {__version__}", 1)[1].split("\n## ")[0].splitlines()) <= 150
 
 
-def test_the_citation_names_this_version_and_licence():
+def test_citation_and_documentation_name_this_version_and_licence():
     citation = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["version"] == __version__
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    tags = {tag for page in pages for tag in re.findall(r"`(?:git tag )?(v[\d.]+)`", page.read_text())}
+    assert tags == {f"v{__version__}"}
     assert citation["license"] == PROJECT["project"]["license"]
     assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause License")
 

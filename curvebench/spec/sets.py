@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from curvebench.paths import PUBLISHED
 from curvebench.spec.errors import InputError
 
-FOLDER = Path("results/published")
+FOLDER = PUBLISHED
 PLAN, PROVENANCE, VERDICTS = "plan.json", "provenance.json", "verdicts.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
