@@ -92,11 +92,9 @@ class Contestant(Named):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
-        factors: of hyperparameters, by their name, then by parameter name or kind.
         space: its own search space; empty where it has the study's.
     """
 
-    factors: dict[str, dict[str, float]] = Field(default={})
     space: dict[str, Axis] = Field(default={})
 
 

@@ -398,7 +398,5 @@ def test_a_step_that_fails_later_is_told_by_its_number() -> None:
     contestant = TorchContestant("tiring", [optimizer], [leaf], closure=False)
     contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))
     optimizer.param_groups[0]["momentum"] = 0.9
-    with pytest.raises(
-        InputError, match=r"^tiring: step 2 fails \(RuntimeError: tired, test_foreign\.py line \d+\)$"
-    ):
+    with pytest.raises(InputError, match=r"tiring: step 2 fails .*tired, test_foreign\.py line \d+\)$"):
         contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))

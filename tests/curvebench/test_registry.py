@@ -189,10 +189,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     study = write_study(
         folder,
         ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
-        (
-            "[sgd, adam]",
-            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
-        ),
+        ("[sgd, adam]", "[rules/lion.py, {rules/lion.py:lion: {label: lion-2}}]"),
         ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
@@ -253,22 +250,11 @@ def test_a_file_with_several_rules_wants_a_name(tmp_path: Path) -> None:
         find_rule(f"{tmp_path}/two.py")
 
 
-CUBE = BOWL.replace(
-    "description=",
-    "roles=lambda settings: {'cube': Role('weight')},\n"
-    "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n"
-    "    description=",
-).replace("import dataclasses\n", "import dataclasses\n\nfrom curvebench.workloads import Role\n")
-
-
-def test_an_option_that_is_wrong_for_a_parameter_is_said_with_the_study(tmp_path: Path) -> None:
-    (tmp_path / "cube.py").write_text(CUBE)
-    study = write_study(
-        tmp_path,
-        ("{least_squares: {n: 8, d: 4}}", "{cube.py: {n: 8, d: 4}}"),
-        ("[sgd, adam]", "[adam, {shampoo: {root: newton_schulz}}]"),
-    )
-    with pytest.raises(InputError, match=r"tiny\.yaml: optimizers\.shampoo: bowl: shampoo: .*newton_schulz"):
+def test_a_rule_that_cannot_take_the_parameters_is_said_with_the_study(tmp_path: Path) -> None:
+    study = write_study(tmp_path, ("[sgd, adam]", "[adam, kfac]"))
+    with pytest.raises(
+        InputError, match=r"tiny\.yaml: optimizers\.kfac: least_squares: kfac: the model has no weight matrix"
+    ):
         read_study(study)
 
 

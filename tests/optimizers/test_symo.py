@@ -319,9 +319,7 @@ def test_no_basis_is_taken() -> None:
 
 def test_float32_is_refused_by_name_and_taken_where_asked_for() -> None:
     params, grads = instance(CHAIN, steps=1)
-    with pytest.raises(
-        InputError, match=r"symo: runs in float64, and this is float32; give it float64, .*any"
-    ):
+    with pytest.raises(InputError, match=r"symo: runs in float64, .*give it float64, .*any"):
         replay("symo", params, grads, HYPER, "numpy", "float32")
     assert moved(params, grads, {"precision": "any"}, dtype="float32")[0]["W1"].dtype == np.float32
     single = [torch.nn.Parameter(torch.ones(shape)) for shape in CHAIN.values()]
