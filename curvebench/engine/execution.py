@@ -171,18 +171,16 @@ class Bundle:
         """What the rule needs of the loss besides its gradient."""
         return self.update.bound.needs
 
-    def own_evaluations(self, steps: Any) -> Any:
-        """The gradient evaluations of so many steps, a number or an array, with those of needs."""
+    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
+        """Return the gradient evaluations of a run that has taken the gradients of so many steps.
+
+        Those of the rule's needs count, and those of bases that the run estimates anew.
+        """
         found, model = steps, model_of(self.layout)
         for need in self.needs:
             times = self.update.observations(steps) if need.amortized else steps
             found = found + times * need.gradient_evaluations(model)
-        return found
-
-    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
-        """The gradient evaluations of a run that has taken the gradients of so many steps."""
-        own: np.ndarray = self.own_evaluations(steps)
-        return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+        return found if self.reestimation is None else found + self.reestimation.evaluations(steps)
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
