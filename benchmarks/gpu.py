@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -110,16 +111,6 @@ def our_loop(
 
 
 # --- plain loops ---------------------------------------------------------------------------------
-
-
-def _torch_forms() -> Iterator[tuple[str, bool, bool]]:
-    """Name, whether compiled, whether with channels last, of each plain loop on torch."""
-    for compiled in (False, True):
-        for channels_last in (False, True):
-            words = [
-                word for word, said in (("compiled", compiled), ("channels last", channels_last)) if said
-            ]
-            yield " ".join(words) or "eager", compiled, channels_last
 
 
 def plain_torch(
@@ -228,9 +219,9 @@ def plain_loops(
         yield "jitted optax", partial(plain_jax, network, made, batch_size)
         return
     device = "gpu" if made.device.startswith("cuda") else "cpu"
-    for name, compiled, channels_last in _torch_forms():
-        if channels_last and network.field != "images":
-            continue
+    layouts = (False, True) if network.field == "images" else (False,)
+    for compiled, channels_last in product((False, True), layouts):
+        name = " ".join(["compiled"] * compiled + ["channels last"] * channels_last) or "eager"
         yield name, partial(plain_torch, network, precision, device, batch_size, compiled, channels_last)
 
 
@@ -284,7 +275,9 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one network, backend and precision: AdamW beside plain loops, then what optimizers cost."""
     made = engine(backend, precision, device)
-    entries = sum(math.prod(value.shape) for value in network.parameters(np.random.default_rng(0)).values())
+    entries = sum(
+        math.prod(value.shape) for value in network.network.sample(np.random.default_rng(0)).values()
+    )
     named = {"network": network.name, "backend": backend, "precision": precision, "batch_size": batch_size}
     adamw = rules()["adamw"]
     with made.context():
@@ -413,47 +406,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no GPU is here: small networks on one thread of the processor", file=sys.stderr)
     networks = [NETWORKS[name] for name in given.networks or ()] or list(LARGE if device == "gpu" else SMALL)
     batch_size = given.batch_size or (128 if device == "gpu" else 32)
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if _there(given.out) else []
-    done = {_part(row) for row in rows}
+    parts = [
+        (network, backend, precision)
+        for network in networks
+        for precision in network.precisions
+        for backend in given.backends
+        if precision in (given.precisions or [precision])
+    ]
+    if given.out and given.out.is_file():
+        rows = [json.loads(line) for line in given.out.read_text().splitlines()]
+        done = {(row["network"], row["backend"], row["precision"]) for row in rows}
+        parts = [part for part in parts if (part[0].name, *part[1:]) not in done]
     left = []
     with one_thread() if device == "cpu" else nullcontext():
-        for network in networks:
-            for precision in [one for one in network.precisions if one in (given.precisions or [one])]:
-                for backend in given.backends:
-                    part = (network.name, backend, precision)
-                    if part in done:
-                        continue
-                    if (time.monotonic() - began) / 60 > given.minutes:
-                        left.append(" ".join(part))
-                        continue
-                    say = partial(_say, " ".join(part), began)
-                    lines = []
-                    for row in measured(
-                        network,
-                        backend,
-                        precision,
-                        device,
-                        batch_size,
-                        given.repetitions,
-                        given.optimizers,
-                        say,
-                    ):
-                        lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
-                        print(lines[-1], end="", flush=True)
-                    if given.out:
-                        with given.out.open("a") as file:
-                            file.writelines(lines)
+        for network, backend, precision in parts:
+            name = f"{network.name} {backend} {precision}"
+            if (time.monotonic() - began) / 60 > given.minutes:
+                left.append(name)
+                continue
+            sizes = batch_size, given.repetitions, given.optimizers
+            lines = []
+            for row in measured(network, backend, precision, device, *sizes, partial(_say, name, began)):
+                lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
+                print(lines[-1], end="", flush=True)
+            if given.out:
+                with given.out.open("a") as file:
+                    file.writelines(lines)
     if left:
         print(f"left, run again with the same --out: {', '.join(left)}", file=sys.stderr)
     return 1 if left else 0
-
-
-def _there(path: Path | None) -> bool:
-    return path is not None and path.is_file()
-
-
-def _part(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["network"], row["backend"], row["precision"]
 
 
 def _say(part: str, began: float, what: str) -> None:
