@@ -90,6 +90,25 @@ def publish(given: Namespace) -> None:
 
 
 @command(
+    "sets renew",
+    argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help=f"folders of sets (default: all in {FOLDER})"
+    ),
+)
+def renew(given: Namespace) -> None:
+    """Derive published sets anew from their own tables, in their place.
+
+    Verdicts, leaderboard, README and checksums are written again; the tables of runs stay, and nothing runs.
+    """
+    from documents.sets import SUMS
+    from reports.sets import publish
+
+    for folder in given.folders or sorted(path.parent for path in FOLDER.glob(f"*/{SUMS}")):
+        publish.renew(folder)
+        print(f"renewed: {folder}", flush=True)
+
+
+@command(
     "sets reproduce",
     argument("claim", metavar="CLAIM", help="the claim's id"),
     argument(

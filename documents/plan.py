@@ -16,7 +16,7 @@ from documents.claim import Claim
 from documents.document import Direction, Document, Headline, Targets, Which, dotted, targets_on
 from documents.errors import InputError, unknown
 from documents.method import BasisSpec, OptimizerSpec, methods
-from documents.sets import PLAN
+from documents.sets import PLAN, Objection
 from documents.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
 from documents.tuning import Tuning
 from documents.values import Precision
@@ -315,8 +315,8 @@ class ReportPlan(Document):
         folders: those of the configuration that are not where they are by default, by their key; of data,
             where one is named.
         published: the name of the published set that it shows, else empty.
-        waived: what was waived for it, sentence by sentence.
-        verdicts: the file of a published set with the verdicts on its claims.
+        waived: what stood in the way of publishing and was waived.
+        verdicts: the folder with the tables `claims` and `findings` of a published set.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`documents.archive`); each names its set.
         census: the claims that are decided nowhere; empty where only some are asked for.
@@ -333,7 +333,7 @@ class ReportPlan(Document):
     jobs: int = 0
     folders: dict[str, str] = Field(default={})
     published: str = ""
-    waived: tuple[str, ...] = ()
+    waived: tuple[Objection, ...] = ()
     verdicts: Path | None = None
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()

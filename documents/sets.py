@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from documents.document import Document
 from documents.errors import InputError
 
 FOLDER = Path("results/published")
-PLAN, PROVENANCE, VERDICTS = "plan.json", "provenance.json", "verdicts.json"
+PLAN, PROVENANCE = "plan.json", "provenance.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
 LONGEST_NAME = 60
@@ -22,6 +23,27 @@ WAIVERS = {
     "failures": "runs and other parts of jobs that failed",
     "rules": "rules of claims that changed after the runs were planned",
 }
+
+
+class Objection(Document):
+    """Something that stands in the way of publishing a set; its plan has those that were waived.
+
+    Args:
+        kind: a key of `WAIVERS`.
+        where: the study, or of `rules` the claim; empty for the code that computes verdicts.
+        backend: of `hardware` and `rules`.
+        names: of `dirty` the commits, none where they are unknown; of `failures` what failed first and its
+            outcome; of `hardware` the machines; of `tuning` the workload and the methods with the fewest and
+            the most runs; of `rules` the hash of the claim's rule, and where it is known the one as planned.
+        count, of: how many of the study's jobs it is about; of `tuning` the fewest and the most runs.
+    """
+
+    kind: str
+    where: str = ""
+    backend: str = ""
+    names: tuple[str, ...] = ()
+    count: int | None = None
+    of: int | None = None
 
 
 def check_name(name: object, folder: Path) -> str:

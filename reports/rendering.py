@@ -12,6 +12,7 @@ from documents.sources import by_name
 from reports import formatting
 from reports.measures import NEARLY
 from reports.plan import criterion
+from reports.sets.objections import in_short
 from reports.statistics.decisions import POWER
 from reports.statistics.paired import EXACT_UP_TO
 from reports.statistics.profiles import LIMIT
@@ -75,6 +76,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     environment.filters |= {
         "by_name": by_name,
         "criterion": criterion,
+        "objections": in_short,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}

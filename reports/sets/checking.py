@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from documents.archive import unjoined
 from documents.errors import InputError
 from documents.plan import ReportPlan
-from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, WAIVERS
-from reports.rendering import read_made
+from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS
 from reports.sets.contents import all_jobs, provenance_of
 from reports.sets.derived import derived, read_set, texts
 from reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from reports.sets.objections import all_objections, in_short
+from reports.sets.objections import all_objections, remedy, sentence
 from reports.sets.rows import ROWS, broken_rows, named_row
 from results.merging import model_seconds, unmodelled
 from results.reading import read
@@ -47,7 +45,6 @@ class Provenance(Revision):
 
     rule_version: int
     published: str = Field(pattern=r"^\d{4}-\d\d-\d\d(T.*)?$")
-    waived: list[dict[str, str]]
     thinned_curves: list[str]
     whole_curves: list[str]
 
@@ -145,8 +142,8 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
     special = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
     places = [*special.items(), *((study.name, (study.tables,)) for study in plan.studies)]
     names = [name for name, _ in places]
-    if plan.verdicts != folder / VERDICTS:
-        yield f"{PLAN}: verdicts should be the file {VERDICTS}"
+    if plan.verdicts != folder:
+        yield f"{PLAN}: verdicts should be the folder of the set"
     for name, given in places:
         if names.count(name) > 1 or tuple(given) != (folder / name,):
             yield f"{PLAN}: the tables of {name} should lie in the folder {name}, and no others"
@@ -203,69 +200,38 @@ def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
 
 
 def _waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
-    """What stands in the way of publishing and is not waived, and what is waived and is not so."""
+    """Say what stands in the way of publishing and is not waived, and what is waived and does not."""
     found = all_objections((about.commit, about.dirty), plan, tables, claims)
     for each in found:
-        if each.record not in about.waived:
-            yield f"{each.sentence}; remedy: {each.remedy}, or publish with waive={each.kind}"
-    sentences = "; ".join(each.sentence for each in found) or "nothing does"
-    wanted = (
-        f"is not the list of what stands in the way of publishing: {sentences} (kinds: {', '.join(WAIVERS)})"
+        if each not in plan.waived:
+            yield f"{sentence(each)}; remedy: {remedy(each)}, or publish with waive={each.kind}"
+    yield from (
+        f"{PLAN}: waived: {sentence(each)}: nothing of that kind stands in the way"
+        for each in plan.waived
+        if each not in found
     )
-    if about.waived != [each.record for each in found]:
-        yield f"{PROVENANCE}: waived {wanted}"
-    if list(plan.waived) != in_short(found):
-        yield f"{PLAN}: waived {wanted}"
 
 
 # --- what follows from the tables ----------------------------------------------------------------
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Where claims, findings, leaderboard and pages of a set are not those that its tables give.
+    """Return where claims, findings and leaderboard of a set are not those that its tables give.
 
     Raises:
         InputError: when the set cannot be read.
     """
-    plan, about = read_set(folder), read_provenance(folder)
-    found: list[str] = []
-    tables, verdicts = derived(plan)
-    for table, computed in tables.items():
+    plan, found = read_set(folder), list[str]()
+    for table, computed in derived(plan).items():
         found += _differences("", table, read([folder / f"{table}.parquet"], table), computed)
-    held = read_made(folder / VERDICTS, "sets publish")
-    found += islice(_unlike(VERDICTS, held, verdicts), 1)
     if found:
         return found
     # of the leaderboard as it is given, so that rounding makes no other text
     board = read([folder / "leaderboard.parquet"], "leaderboard")
-    follow = texts(plan, about.model_dump(), board, held)
-    for name, text in follow.items():
-        pairs = zip_longest((folder / name).read_text().splitlines(), text.splitlines(), fillvalue="")
-        for number, (given, right) in enumerate(pairs, start=1):
-            if given != right:
-                found.append(
-                    f"{name}: is not what is written from the set's tables: line {number} has "
-                    f"{given[:60]!r}, for {right[:60]!r}; if this checkout writes it otherwise, see commit "
-                    f"{about.commit}"
-                )
-                break
+    for name, text in texts(board).items():
+        if (folder / name).read_text() != text:
+            found.append(f"{name}: is not what is written from leaderboard.parquet; publish the set anew")
     return found
-
-
-def _unlike(place: str, given: Any, right: Any) -> Iterator[str]:
-    """A sentence on each value inside one of JSON that is not what the tables give.
-
-    Args:
-        place: where the value is, in words: `verdicts.json: 3: low`.
-    """
-    if isinstance(given, dict) and isinstance(right, dict) and given.keys() == right.keys():
-        for key in right:
-            yield from _unlike(f"{place}: {key}", given[key], right[key])
-    elif isinstance(given, list) and isinstance(right, list) and len(given) == len(right):
-        for number, (one, other) in enumerate(zip(given, right, strict=True), start=1):
-            yield from _unlike(f"{place}: {number}", one, other)
-    elif not alike(given, right):
-        yield f"{place}: is {str(given)[:60]!r}, and the tables give {str(right)[:60]!r}"
 
 
 def _differences(where: str, table: str, given: pl.DataFrame, right: pl.DataFrame) -> Iterator[str]:
