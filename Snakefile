@@ -14,8 +14,8 @@ import sys
 
 from snakemake.exceptions import WorkflowError
 
-from documents.errors import InputError
-from harness.planning.workflow import wiring
+from curvebench.spec.errors import InputError
+from curvebench.planning.workflow import wiring
 
 try:
     PLAN = wiring(config, workflow.is_main_process)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add
-from benchmarks.gate_timing import checkouts, common_labels, measure
-from benchmarks.kernels.worktrees import commit_of
-from documents.errors import InputError
+from curvebench.benchmarks.gate_statistics import LEVEL, Verdict, decide, least_rounds, rounds_to_add
+from curvebench.benchmarks.gate_timing import checkouts, common_labels, measure
+from curvebench.benchmarks.kernels.worktrees import commit_of
+from curvebench.spec.errors import InputError
 
 ROUNDS, MOST_ROUNDS = 12, 100  # of four processes; noise asks for more than the first, not than the second
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3

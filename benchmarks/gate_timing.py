@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kernels.clock import one_thread_environment
-from benchmarks.kernels.worktrees import worktree
-from documents.errors import InputError
-from harness.progress import Progress
+from curvebench.benchmarks.kernels.clock import one_thread_environment
+from curvebench.benchmarks.kernels.worktrees import worktree
+from curvebench.progress import Progress
+from curvebench.spec.errors import InputError
 
 WORKER = Path(__file__).with_name("gate_worker.py")
 BLOCKS = 8  # of each case in each process
@@ -108,7 +108,7 @@ def common_labels(places: Mapping[str, Path], pattern: str) -> list[str]:
         InputError: when there is none, or a checkout has no list of cases.
     """
     program = (
-        "import json; from benchmarks.kernels.cases import timed; "
+        "import json; from curvebench.benchmarks.kernels.cases import timed; "
         f"print(json.dumps(list(timed({pattern!r}))))"
     )
     labels: dict[str, list[str]] = {}

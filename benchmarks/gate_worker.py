@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> None:
     """Serve until the input ends; the arguments are a checkout and labels of cases."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # what libraries print is no answer
-    from benchmarks.kernels.clock import one_thread
+    from curvebench.benchmarks.kernels.clock import one_thread
 
     with one_thread(), ExitStack() as stack:
         serve(Path(arguments[0]), arguments[1:], answers, stack)
@@ -32,8 +32,8 @@ def serve(checkout: Path, labels: Sequence[str], answers: IO[str], stack: ExitSt
     Raises:
         RuntimeError: when the cases are not those of the checkout.
     """
-    from benchmarks.kernels import cases
-    from benchmarks.kernels.clock import calls_for, seconds_of
+    from curvebench.benchmarks.kernels import cases
+    from curvebench.benchmarks.kernels.clock import calls_for, seconds_of
 
     if not Path(cases.__file__).resolve().is_relative_to(checkout.resolve()):
         raise RuntimeError(f"{cases.__file__} is not below {checkout}: another copy of the project is first")

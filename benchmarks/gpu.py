@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.clock import one_thread, seconds_of
-from benchmarks.kernels.interleaving import interleaved
-from benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
-from harness.backends import BACKENDS
-from harness.backends.engine import Engine, engine
-from harness.engine.execution import load, stretch_inputs
-from harness.timing.step_times import NULL
-from optimizers import rules
-from optimizers.rule import Rule
+from curvebench.backends import BACKENDS
+from curvebench.backends.engine import Engine, engine
+from curvebench.benchmarks.kernels.clock import one_thread, seconds_of
+from curvebench.benchmarks.kernels.interleaving import interleaved
+from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
+from curvebench.engine.execution import load, stretch_inputs
+from curvebench.optimizers import rules
+from curvebench.optimizers.rule import Rule
+from curvebench.timing.step_times import NULL
 
 STEPS = 10  # of a call, a whole turn of a cadence of 10
 LOOK = 3  # calls of each plain loop, of which the fastest is the peer
@@ -176,7 +176,7 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: A
     import jax
     import optax
 
-    from harness.backends.jax_engine import laid_out_bytes
+    from curvebench.backends.jax_engine import laid_out_bytes
 
     before = alive_bytes("jax")
     problem = network.problem(batch_size)
@@ -364,7 +364,7 @@ def machine(device: str) -> dict[str, Any]:
     """What the table was measured on."""
     import torch
 
-    from results.provenance import cpu_model
+    from curvebench.results.provenance import cpu_model
 
     name = torch.cuda.get_device_name() if device == "gpu" else f"{cpu_model()}, one thread"
     packages = ("torch", "jax", "optax", "torchvision", "timm")

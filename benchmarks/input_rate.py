@@ -18,20 +18,20 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from harness.backends.engine import engine
-from harness.engine.examples import gathered, generators_of
-from harness.engine.execution import Bundle, Clock, execute
-from harness.seeding import WorkloadRandom, batch_order
-from optimizers import rules
-from workloads.classification import MINIBATCH_METRICS
-from workloads.images.augmentation import Augmentation
-from workloads.images.classifier import ImageClassifier
-from workloads.images.decoded import decoded_file, write_decoded
-from workloads.images.decoding import decode, random_box, resized_crop
-from workloads.images.folders import examined, index_file, index_text, listed
-from workloads.images.source import ImageSource, image_sources
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.workload import Array, Arrays, Ops, Problem, Settings, Workload
+from curvebench.backends.engine import engine
+from curvebench.engine.examples import gathered, generators_of
+from curvebench.engine.execution import Bundle, Clock, execute
+from curvebench.optimizers import rules
+from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.workloads.classification import MINIBATCH_METRICS
+from curvebench.workloads.images.augmentation import Augmentation
+from curvebench.workloads.images.classifier import ImageClassifier
+from curvebench.workloads.images.decoded import decoded_file, write_decoded
+from curvebench.workloads.images.decoding import decode, random_box, resized_crop
+from curvebench.workloads.images.folders import examined, index_file, index_text, listed
+from curvebench.workloads.images.source import ImageSource, image_sources
+from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_logits
+from curvebench.workloads.workload import Array, Arrays, Ops, Problem, Settings, Workload
 
 IMAGES, WIDTH, HEIGHT, QUALITY = 192, 500, 375, 90
 SIDE, SHORTER = 224, 256

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kernels.clock import one_thread, seconds_of
-from benchmarks.kernels.worktrees import commit_of, git, worktree
-from documents.errors import InputError
+from curvebench.benchmarks.kernels.clock import one_thread, seconds_of
+from curvebench.benchmarks.kernels.worktrees import commit_of, git, worktree
+from curvebench.spec.errors import InputError
 
 CORES = 2
 REFERENCE_SIZE = 500  # of a symmetric matrix whose eigenvalues are the reference computation

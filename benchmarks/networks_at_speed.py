@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine.execution import Bundle
-from harness.seeding import WorkloadRandom
-from optimizers.bases.change import SHARED
-from optimizers.layers import LAYER_KINDS
-from optimizers.rule import Rule
-from workloads.classification import Classifier, classification_metrics, with_fixed_state
-from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from workloads.workload import Arrays, Problem, Role, Workload
+from curvebench.engine.execution import Bundle
+from curvebench.optimizers.bases.change import SHARED
+from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.rule import Rule
+from curvebench.seeding import WorkloadRandom
+from curvebench.workloads.classification import Classifier, classification_metrics, with_fixed_state
+from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_logits
+from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
+from curvebench.workloads.workload import Arrays, Problem, Role, Workload
 
 BATCHES = 2  # of which the training data consist, on the device from the start
 
@@ -120,7 +120,7 @@ class TimedNetwork:
 
 def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
     def module() -> Any:
-        from benchmarks.peer_networks import torchvision_network
+        from curvebench.benchmarks.peer_networks import torchvision_network
 
         return torchvision_network(network)
 
@@ -147,7 +147,7 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
     """A vision transformer of square patches, beside timm's."""
 
     def module() -> Any:
-        from benchmarks.peer_networks import timm_network
+        from curvebench.benchmarks.peer_networks import timm_network
 
         return timm_network(network, side // patch, patch, channels, heads).float()
 
@@ -173,7 +173,7 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
 
 def _hiera(name: str, network: HieraViT) -> TimedNetwork:
     def module() -> Any:
-        from benchmarks.peer_networks import timm_hiera
+        from curvebench.benchmarks.peer_networks import timm_hiera
 
         return timm_hiera(network)
 

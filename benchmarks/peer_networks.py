@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from workloads.networks.hierarchical_transformer import HieraViT
-from workloads.networks.residual_network import ResidualNetwork
-from workloads.networks.vision_transformer import PlainViT, positions
+from curvebench.workloads.networks.hierarchical_transformer import HieraViT
+from curvebench.workloads.networks.residual_network import ResidualNetwork
+from curvebench.workloads.networks.vision_transformer import PlainViT, positions
 
 # Its wheel is built for one accelerator's torch. Beside another it lacks these operators of detection, which
 # nothing here calls but its import must find.

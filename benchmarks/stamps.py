@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from documents.errors import InputError
-from harness.progress import Progress
-from harness.seeding import generator
-from results.temporary import taking_place
-from workloads.images.decoding import Box, resized_crop
-from workloads.images.folders import drawn_classes, examined, index_file, index_text, listed
+from curvebench.progress import Progress
+from curvebench.results.temporary import taking_place
+from curvebench.seeding import generator
+from curvebench.spec.errors import InputError
+from curvebench.workloads.images.decoding import Box, resized_crop
+from curvebench.workloads.images.folders import drawn_classes, examined, index_file, index_text, listed
 
 PACKAGES = (
     "tuxpaint-stamps-default",

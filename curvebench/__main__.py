@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from curvebench import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
-from curvebench.command import Command
-from documents.errors import InputError
+from curvebench.commands import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
+from curvebench.commands.command import Command
+from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),

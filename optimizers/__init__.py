@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from documents.definitions import Kind
-from optimizers.rule import Hyperparameter, HyperparameterError, Rule
+from curvebench.optimizers.rule import Hyperparameter, HyperparameterError, Rule
+from curvebench.spec.definitions import Kind
 
 KIND = Kind("optimizer", __name__, "RULES", Rule)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from documents.values import flag
-from optimizers.adam import ADAM
-from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options
-from optimizers.rule import (
+from curvebench.optimizers.adam import ADAM
+from curvebench.optimizers.matricization import for_matrices
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -20,6 +19,7 @@ from optimizers.rule import (
     positive,
     safe_divide,
 )
+from curvebench.spec.values import flag
 
 
 class Factors(NamedTuple):

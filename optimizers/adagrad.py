@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Options
-from optimizers.rule import (
+from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
+from curvebench.optimizers.options import Options
+from curvebench.optimizers.rule import (
     EPSILON_INSIDE_ROOT,
     LEARNING_RATE,
     Array,

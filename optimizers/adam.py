@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from documents.values import flag
-from optimizers.options import Option, OptionError, Options, complete
-from optimizers.rule import (
+from curvebench.optimizers.options import Option, OptionError, Options, complete
+from curvebench.optimizers.rule import (
     EPSILON_INSIDE_ROOT,
     LEARNING_RATE,
     Array,
@@ -22,7 +21,8 @@ from optimizers.rule import (
     smoothed_root,
     starting_at_zero,
 )
-from optimizers.state_precision import configured_with_state
+from curvebench.optimizers.state_precision import configured_with_state
+from curvebench.spec.values import flag
 
 
 class Moments(NamedTuple):

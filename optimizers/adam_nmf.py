@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from documents.values import choice, whole
-from optimizers.gradient_descent import SGD, Empty
-from optimizers.matricization import for_matrices
-from optimizers.options import Option, Options
-from optimizers.rule import (
+from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.matricization import for_matrices
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -22,6 +21,7 @@ from optimizers.rule import (
     positive,
     safe_divide,
 )
+from curvebench.spec.values import choice, whole
 
 
 class MultiplicativeFactors(NamedTuple):

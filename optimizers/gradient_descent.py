@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Hyper, Ops, Rule, share, starting_at_zero
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    PRECISIONS,
+    Array,
+    Hyper,
+    Ops,
+    Rule,
+    share,
+    starting_at_zero,
+)
 
 
 class Empty(NamedTuple):

@@ -6,12 +6,22 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from documents.values import whole
-from optimizers.matricization import as_matrix
-from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Option, Options
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, configured, share
-from optimizers.tensors import second_moment
+from curvebench.optimizers.matricization import as_matrix
+from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Hyperparameter,
+    Ops,
+    Part,
+    Rule,
+    configured,
+    share,
+)
+from curvebench.optimizers.tensors import second_moment
+from curvebench.spec.values import whole
 
 SIDES = (0, 1)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from documents.values import choice, whole
-from optimizers.matrix_functions import (
+from curvebench.optimizers.matrix_functions import (
     coupled_newton_inverse_root,
     inverse_root,
     newton_schulz_inverse_root,
     rank_cutoff,
 )
-from optimizers.options import Option, OptionError, Options
-from optimizers.rule import Array, Ops
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.rule import Array, Ops
+from curvebench.spec.values import choice, whole
 
 ROOT_OPTIONS = {
     "root": Option(

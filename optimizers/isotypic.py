@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from optimizers.layers import LAYER_KINDS, Layer, layers_of
-from optimizers.matrix_functions import gram
-from optimizers.options import OptionError
+from curvebench.optimizers.layers import LAYER_KINDS, Layer, layers_of
+from curvebench.optimizers.matrix_functions import gram
+from curvebench.optimizers.options import OptionError
 
 Array = Any
 Ops = Any

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from documents.values import choice, number, whole
-from optimizers.layer_statistics import FISHERS, layers_need
-from optimizers.layers import Layer, layers_of, with_axes_of
-from optimizers.matrix_functions import inverse_root, rank_cutoff
-from optimizers.options import Option, OptionError, Options
-from optimizers.others import OTHERS, others_hyperparameters, others_option
-from optimizers.rule import (
+from curvebench.optimizers.layer_statistics import FISHERS, layers_need
+from curvebench.optimizers.layers import Layer, layers_of, with_axes_of
+from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.others import OTHERS, others_hyperparameters, others_option
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -24,6 +23,7 @@ from optimizers.rule import (
     configured,
     share,
 )
+from curvebench.spec.values import choice, number, whole
 
 
 class LayerFactors(NamedTuple):

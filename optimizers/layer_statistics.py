@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.layers import Layer, layers_of
-from optimizers.needs import GUIDE, Array, Arrays, LossAtPoint, Model, Need, Ops, TargetLikelihood
-from optimizers.options import OptionError
+from curvebench.optimizers.layers import Layer, layers_of
+from curvebench.optimizers.needs import GUIDE, Array, Arrays, LossAtPoint, Model, Need, Ops, TargetLikelihood
+from curvebench.optimizers.options import OptionError
 
 FISHERS = ("sampled", "expected", "empirical", "empirical_of_mean")
 

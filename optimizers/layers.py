@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optimizers.needs import Array, Ops
-from optimizers.options import OptionError
+from curvebench.optimizers.needs import Array, Ops
+from curvebench.optimizers.options import OptionError
 
 LAYER_KINDS = ("weight", "convolution", "head")
 
@@ -54,7 +54,7 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
 
     Args:
         shapes: by parameter name.
-        roles: `kind` and `layer` of each (workloads.workload.Role).
+        roles: `kind` and `layer` of each (curvebench.workloads.workload.Role).
 
     Raises:
         OptionError: where it cannot be told to which weight a bias belongs.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from optimizers.rule import Array, Hyper, Ops, Part, Rule, State
-from optimizers.tensors import matricized
+from curvebench.optimizers.rule import Array, Hyper, Ops, Part, Rule, State
+from curvebench.optimizers.tensors import matricized
 
 Amortized = Callable[[Ops, Array, State, Hyper], State]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from documents.values import choice
-from optimizers.gradient_descent import SGD, Empty
-from optimizers.matricization import for_matrices
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.matricization import for_matrices
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.spec.values import choice
 
 Projection = Callable[[Ops, Array, Hyper], Array]
 

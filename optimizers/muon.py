@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from documents.values import choice, flag, whole
-from optimizers.gradient_descent import MOMENTUM, Momentum
-from optimizers.layers import LAYER_KINDS
-from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
-from optimizers.options import Option, Options
-from optimizers.others import others_option, with_fallback
-from optimizers.rule import (
+from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
+from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.others import others_option, with_fallback
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -22,7 +21,8 @@ from optimizers.rule import (
     Rule,
     share,
 )
-from optimizers.state_precision import HALF, configured_with_state
+from curvebench.optimizers.state_precision import HALF, configured_with_state
+from curvebench.spec.values import choice, flag, whole
 
 # By what the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {

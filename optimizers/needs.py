@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optimizers.options import OptionError
+from curvebench.optimizers.options import OptionError
 
 GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from optimizers.gradient_descent import SGD, Empty
-from optimizers.needs import HESSIAN
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule
+from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.needs import HESSIAN
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule
 
 
 def _update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from documents.values import Option, completed
+from curvebench.spec.values import Option, completed
 
 Options = Mapping[str, Any]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from documents.values import choice
-from optimizers.adam import ADAM, ADAMW
-from optimizers.gradient_descent import MOMENTUM, SGD
-from optimizers.options import Option
-from optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule
+from curvebench.optimizers.adam import ADAM, ADAMW
+from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
+from curvebench.optimizers.options import Option
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule
+from curvebench.spec.values import choice
 
 OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
 OTHERS_LEARNING_RATE = 1e-3

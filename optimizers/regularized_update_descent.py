@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from documents.values import choice
-from optimizers.gradient_descent import MOMENTUM, Momentum
-from optimizers.options import Option, Options
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.spec.values import choice
 
 
 def _kept(hyper: Hyper) -> Array:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Literal, Protocol
 
-from documents.values import Read, completed, flag, interval, number
-from optimizers.needs import Need
-from optimizers.options import Option, OptionError, Options, complete
+from curvebench.optimizers.needs import Need
+from curvebench.optimizers.options import Option, OptionError, Options, complete
+from curvebench.spec.values import Read, completed, flag, interval, number
 
 PRECISIONS = ("float64", "float32", "bfloat16")  # of parameters
 # Options of which any other value may forbid a precision of parameters.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
-Ops = Any  # the table of array functions that a backend hands over (harness/backends)
+Ops = Any  # the table of array functions that a backend hands over (curvebench/backends)
 Hyper = Mapping[str, Any]  # of each hyperparameter its array, and `step`, `schedule` and needs
 State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
 
@@ -91,7 +91,7 @@ def starting_at_zero(state: Any) -> Callable[[Ops, Array], State]:
 
 
 class ParameterRole(Protocol):
-    """What a parameter is inside a model (workloads.workload.Role)."""
+    """What a parameter is inside a model (curvebench.workloads.workload.Role)."""
 
     @property
     def kind(self) -> str:

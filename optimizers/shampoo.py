@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from documents.values import choice, is_number, whole
-from optimizers.adagrad import ADAGRAD
-from optimizers.adam import ADAM
-from optimizers.gradient_descent import SGD, Empty
-from optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
-from optimizers.matrix_functions import inverse_root_in_basis, online_orthogonal_iteration, rank_cutoff
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, OptionError, Options
-from optimizers.rule import (
+from curvebench.optimizers.adagrad import ADAGRAD
+from curvebench.optimizers.adam import ADAM
+from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
+from curvebench.optimizers.matrix_functions import (
+    inverse_root_in_basis,
+    online_orthogonal_iteration,
+    rank_cutoff,
+)
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -27,8 +30,9 @@ from optimizers.rule import (
     State,
     share,
 )
-from optimizers.state_precision import HELD_WIDE, configured_with_state
-from optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
+from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
+from curvebench.optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
+from curvebench.spec.values import choice, is_number, whole
 
 InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
 

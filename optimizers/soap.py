@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from documents.values import choice, flag, whole
-from optimizers.adam import Moments, adam_direction
-from optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
-from optimizers.options import Option, Options
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, share
-from optimizers.state_precision import HELD_WIDE, configured_with_state
-from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
+from curvebench.optimizers.adam import Moments, adam_direction
+from curvebench.optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, share
+from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
+from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second_moment
+from curvebench.spec.values import choice, flag, whole
 
 Refreshing = Callable[[Ops, Array, Array], Array]
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from documents.values import choice, flag, is_number, number, whole
-from optimizers.matricization import for_matrices
-from optimizers.matrix_functions import (
+from curvebench.optimizers.matricization import for_matrices
+from curvebench.optimizers.matrix_functions import (
     CAYLEYS,
     EXPONENTIALS,
     KroneckerSpectrum,
@@ -21,10 +20,10 @@ from optimizers.matrix_functions import (
     spectral_power,
     spectral_step_inside,
 )
-from optimizers.muon import is_matrix
-from optimizers.options import Option, OptionError, Options
-from optimizers.others import others_option, with_fallback
-from optimizers.rule import (
+from curvebench.optimizers.muon import is_matrix
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.others import others_option, with_fallback
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -33,8 +32,9 @@ from optimizers.rule import (
     Rule,
     share,
 )
-from optimizers.state_precision import configured_with_state
-from optimizers.tensors import hyper_for_matrices, multiplied, second_moment
+from curvebench.optimizers.state_precision import configured_with_state
+from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second_moment
+from curvebench.spec.values import choice, flag, is_number, number, whole
 
 
 class DiagonalSpectrum(NamedTuple):

@@ -7,13 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from documents.values import choice
-from optimizers.layers import LAYER_KINDS
-from optimizers.matrix_functions import rank_cutoff
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options
-from optimizers.others import others_option, with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, ParameterRole, Rule, configured, safe_divide
+from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.matrix_functions import rank_cutoff
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.others import others_option, with_fallback
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    Array,
+    Hyper,
+    Ops,
+    ParameterRole,
+    Rule,
+    configured,
+    safe_divide,
+)
+from curvebench.spec.values import choice
 
 ROWS = (*LAYER_KINDS, "embedding")  # kinds of which each slice of the first axis is a vector
 OTHERS = others_option("biases, norms and single numbers")

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from documents.values import choice
-from optimizers.options import Option, Options
-from optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configured
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configured
+from curvebench.spec.values import choice
 
 HALF = "bfloat16"
 STATE_PRECISION = Option(

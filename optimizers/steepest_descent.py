@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from documents.values import choice
-from optimizers.gradient_descent import SGD, Empty
-from optimizers.matricization import for_matrices
-from optimizers.matrix_functions import orthogonal_factor
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.options import Option, Options
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, safe_divide
+from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.matricization import for_matrices
+from curvebench.optimizers.matrix_functions import orthogonal_factor
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, safe_divide
+from curvebench.spec.values import choice
 
 
 def _frobenius(ops: Ops, grad: Array) -> Array:

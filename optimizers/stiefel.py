@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from documents.values import whole
-from optimizers.matrix_functions import rank_cutoff
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.muon import OPTIONS as OPTIONS_OF_MUON
-from optimizers.muon import is_matrix, polar_factor
-from optimizers.options import Option, Options
-from optimizers.others import with_fallback
-from optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule, configured
-from optimizers.tensors import hyper_for_matrices
+from curvebench.optimizers.matrix_functions import rank_cutoff
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.muon import OPTIONS as OPTIONS_OF_MUON
+from curvebench.optimizers.muon import is_matrix, polar_factor
+from curvebench.optimizers.options import Option, Options
+from curvebench.optimizers.others import with_fallback
+from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule, configured
+from curvebench.optimizers.tensors import hyper_for_matrices
+from curvebench.spec.values import whole
 
 PolarFactor = Callable[[Ops, Array], Array]
 

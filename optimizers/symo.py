@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from documents.values import choice, flag
-from optimizers.isotypic import GROUPS, IsotypicBlock, chain_of_layers, isotypic_blocks, parameters_of
-from optimizers.layers import Layer, with_axes_of
-from optimizers.matrix_functions import inverse_root_product, rank_cutoff
-from optimizers.options import Option, OptionError, Options
-from optimizers.rule import (
+from curvebench.optimizers.isotypic import (
+    GROUPS,
+    IsotypicBlock,
+    chain_of_layers,
+    isotypic_blocks,
+    parameters_of,
+)
+from curvebench.optimizers.layers import Layer, with_axes_of
+from curvebench.optimizers.matrix_functions import inverse_root_product, rank_cutoff
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.rule import (
     LEARNING_RATE,
     Array,
     Hyper,
@@ -22,6 +27,7 @@ from optimizers.rule import (
     configured,
     share,
 )
+from curvebench.spec.values import choice, flag
 
 Arrays = Mapping[str, Array]
 

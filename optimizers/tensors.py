@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from optimizers.matrix_functions import gram
-from optimizers.rule import Array, Ops
+from curvebench.optimizers.matrix_functions import gram
+from curvebench.optimizers.rule import Array, Ops
 
 OUTER, INNER = "abcdefgh", "ijklmnop"  # einsum's names of a cut's axes
 

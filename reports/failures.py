@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import ChecksPlan, ClaimPlan, ReportPlan
-from results.reading import read
+from curvebench.results.reading import read
+from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
 RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"  # of what failed

@@ -8,18 +8,18 @@ from math import isfinite, log10
 import numpy as np
 import polars as pl
 
-from documents.method import IDENTITY, Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.statistics.medians import medians, quartile_bands
-from reports.statistics.paired import Direction
-from reports.statistics.ranks import tied
-from reports.statistics.selection import least_p_value
-from results.intervals import MedianInterval, median_interval
-from results.outcomes import failed, missing
-from results.reading import named
-from results.schema import TUNING
-from results.tuning import Judge, Tried, tried, worst
-from results.verdicts import ALPHA
+from curvebench.reports.statistics.medians import medians, quartile_bands
+from curvebench.reports.statistics.paired import Direction
+from curvebench.reports.statistics.ranks import tied
+from curvebench.reports.statistics.selection import least_p_value
+from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.results.outcomes import failed, missing
+from curvebench.results.reading import named
+from curvebench.results.schema import TUNING
+from curvebench.results.tuning import Judge, Tried, tried, worst
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 CELL = ("workload", "backend", "method")
 RUN_STEPS = pl.col("steps")
@@ -38,7 +38,7 @@ def run_values(
 ) -> pl.DataFrame:
     """One value a run of one metric.
 
-    The final value of a failed run (`results.outcomes`) is the worst possible, NaN likewise; a missing run
+    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible, NaN likewise; a missing run
     has none.
 
     Args:
@@ -166,7 +166,7 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
 
     Args:
-        runs: with `step_evaluations`, as `reports.tables` reads them.
+        runs: with `step_evaluations`, as `curvebench.reports.tables` reads them.
 
     Returns:
         The rows of `runs` whose study has that target and that are not missing, with a column `value`, and

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from documents.claim import Condition
-from documents.plan import StudyPlan
-from reports.formatting import metric_name, plain, slug
+from curvebench.reports.formatting import metric_name, plain, slug
+from curvebench.spec.claim import Condition
+from curvebench.spec.plan import StudyPlan
 
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 QUANTITIES = {

@@ -7,18 +7,18 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from documents.errors import InputError
-from documents.sources import by_name
-from reports import formatting
-from reports.measures import NEARLY
-from reports.plan import criterion
-from reports.sets.objections import in_short
-from reports.statistics.decisions import POWER
-from reports.statistics.paired import EXACT_UP_TO
-from reports.statistics.profiles import LIMIT
-from reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
-from results.intervals import LEVEL
-from results.verdicts import ALPHA, KEPT
+from curvebench.reports import formatting
+from curvebench.reports.measures import NEARLY
+from curvebench.reports.plan import criterion
+from curvebench.reports.sets.objections import in_short
+from curvebench.reports.statistics.decisions import POWER
+from curvebench.reports.statistics.paired import EXACT_UP_TO
+from curvebench.reports.statistics.profiles import LIMIT
+from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
+from curvebench.results.intervals import LEVEL
+from curvebench.results.verdicts import ALPHA, KEPT
+from curvebench.spec.errors import InputError
+from curvebench.spec.sources import by_name
 
 if TYPE_CHECKING:
     import jinja2

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import polars as pl
 
-from documents.plan import StudyPlan
-from reports.figures.curves import recorded_steps, with_step_evaluations
-from reports.machines import one_machine
-from results.merging import mixed_hardware
-from results.reading import read, table_files, with_method
+from curvebench.reports.figures.curves import recorded_steps, with_step_evaluations
+from curvebench.reports.machines import one_machine
+from curvebench.results.merging import mixed_hardware
+from curvebench.results.reading import read, table_files, with_method
+from curvebench.spec.plan import StudyPlan
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; curves stay on disk (`reports.figures.curves`).
+    """The tables of one study, with `method` added; curves stay on disk (`curvebench.reports.figures.curves`).
 
     `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
     `warnings` which machines were left out, and where those that stay differ in hardware. `runs` has

@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.measures import CELL, step_seconds
-from reports.tables import Tables
-from results.merging import machines
-from results.outcomes import finished
+from curvebench.reports.measures import CELL, step_seconds
+from curvebench.reports.tables import Tables
+from curvebench.results.merging import machines
+from curvebench.results.outcomes import finished
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis", "checkpoint", "other")
 
@@ -19,7 +19,7 @@ def final_jobs(study: StudyPlan, tables: Tables, workload: str, backend: str) ->
     """The jobs of final runs that hold one method on one workload, their seconds cut into `PHASES`.
 
     A basis that another job estimated before is charged to the job, once a seed. What a table of an earlier
-    version does not tell apart is null, and among the phase that it is `results.schema.WITHIN`.
+    version does not tell apart is null, and among the phase that it is `curvebench.results.schema.WITHIN`.
 
     Returns:
         The rows of `jobs` with columns of `CELL`, runs, alone (whether its runs are made one at a time),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from documents.errors import InputError
-from results.reading import named, read
-from results.schema import TABLES
-from results.writing import replacing
+from curvebench.results.reading import named, read
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import replacing
+from curvebench.spec.errors import InputError
 
 
 def export(folder: Path, out: Path) -> list[Path]:

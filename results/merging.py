@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 
-from documents.errors import InputError
-from results import schema
-from results.reading import naming_damage, read, scan
-from results.schema import TABLES, Target
-from results.writing import write_table
+from curvebench.results import schema
+from curvebench.results.reading import naming_damage, read, scan
+from curvebench.results.schema import TABLES, Target
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
 
 CELL = [*schema.CELL, "machine"]
 KEYS = {

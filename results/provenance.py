@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from documents.errors import InputError
+from curvebench.spec.errors import InputError
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "jax", "jaxlib", "numpy", "scipy", "polars", "snakemake", "scikit-learn")

@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from documents.errors import InputError
-from documents.method import IDENTITY
-from documents.sets import SUMS
-from results.schema import TABLES
+from curvebench.results.schema import TABLES
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import IDENTITY
+from curvebench.spec.sets import SUMS
 
 DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
 SHOWN = 5  # how many candidates a message lists

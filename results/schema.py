@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import polars as pl
 
-from documents.claim import Effect, Quantity
-from documents.document import Which
-from results.outcomes import OUTCOMES
+from curvebench.results.outcomes import OUTCOMES
+from curvebench.spec.claim import Effect, Quantity
+from curvebench.spec.document import Which
 
 STAGES = ("sweep", "refine", "final", "alternative")  # alternative: final runs at settings not chosen
 TUNING = ("sweep", "refine")
@@ -149,7 +149,7 @@ JOBS = _schema(
 PARITY = _schema(
     {
         "optimizer": pl.String,
-        "problem": pl.String,  # the label of a small problem (harness/stages/parity_problems.py)
+        "problem": pl.String,  # the label of a small problem (curvebench/stages/parity_problems.py)
         "workload": pl.String,
         "basis": pl.String,
         "comparison": pl.Enum(COMPARISONS),
@@ -316,7 +316,7 @@ BOARD_WORKLOADS = pl.List(
             "wins": pl.Int64,
             "instances": pl.Int64,
             "runs": pl.Int64,
-            "diverged": pl.Int64,  # or failed otherwise (results.outcomes)
+            "diverged": pl.Int64,  # or failed otherwise (curvebench.results.outcomes)
             "target_metric": pl.String,  # null without a target, as all of the target
             "target": pl.Float64,
             "reached": pl.Int64,

@@ -11,10 +11,10 @@ from math import comb, lgamma, log, nan, prod
 import numpy as np
 import polars as pl
 
-from documents.document import Direction
-from documents.tuning import TieCriterion, Tuning
-from results.outcomes import failed, missing
-from results.reading import named
+from curvebench.results.outcomes import failed, missing
+from curvebench.results.reading import named
+from curvebench.spec.document import Direction
+from curvebench.spec.tuning import TieCriterion, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 ALL_MULTISETS = 100_000  # of tuning seeds, up to which they are all taken: 92,378 of 10 out of 10

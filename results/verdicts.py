@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from documents.plan import Deciding
+from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]

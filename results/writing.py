@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import polars as pl
 from polars.exceptions import InvalidOperationError, PolarsError
 
-from documents.errors import InputError
-from results.temporary import taking_place, temporary_beside
+from curvebench.results.temporary import taking_place, temporary_beside
+from curvebench.spec.errors import InputError
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 DataType = Any  # a polars.DataType, or the class of one where a type is inside another

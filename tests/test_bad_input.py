@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from harness.planning.config import Config
-from harness.planning.plan import make_plan, prepare, write_specs
-from results import schema
-from results.writing import write_table
-from tests.harness.tiny import write_study
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan, prepare, write_specs
+from curvebench.results import schema
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
+from tests.curvebench.tiny import write_study
 
 Act = Callable[[Path, pytest.MonkeyPatch], int]
 

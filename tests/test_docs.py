@@ -16,12 +16,12 @@ import pytest
 from pydantic import AliasChoices, BaseModel
 
 from curvebench.__main__ import COMMANDS, main
-from documents import claim, document, study, tuning
-from harness.engine.schedules import SHAPES
-from harness.planning.config import Config
-from harness.planning.studies import read_studies
-from results import schema
-from tests.harness.tiny import leave_tiny
+from curvebench.engine.schedules import SHAPES
+from curvebench.planning.config import Config
+from curvebench.planning.studies import read_studies
+from curvebench.results import schema
+from curvebench.spec import claim, document, study, tuning
+from tests.curvebench.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -165,7 +165,7 @@ def test_the_page_of_the_architecture_names_what_there_is():
     drawn = (ROOT / "docs/images/architecture.svg").read_text()
     rooms = {
         path.parent.name
-        for path in (*ROOT.glob("harness/*/__init__.py"), *ROOT.glob("reports/*/__init__.py"))
+        for path in (*ROOT.glob("curvebench/*/__init__.py"), *ROOT.glob("reports/*/__init__.py"))
     }
     assert rooms <= set(re.findall(r'class="room-name">(\w+)<', drawn))
 

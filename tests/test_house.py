@@ -182,7 +182,7 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
     assert not wrong
 
 
-ENGINES = ("harness.engine.execution", "harness.engine.replaying", "harness.backends.torch_engine")
+ENGINES = ("curvebench.engine.execution", "curvebench.engine.replaying", "curvebench.backends.torch_engine")
 # What starts often, or is others' business: a program, and what it imports neither itself nor through others.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
@@ -192,7 +192,7 @@ LIGHT = {
         {"pydantic", "polars"},
     ),
     "kernels": (
-        "from benchmarks.kernels.asv_cases import Kernel; assert Kernel.params",
+        "from curvebench.benchmarks.kernels.asv_cases import Kernel; assert Kernel.params",
         {"torch", "jax", "sklearn", "optax"},
     ),
     "gpu": (
@@ -200,11 +200,11 @@ LIGHT = {
         {"polars", "pydantic", "snakemake"},
     ),
     "claims": (
-        "from harness.checks import claims_by_id; claims_by_id()",
+        "from curvebench.property_checks.checks import claims_by_id; claims_by_id()",
         {"torch", "jax", "scipy", "polars"},
     ),
     "provenance": (
-        "from results.provenance import provenance; provenance(1)",
+        "from curvebench.results.provenance import provenance; provenance(1)",
         {"torch", "jax", "numpy", "sklearn"},
     ),
 }
@@ -221,12 +221,12 @@ def test_what_is_to_be_light_imports_no_heavy_library(name: str):
 
 
 PLAIN = (
-    "documents.definitions",
-    "documents.errors",
-    "documents.errors",
-    "documents.values",
+    "curvebench.spec.definitions",
+    "curvebench.spec.errors",
+    "curvebench.spec.errors",
+    "curvebench.spec.values",
 )  # of documents, what imports nothing but Python's own
-PURE = ("results.intervals",)  # statistics that harness and reports share
+PURE = ("curvebench.results.intervals",)  # statistics that harness and reports share
 
 
 def test_statistics_do_no_input_or_output():
@@ -322,7 +322,7 @@ def test_clean_removes_what_was_written_and_nothing_else(house: Path):
         for folder in (
             *("results/specs", "results/runs", "results/tables", "results/figures", "results/logs"),
             "results/checkpoints",
-            *("reports/site", ".snakemake", ".cache", ".pytest_cache", "harness/backends/__pycache__"),
+            *("reports/site", ".snakemake", ".cache", ".pytest_cache", "curvebench/backends/__pycache__"),
         )
     ]
     for path in [kept, *written]:

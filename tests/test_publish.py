@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from documents.errors import InputError
-from documents.sets import BEGIN, END
-from harness.planning.config import read_config
-from harness.planning.plan import make_plan
+from curvebench.planning.config import read_config
+from curvebench.planning.plan import make_plan
+from curvebench.spec.errors import InputError
+from curvebench.spec.sets import BEGIN, END
 from tests.conftest import ROOT
-from tests.harness.tiny import leave_tiny, write_study
-from tests.harness.toy_claims import TOY
+from tests.curvebench.property_checks.toy_claims import TOY
+from tests.curvebench.tiny import leave_tiny, write_study
 
 ASKED = "studies=toy.mean"  # a property check: one job, no study
 

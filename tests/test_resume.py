@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from documents.job import JobSpec, job_folder, spec_file
+from curvebench.spec.job import JobSpec, job_folder, spec_file
 from tests.conftest import ROOT
-from tests.harness.stages.test_jobs import SWEEP
-from tests.harness.tiny import leave_tiny
+from tests.curvebench.stages.test_jobs import SWEEP
+from tests.curvebench.tiny import leave_tiny
 from tests.results.comparing import assert_same_results
 
 WATCHED = ("results", "reports/site", ".snakemake")  # where a killed process leaves half of its work

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.harness.runs_alone import IN_ONE_BASIS, write_alone
-from tests.harness.tiny import leave_tiny
+from tests.curvebench.runs_alone import IN_ONE_BASIS, write_alone
+from tests.curvebench.tiny import leave_tiny
 
 ASKED = ("--config", "studies=tiny", "parity=false", "backends=jax", "--", "reports")
 SMALL = (

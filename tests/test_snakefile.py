@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.harness.tiny import leave_tiny, write_study
-from tests.harness.toy_claims import TOY
+from tests.curvebench.property_checks.toy_claims import TOY
+from tests.curvebench.tiny import leave_tiny, write_study
 from tests.reports.stored_kernels import write_stored
 
 RULES = ("bases", "sweep", "refine", "final", "timing", "parity", "tables", "figures", "site", "reports")

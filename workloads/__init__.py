@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from documents.definitions import Kind
-from workloads.workload import DataMissing, Metric, Problem, Role, Setting, Workload
+from curvebench.spec.definitions import Kind
+from curvebench.workloads.workload import DataMissing, Metric, Problem, Role, Setting, Workload
 
 KIND = Kind("workload", __name__, "WORKLOADS", Workload)
 

@@ -9,7 +9,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from workloads.workload import MINIBATCH_LOSS, Array, Arrays, Likelihood, Metric, Ops, Role, Settings
+from curvebench.workloads.workload import (
+    MINIBATCH_LOSS,
+    Array,
+    Arrays,
+    Likelihood,
+    Metric,
+    Ops,
+    Role,
+    Settings,
+)
 
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from documents.values import choice, number, whole
-from workloads.matrices import power_law_matrix
-from workloads.workload import (
+from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.matrices import power_law_matrix
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     Metric,

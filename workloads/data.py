@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from documents.errors import InputError
-from workloads.workload import DataMissing
+from curvebench.spec.errors import InputError
+from curvebench.workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
 OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from documents.values import choice, number
-from workloads.classification import (
+from curvebench.spec.values import choice, number
+from curvebench.workloads.classification import (
     RELU_CLASSIFIER,
     classification_metrics,
     relu_roles,
     sample_relu_parameters,
 )
-from workloads.data import (
+from curvebench.workloads.data import (
     CLASSES,
     PIXELS,
     full_digits_files,
@@ -21,8 +21,16 @@ from workloads.data import (
     read_reduced_digits,
     reduced_digits_files,
 )
-from workloads.initialization import uniform_bias, xavier_normal
-from workloads.workload import Problem, Random, Setting, Settings, Workload, batch_size, require_batch
+from curvebench.workloads.initialization import uniform_bias, xavier_normal
+from curvebench.workloads.workload import (
+    Problem,
+    Random,
+    Setting,
+    Settings,
+    Workload,
+    batch_size,
+    require_batch,
+)
 
 WIDTHS = (PIXELS, 32, CLASSES)  # units of each layer, input to output (000 C.2)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}

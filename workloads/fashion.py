@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from documents.values import choice, number, whole
-from workloads.classification import (
+from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.classification import (
     MINIBATCH_METRICS,
     RELU_CLASSIFIER,
     Classifier,
@@ -20,14 +20,14 @@ from workloads.classification import (
     sample_relu_parameters,
     with_fixed_state,
 )
-from workloads.data import random_parts
-from workloads.idx import fashion_files, missing_fashion, read_fashion
-from workloads.initialization import torch_default_bias, torch_default_weight
-from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
-from workloads.networks.transformer import QKV_MATRICES, Transformer
-from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from workloads.workload import (
+from curvebench.workloads.data import random_parts
+from curvebench.workloads.idx import fashion_files, missing_fashion, read_fashion
+from curvebench.workloads.initialization import torch_default_bias, torch_default_weight
+from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
+from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     Ops,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.data import FOLDER_VARIABLE, DataDamaged, read_content
-from workloads.workload import DataMissing
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, read_content
+from curvebench.workloads.workload import DataMissing
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts them
 SUBFOLDER = "fashion-mnist"

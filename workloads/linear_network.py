@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from documents.values import number, whole
-from workloads.initialization import xavier_normal
-from workloads.matrices import power_law_matrix
-from workloads.workload import (
+from curvebench.spec.values import number, whole
+from curvebench.workloads.initialization import xavier_normal
+from curvebench.workloads.matrices import power_law_matrix
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     Likelihood,

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from documents.values import choice, number, whole
-from workloads.matrices import orthonormal, power_law_matrix
-from workloads.workload import (
+from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.matrices import orthonormal, power_law_matrix
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     Metric,

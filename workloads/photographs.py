@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from documents.values import choice, number, whole
-from workloads.classification import (
+from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.classification import (
     MINIBATCH_METRICS,
     Network,
     classification_metrics,
     of_network,
     with_fixed_state,
 )
-from workloads.data import random_parts
-from workloads.images.augmentation import Augmentation
-from workloads.images.cifar import (
+from curvebench.workloads.data import random_parts
+from curvebench.workloads.images.augmentation import Augmentation
+from curvebench.workloads.images.cifar import (
     CLASSES,
     SIDE,
     TEST,
@@ -29,15 +29,15 @@ from workloads.images.cifar import (
     missing_cifar,
     read_cifar,
 )
-from workloads.images.classifier import ImageClassifier
-from workloads.images.decoding import LEAST_AREA
-from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
-from workloads.images.source import image_sources
-from workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
-from workloads.networks.transformer import QKV_MATRICES, Transformer
-from workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
-from workloads.workload import (
+from curvebench.workloads.images.classifier import ImageClassifier
+from curvebench.workloads.images.decoding import LEAST_AREA
+from curvebench.workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
+from curvebench.workloads.images.source import image_sources
+from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
+from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     DataMissing,

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from documents.values import whole
-from workloads.linear_network import LINEAR_NETWORK
-from workloads.matrices import orthonormal
-from workloads.workload import (
+from curvebench.spec.values import whole
+from curvebench.workloads.linear_network import LINEAR_NETWORK
+from curvebench.workloads.matrices import orthonormal
+from curvebench.workloads.workload import (
     Array,
     Arrays,
     Likelihood,

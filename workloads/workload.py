@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from documents.errors import InputError
-from documents.values import Option, Precision, Read, completed, whole
+from curvebench.spec.errors import InputError
+from curvebench.spec.values import Option, Precision, Read, completed, whole
 
 Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
-Ops = Any  # the table of array functions that a backend hands over (harness/backends)
+Ops = Any  # the table of array functions that a backend hands over (curvebench/backends)
 Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]
 

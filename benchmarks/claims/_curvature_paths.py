@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal
-from benchmarks.claims._parts import Random
-from optimizers import matrix_functions as mf
-from optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
+from curvebench.benchmarks.claims._matrices import OPS, orthonormal
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.optimizers import matrix_functions as mf
+from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
 SPREAD = 4.0  # the largest of a distinct start's values over the least, geometric, of product 1
 

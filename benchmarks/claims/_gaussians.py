@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal
-from benchmarks.claims._parts import Random
-from optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, KroneckerSpectrum, Spectrum
+from curvebench.benchmarks.claims._matrices import OPS, orthonormal
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, KroneckerSpectrum, Spectrum
 
 GAPS = (0.05, 1.0)  # of the logarithms of neighbouring eigenvalues
 
@@ -175,6 +175,6 @@ def _skews(length: int) -> np.ndarray:
 def _torch() -> Any:
     import torch
 
-    from harness.backends.torch_ops import torch_ops
+    from curvebench.backends.torch_ops import torch_ops
 
     return torch_ops(dtype="float64"), torch

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.claims._symmetries import (
+from curvebench.benchmarks.claims._symmetries import (
     SymmetryGroup,
     Tensor,
     generators,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.claims._parts import Random
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims._parts import Random
 
 OPS = numpy_ops("float64")  # what the project's own functions of matrices take
 ROUNDING = 1e-9  # of roots of matrices whose nonzero singular values span 3 orders of magnitude

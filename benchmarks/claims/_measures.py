@@ -6,8 +6,8 @@ from typing import SupportsFloat
 
 import numpy as np
 
-from benchmarks.claims._matrices import relative_error
-from harness.checks import Measure
+from curvebench.benchmarks.claims._matrices import relative_error
+from curvebench.property_checks.checks import Measure
 
 
 def at_most(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import harness
+import curvebench
 
 
 def path(
@@ -27,7 +27,7 @@ def path(
         gradients: of each step, or functions of the weights that give them.
         schedule: multipliers of the learning rate, (T,); None for a constant one.
     """
-    online = harness.Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
+    online = curvebench.Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
     weights = [start]
     for gradient, factor in zip(
         gradients, np.ones(len(gradients)) if schedule is None else schedule, strict=True

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import power
-from benchmarks.claims._parts import Random
+import curvebench
+from curvebench.benchmarks.claims._matrices import power
+from curvebench.benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
@@ -224,7 +224,7 @@ def play(
         sign: -1 turns the steps of the rule, which takes a projection.
     """
     shape = shape or game.start.shape
-    online = harness.Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
+    online = curvebench.Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
     weights, played = game.start, np.zeros((game.steps, len(game.start)))
     gradients = np.zeros_like(played)
     before = weights

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.checks import CORRECTED, PRINTED, Check, Measure, Series
-from results.verdicts import Variant
+from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, Series
+from curvebench.results.verdicts import Variant
 
 Random = np.random.Generator  # what instances are drawn from
 Measures = Callable[..., Iterable[Measure | Series]]

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.claims._invariants import Structure, orthonormal_span
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims._parts import Random
-from benchmarks.claims._symmetries import (
+from curvebench.benchmarks.claims._invariants import Structure, orthonormal_span
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.benchmarks.claims._symmetries import (
     CACHED,
     GROUP_OF,
     Perceptron,

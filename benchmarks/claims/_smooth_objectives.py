@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal, with_singular_values
-from benchmarks.claims._parts import Random
-from optimizers.bases.estimators import egop_matrix
+from curvebench.benchmarks.claims._matrices import orthonormal, with_singular_values
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.optimizers.bases.estimators import egop_matrix
 
 STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))  # the greatest |s'''(z)| of log(1 + e^z)
 

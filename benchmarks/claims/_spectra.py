@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.claims._matrices import rearrange
-from harness.checks import Series
-from optimizers.bases.estimators import egop_matrix
+from curvebench.benchmarks.claims._matrices import rearrange
+from curvebench.optimizers.bases.estimators import egop_matrix
+from curvebench.property_checks.checks import Series
 
 
 def eigenvalues(gradients: np.ndarray) -> np.ndarray:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._gaussians import assembled
-from benchmarks.claims._matrices import OPS
-from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import Random
-from optimizers.matrix_functions import (
+from curvebench.benchmarks.claims._gaussians import assembled
+from curvebench.benchmarks.claims._matrices import OPS
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.optimizers.matrix_functions import (
     KroneckerSpectrum,
     SpectralMaps,
     Spectrum,

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims._parts import Random
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims._parts import Random
 
 Activation = Literal["linear", "tanh", "relu"]
 SymmetryGroup = Literal["orthogonal", "signed", "permutations"]

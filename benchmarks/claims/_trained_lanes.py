@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._parts import Random
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update
-from optimizers import rules
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Update
+from curvebench.optimizers import rules
 
 WIDTH = 16  # inputs, hidden units and classes
 SHAPES = {"first": (WIDTH, WIDTH), "second": (WIDTH, WIDTH)}
@@ -91,7 +91,7 @@ def ops_of(precision: str) -> Any:
 
 def torch_ops_of(precision: str) -> Any:
     """PyTorch's table on a CPU; the library is imported only now."""
-    from harness.backends.torch_ops import torch_ops
+    from curvebench.backends.torch_ops import torch_ops
 
     return torch_ops("cpu", precision)
 

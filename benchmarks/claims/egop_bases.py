@@ -8,12 +8,12 @@ from functools import partial
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import orthonormal, relative_error
-from benchmarks.claims._measures import agrees, at_least, vanishes
-from benchmarks.claims._parts import Random, part
-from benchmarks.claims._spectra import kronecker_residual
-from harness.checks import Measure, PropertyClaim
+import curvebench
+from curvebench.benchmarks.claims._matrices import orthonormal, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, vanishes
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.benchmarks.claims._spectra import kronecker_residual
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 EXACT = 1e-12  # of products of a few orthogonal matrices
 FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients
@@ -92,7 +92,7 @@ def signed_permutation(random: Random, size: int, signed: bool = True) -> np.nda
 
 def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
     """theta_0 ... theta_20 in original coordinates, (21, d), of a rule that runs in a basis."""
-    online = harness.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
+    online = curvebench.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
     path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
     return np.array([joined(function.start), *path])
 
@@ -144,7 +144,7 @@ def _composed(random: Random) -> Iterator[Measure]:
         rate = _rate(random, optimizer, function)
         basis = orthonormal(random, function.size, function.size)
         path = _path(optimizer, function, rate, basis)
-        online = harness.Online(optimizer, {"w": basis.T @ path[0]}, {"learning_rate": rate})
+        online = curvebench.Online(optimizer, {"w": basis.T @ path[0]}, {"learning_rate": rate})
         composed = [path[0]]
         for _ in range(STEPS):
             gradient = joined(function.gradients(parted(composed[-1], function.start)))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import harness
-from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import Random, bounds, part, parts_for
-from benchmarks.claims._smooth_objectives import (
+import curvebench
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals
+from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for
+from curvebench.benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
     draw_logistic,
@@ -18,8 +18,8 @@ from benchmarks.claims._smooth_objectives import (
     draw_quadratic_ball,
     least_sum,
 )
-from benchmarks.claims._spectra import density, stable_rank
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._spectra import density, stable_rank
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 SUMS = 1e-6  # of least smoothness sums, relative: the semidefinite programs are solved to 1e-9
 
@@ -142,7 +142,7 @@ class Descent:
     def suboptimality(self, basis: np.ndarray) -> float:
         """The mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
         hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
-        online = harness.Online("adagrad", {"w": self.start}, hyper, basis=basis)
+        online = curvebench.Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
         point, before, path = self.start, self.start, []
         squares = np.full(len(point), self.epsilon**2)

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import loewner_ratio
-from benchmarks.claims._measures import agrees, at_most, vanishes
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from benchmarks.claims._smooth_objectives import (
+from curvebench.benchmarks.claims._matrices import loewner_ratio
+from curvebench.benchmarks.claims._measures import agrees, at_most, vanishes
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.benchmarks.claims._smooth_objectives import (
     Ball,
     draw_logistic_ball,
     draw_quadratic_ball,
     outer_product,
     sphere_rule,
 )
-from benchmarks.claims._spectra import density
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._spectra import density
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of orders of squared Hessians, whose eigenvalues span 4 orders of magnitude
 QUADRATURE = 1e-10  # relative, of EGOPs by quadrature

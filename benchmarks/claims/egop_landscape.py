@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.claims._measures import at_most
-from benchmarks.claims._moves import path
-from benchmarks.claims._parts import Random, part
-from harness.checks import Check, Measure, PropertyClaim, Series
-from harness.registry import find_workload
-from optimizers.bases.estimators import eigenbasis
+from curvebench.benchmarks.claims._measures import at_most
+from curvebench.benchmarks.claims._moves import path
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.optimizers.bases.estimators import eigenbasis
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
+from curvebench.registry import find_workload
 
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}  # 000 C.4
 SAMPLES = 10  # gradients for an EGOP, 5 d
@@ -75,7 +75,7 @@ class LogSumExp:
 
 def draw_problem(random: Random) -> LogSumExp:
     """An instance of the workload, by a seed of its own."""
-    from harness.stages.job import instance
+    from curvebench.stages.job import instance
 
     workload = find_workload(WORKLOAD)
     one = instance(workload, workload.complete(SETTINGS), int(random.integers(2**31)))

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal, relative_error
-from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
-from benchmarks.claims._moves import path, stepped
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
-from optimizers.bases import CHANGES
-from optimizers.bases.estimators import eigenbasis
+from curvebench.benchmarks.claims._matrices import OPS, orthonormal, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, vanishes
+from curvebench.benchmarks.claims._moves import path, stepped
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.optimizers.bases import CHANGES
+from curvebench.optimizers.bases.estimators import eigenbasis
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 EXACT = 1e-12  # of products of a few orthogonal matrices
 FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients

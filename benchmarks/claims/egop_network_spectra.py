@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._measures import at_least, at_most
-from benchmarks.claims._parts import Measures, Random
-from benchmarks.claims._spectra import (
+from curvebench.backends.engine import engine
+from curvebench.benchmarks.claims._measures import at_least, at_most
+from curvebench.benchmarks.claims._parts import Measures, Random
+from curvebench.benchmarks.claims._spectra import (
     decay,
     densities,
     eigenvalues,
@@ -20,10 +21,9 @@ from benchmarks.claims._spectra import (
     power_law_fit,
     stable_rank,
 )
-from harness.backends.engine import engine
-from harness.checks import Check, Measure, PropertyClaim, Series
-from harness.registry import find_workload
-from optimizers.bases.estimators import eigenbasis
+from curvebench.optimizers.bases.estimators import eigenbasis
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
+from curvebench.registry import find_workload
 
 DIGITS, FASHION = "digits_mlp", "fashion_small"
 DATA = {DIGITS: "digits", FASHION: "Fashion-MNIST"}
@@ -57,8 +57,8 @@ def gradients(
         batch_size: examples behind a gradient; None takes all.
         of: the parameters that are wanted; empty for all.
     """
-    from harness.basis_estimation.gradients import GradientSampling, sampler
-    from harness.stages.job import instance
+    from curvebench.basis_estimation.gradients import GradientSampling, sampler
+    from curvebench.stages.job import instance
 
     workload = find_workload(name)
     settings = workload.complete({"batch_size": batch_size})

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import relative_error, with_singular_values
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
-from benchmarks.claims._spectra import densities
-from harness.checks import Check, Measure, PropertyClaim
-from optimizers.bases.estimators import egop_matrix
+from curvebench.benchmarks.claims._matrices import relative_error, with_singular_values
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
+from curvebench.benchmarks.claims._spectra import densities
+from curvebench.optimizers.bases.estimators import egop_matrix
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of ratios of eigenvalues over 6 orders of magnitude
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import OPS
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import path
-from benchmarks.claims._parts import Random, part
-from harness.checks import CORRECTED, PRINTED, Measure, PropertyClaim
-from harness.engine.execution import state_entries
-from harness.engine.layout import layout
-from optimizers import adam_nmf, rules
-from workloads.workload import Role
+import curvebench
+from curvebench.benchmarks.claims._matrices import OPS
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import path
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.engine.execution import state_entries
+from curvebench.engine.layout import layout
+from curvebench.optimizers import adam_nmf, rules
+from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, PropertyClaim
+from curvebench.workloads.workload import Role
 
 NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V
 ROUNDING = 1e-12
@@ -57,7 +57,7 @@ def _second_moments(
 ) -> list[dict[str, np.ndarray]]:
     """The second moment by step and name of a rule that moves by G / sqrt(V), read from its steps."""
     start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
-    online = harness.Online(
+    online = curvebench.Online(
         optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options
     )
     found, before = [], online.params

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import moves, path
-from benchmarks.claims._parts import Random, estimates, part, parts_for, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
-from harness.engine.schedules import multipliers
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import moves, path
+from curvebench.benchmarks.claims._parts import Random, estimates, part, parts_for, printed_and_corrected
+from curvebench.engine.schedules import multipliers
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- AMSGrad ------------------------------------------------------------------------------------------------
 

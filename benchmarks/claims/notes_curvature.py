@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.claims._matrices import relative_error
-from benchmarks.claims._measures import agrees, at_least, vanishes
-from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import Random, part
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._matrices import relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, vanishes
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
 BEYOND_ROUNDING = 1e-6  # for what the notes call unequal, without saying by how much

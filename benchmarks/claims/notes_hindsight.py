@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.claims._matrices import power
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import moves
-from benchmarks.claims._online_games import draw_features
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._matrices import power
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._online_games import draw_features
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6
 COMPETITORS = 50

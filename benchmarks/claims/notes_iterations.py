@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal, relative_error
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
-from optimizers import matrix_functions
+from curvebench.benchmarks.claims._matrices import OPS, orthonormal, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.optimizers import matrix_functions
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
 MEASURED = (1e-13, 1e-9)  # errors between which a rate is read: below is rounding, above are faster terms

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.claims._matrices import (
+from curvebench.benchmarks.claims._matrices import (
     loewner_ratio,
     orthonormal,
     power,
@@ -16,9 +16,9 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
-from benchmarks.claims._measures import agrees, at_least, at_most, vanishes
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, vanishes
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-8  # of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import orthonormal, semidefinite
-from benchmarks.claims._measures import at_most, equals, vanishes
-from benchmarks.claims._parts import Random, bounds, part
-from harness.checks import Measure, PropertyClaim
+import curvebench
+from curvebench.benchmarks.claims._matrices import orthonormal, semidefinite
+from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, bounds, part
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 EXACT = 1e-13  # of sums of some dozen products
 ROUNDING = 1e-10
@@ -110,7 +110,7 @@ def _descent(random: Random) -> Iterator[Measure]:
     start = random.standard_normal(shape)
     for name, (optimizer, options, norm, dual) in DESCENTS.items():
         rate = float(random.choice([1.0, random.uniform(0.1, 1)])) / function.constants[name]
-        online = harness.Online(optimizer, {"w": start}, {"learning_rate": rate}, options=options)
+        online = curvebench.Online(optimizer, {"w": start}, {"learning_rate": rate}, options=options)
         values, bounds, slack = [function.value(start)], [], []
         for _ in range(STEPS):
             weight = online.params["w"]

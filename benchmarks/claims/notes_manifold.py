@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal, relative_error
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import path
-from benchmarks.claims._parts import Random, part
-from harness.checks import Measure, PropertyClaim
-from optimizers import matrix_functions, stiefel
+from curvebench.benchmarks.claims._matrices import OPS, orthonormal, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import path
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.optimizers import matrix_functions, stiefel
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-12
 READ = 1e-9  # of a step that is read from where the retraction brought it

@@ -6,11 +6,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.claims._measures import at_most, vanishes
-from benchmarks.claims._moves import stepped
-from benchmarks.claims._online_games import OBLIVIOUS, ROUNDING, Game, Play, draw_features, draw_game, play
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._measures import at_most, vanishes
+from curvebench.benchmarks.claims._moves import stepped
+from curvebench.benchmarks.claims._online_games import (
+    OBLIVIOUS,
+    ROUNDING,
+    Game,
+    Play,
+    draw_features,
+    draw_game,
+    play,
+)
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 COMPARATORS = 20
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, part
-from harness.checks import Measure, PropertyClaim
-from harness.engine.schedules import multipliers
+import curvebench
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.engine.schedules import multipliers
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 Weights = np.ndarray
 Gradient = Callable[[int, Weights], np.ndarray]
@@ -71,7 +71,7 @@ def _run(
     point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
 ) -> Path:
     """Run a rule on gradients where it asks for them, or at a point of the weights and past gradients."""
-    online = harness.Online(optimizer, {"w": start}, hyper, options=options)
+    online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
     points: list[np.ndarray] = []
     gradients: list[np.ndarray] = []

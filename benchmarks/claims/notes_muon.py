@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import OPS, orthonormal, relative_error, spread_values, with_singular_values
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import stepped
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
-from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, polynomials
+from curvebench.benchmarks.claims._matrices import (
+    OPS,
+    orthonormal,
+    relative_error,
+    spread_values,
+    with_singular_values,
+)
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import stepped
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, polynomials
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
 REACHED = 1e-9  # of an iteration that has converged

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import power
-from benchmarks.claims._measures import at_most, equals, vanishes
-from benchmarks.claims._moves import moves, path
-from benchmarks.claims._online_games import (
+import curvebench
+from curvebench.benchmarks.claims._matrices import power
+from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import moves, path
+from curvebench.benchmarks.claims._online_games import (
     OBLIVIOUS,
     ROUNDING,
     Game,
@@ -27,9 +27,9 @@ from benchmarks.claims._online_games import (
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
-from harness.engine.schedules import multipliers
+from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
+from curvebench.engine.schedules import multipliers
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
 REGRET, OWN = "regret over its bound", "regret over the run's own bound"
@@ -312,7 +312,7 @@ def _paths(
     for group in [numbers] if learner.together else [[number] for number in numbers]:
         hyper = {**learner.hyper, "learning_rate": rate}
         first = {str(number): start.reshape(shape) for number in group}
-        online = harness.Online(learner.optimizer, first, hyper, options=learner.options)
+        online = curvebench.Online(learner.optimizer, first, hyper, options=learner.options)
         weights = {str(number): start for number in group}
         for step in range(steps):
             grads = {}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import harness
-from benchmarks.claims._matrices import OPS
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import path
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from harness.checks import Check, Measure, PropertyClaim
-from optimizers import rules
+import curvebench
+from curvebench.benchmarks.claims._matrices import OPS
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import path
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.optimizers import rules
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-9
 
@@ -183,7 +183,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     start = random.normal(size=size)
     start *= radius * max(random.random(), random.random() < 0.5) / np.linalg.norm(start)
     burn_in = int(np.ceil(np.log(smoothness**2 / (2 * convexity**2)) / np.log(4)))
-    online = harness.Online("newton", {"w": start}, {"learning_rate": 1.0})
+    online = curvebench.Online("newton", {"w": start}, {"learning_rate": 1.0})
     weights = start
     linear, halved, squared, quadratic = [], [], [], []
     for number in range(1, burn_in + 8):
@@ -212,7 +212,7 @@ def _newton(random: Random) -> Iterator[Measure]:
 def _quartic_gaps(random: Random) -> list[float]:
     """The gaps of Newton's method on w^4 / 4 from a random start, after 0 to 40 steps."""
     weights = float(random.choice([-1, 1]) * 10 ** random.uniform(-3, 3))
-    online = harness.Online("newton", {"w": np.array([weights])}, {"learning_rate": 1.0})
+    online = curvebench.Online("newton", {"w": np.array([weights])}, {"learning_rate": 1.0})
     gaps = [weights**4 / 4]
     for _ in range(40):
         gradient, hessian = np.array([weights**3]), np.array([[3 * weights**2]])
@@ -238,7 +238,7 @@ def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
 
 def _jump(random: Random) -> Iterator[Measure]:
     """On e^w - w a step from -100 leads beyond 1e43, and no further step leads back (A.2.1)."""
-    online = harness.Online("newton", {"w": np.array([-100.0])}, {"learning_rate": 1.0})
+    online = curvebench.Online("newton", {"w": np.array([-100.0])}, {"learning_rate": 1.0})
 
     def stepped(weights: float) -> float:
         # the step is that of the function times any number; e^-w keeps both derivatives finite

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._matrices import (
+from curvebench.benchmarks.claims._matrices import (
     loewner_ratio,
     orthonormal,
     power,
@@ -17,17 +17,17 @@ from benchmarks.claims._matrices import (
     spread_values,
     with_singular_values,
 )
-from benchmarks.claims._measures import agrees, at_least, at_most, equals
-from benchmarks.claims._moves import moves
-from benchmarks.claims._online_games import (
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._online_games import (
     OBLIVIOUS,
     draw_game,
     draw_low_rank_features,
     play,
     weighted_clipping,
 )
-from benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
-from harness.checks import Measure, PropertyClaim
+from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
 

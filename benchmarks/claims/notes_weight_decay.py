@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import stepped
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from harness.backends.engine import engine
-from harness.checks import Check, Measure, PropertyClaim
-from harness.engine.execution import Bundle, execute
-from harness.engine.schedules import multipliers
-from harness.seeding import WorkloadRandom, batch_order
-from optimizers import rules
-from workloads.digits import DIGITS_MLP
+import curvebench
+from curvebench.backends.engine import engine
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import stepped
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.schedules import multipliers
+from curvebench.optimizers import rules
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
+from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.workloads.digits import DIGITS_MLP
 
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
 SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}  # Adam's update is then the gradient's sign
@@ -96,7 +96,7 @@ def _sizes(
     least = min(share for _, share in settings)
     steps = int(np.ceil(np.log(1e-6) / (2 * np.log1p(-least))))
     players = [
-        harness.Online(
+        curvebench.Online(
             "adamw",
             {"w": np.zeros(ENTRIES)},
             {**SIGNS, "learning_rate": rate, "weight_decay": share if options else share / rate},

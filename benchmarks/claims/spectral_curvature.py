@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.claims._curvature_paths import (
+from curvebench.benchmarks.claims._curvature_paths import (
     CHOLESKY,
     CHOLESKY_OF_CURVATURE,
     DEFAULT,
@@ -31,11 +31,11 @@ from benchmarks.claims._curvature_paths import (
     spectral_of_curvature,
     spread_matrix,
 )
-from benchmarks.claims._measures import at_most, equals
-from benchmarks.claims._parts import Random
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
-from optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
-from results.verdicts import Variant
+from curvebench.benchmarks.claims._measures import at_most, equals
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
+from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
+from curvebench.results.verdicts import Variant
 
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])  # of steps times beta_2: what is left of S_0 is exp(-time)
 AS_FAST = 1.1  # times a baseline's error, at every time

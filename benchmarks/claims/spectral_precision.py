@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._curvature_paths import relative_frobenius, spread_matrix
-from benchmarks.claims._gaussians import assembled
-from benchmarks.claims._matrices import OPS
-from benchmarks.claims._measures import at_least, at_most
-from benchmarks.claims._parts import Random, printed_and_corrected
-from benchmarks.claims._spectral_scheme import POSITIVE, stepped
-from benchmarks.claims._trained_lanes import CHECKPOINTS, defect, draw_lanes, ops_of, torch_ops_of, train
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
-from optimizers.matrix_functions import (
+from curvebench.benchmarks.claims._curvature_paths import relative_frobenius, spread_matrix
+from curvebench.benchmarks.claims._gaussians import assembled
+from curvebench.benchmarks.claims._matrices import OPS
+from curvebench.benchmarks.claims._measures import at_least, at_most
+from curvebench.benchmarks.claims._parts import Random, printed_and_corrected
+from curvebench.benchmarks.claims._spectral_scheme import POSITIVE, stepped
+from curvebench.benchmarks.claims._trained_lanes import (
+    CHECKPOINTS,
+    defect,
+    draw_lanes,
+    ops_of,
+    torch_ops_of,
+    train,
+)
+from curvebench.optimizers.matrix_functions import (
     EXPONENTIALS,
     KroneckerSpectrum,
     SpectralMaps,
@@ -25,9 +31,10 @@ from optimizers.matrix_functions import (
     rotation_generator,
     spectral_growth,
 )
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.matrix_functions.spectral_steps import CAYLEYS
-from results.verdicts import Variant
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.matrix_functions.spectral_steps import CAYLEYS
+from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
+from curvebench.results.verdicts import Variant
 
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
@@ -307,10 +314,10 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
     """Steps of the rule for one matrix (n, n) in float32, in turn on one thread of a CPU."""
-    from benchmarks.kernels.clock import one_thread
-    from benchmarks.kernels.interleaving import interleaved
-    from benchmarks.kernels.steps import optimizer_step
-    from optimizers import rules
+    from curvebench.benchmarks.kernels.clock import one_thread
+    from curvebench.benchmarks.kernels.interleaving import interleaved
+    from curvebench.benchmarks.kernels.steps import optimizer_step
+    from curvebench.optimizers import rules
 
     shapes = {"w": (size, size)}
     with one_thread():

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.claims._curvature_paths import STARTS
-from benchmarks.claims._matrices import OPS
-from benchmarks.claims._measures import at_least
-from benchmarks.claims._parts import Random
-from benchmarks.claims.spectral_curvature import TIES, TOLERANCES
-from harness.checks import Check, Measure, PropertyClaim, Series
-from optimizers.matrix_functions import SpectralMaps, Spectrum, spectral_step
-from results.intervals import median_interval
+from curvebench.benchmarks.claims._curvature_paths import STARTS
+from curvebench.benchmarks.claims._matrices import OPS
+from curvebench.benchmarks.claims._measures import at_least
+from curvebench.benchmarks.claims._parts import Random
+from curvebench.benchmarks.claims.spectral_curvature import TIES, TOLERANCES
+from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spectral_step
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
+from curvebench.results.intervals import median_interval
 
 KEPT = 0.75  # of a baseline's decades: what studies call comparable
 DECADES = 1.0  # that a baseline must gain, else anything could compete with it

@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._gaussians import (
+import curvebench
+from curvebench.benchmarks.claims._gaussians import (
     LocalCoordinates,
     assembled,
     draw_kronecker,
     draw_spectrum,
     identity,
 )
-from benchmarks.claims._matrices import OPS, orthonormal, rearrange, relative_error, with_singular_values
-from benchmarks.claims._measures import agrees, at_least, equals, vanishes
-from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
-from benchmarks.claims._spectral_scheme import (
+from curvebench.benchmarks.claims._matrices import (
+    OPS,
+    orthonormal,
+    rearrange,
+    relative_error,
+    with_singular_values,
+)
+from curvebench.benchmarks.claims._measures import agrees, at_least, equals, vanishes
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._parts import Random, part, parts_for, printed_and_corrected
+from curvebench.benchmarks.claims._spectral_scheme import (
     EXACT_MAPS,
     PLAIN_ROTATION,
     POSITIVE,
@@ -32,8 +38,7 @@ from benchmarks.claims._spectral_scheme import (
     preconditioners,
     stepped,
 )
-from harness.checks import Measure, PropertyClaim
-from optimizers.matrix_functions import (
+from curvebench.optimizers.matrix_functions import (
     CAYLEYS,
     KroneckerSpectrum,
     SpectralMaps,
@@ -43,6 +48,7 @@ from optimizers.matrix_functions import (
     rank_cutoff,
     spectral_step,
 )
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- linear invariance (003 Claim 1, App. F) ----------------------------------------------------------------
 
@@ -113,7 +119,7 @@ def _invariance(random: Random, redundant: bool) -> Iterator[Measure]:
         free = random.standard_normal(len(point))
         point = point + free - np.linalg.pinv(coordinates) @ (coordinates @ free)
     law_within, loss_within = law.within(coordinates), loss.within(coordinates)
-    online = harness.Online("newton", {"w": start}, {"learning_rate": rate})
+    online = curvebench.Online("newton", {"w": start}, {"learning_rate": rate})
     errors = []
     for _ in range(DESCENT):
         tau = online.params["w"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims._gaussians import assembled, draw_kronecker, draw_spectrum, identity
-from benchmarks.claims._matrices import OPS, relative_error
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._moves import moves
-from benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
-from benchmarks.claims._spectral_scheme import (
+from curvebench.benchmarks.claims._gaussians import assembled, draw_kronecker, draw_spectrum, identity
+from curvebench.benchmarks.claims._matrices import OPS, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._moves import moves
+from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for, printed_and_corrected
+from curvebench.benchmarks.claims._spectral_scheme import (
     EXACT_MAPS,
     PLAIN_ROTATION,
     POSITIVE,
@@ -24,14 +24,14 @@ from benchmarks.claims._spectral_scheme import (
     preconditioners,
     stepped,
 )
-from harness.checks import Measure, PropertyClaim
-from optimizers.matrix_functions import (
+from curvebench.optimizers.matrix_functions import (
     KroneckerSpectrum,
     SpectralMaps,
     Spectrum,
     kronecker_spectral_step,
     spectral_step,
 )
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- the truncated exponential map (003 Figs. 5 and 6, App. A.2 and A.3, Claims 7 and 8) --------------------
 

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from benchmarks.claims._invariants import MISPRINTS, Misprint, Structure, count_invariants, orthonormal_span
-from benchmarks.claims._matrices import relative_error
-from benchmarks.claims._measures import at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from benchmarks.claims._randomization import (
+from curvebench.benchmarks.claims._invariants import (
+    MISPRINTS,
+    Misprint,
+    Structure,
+    count_invariants,
+    orthonormal_span,
+)
+from curvebench.benchmarks.claims._matrices import relative_error
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.benchmarks.claims._randomization import (
     ALIKE,
     Curvature,
     EnsembleMoments,
@@ -23,9 +29,9 @@ from benchmarks.claims._randomization import (
     mean_statistics,
     seeds,
 )
-from benchmarks.claims._symmetries import Perceptron, SymmetryGroup, draw_matrix
-from harness.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
-from results.verdicts import Variant
+from curvebench.benchmarks.claims._symmetries import Perceptron, SymmetryGroup, draw_matrix
+from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
+from curvebench.results.verdicts import Variant
 
 LEVEL = 0.01  # of each part: at most five parts of a claim are tests, so that 0.05 is that of all
 EXACT = 1e-11  # of products of orthogonal matrices, and of projections

@@ -8,14 +8,14 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.claims._measures import at_least, at_most, equals
-from benchmarks.claims._parts import Measures, Random
-from harness.backends.numpy_ops import numpy_ops
-from harness.checks import Check, Measure, PropertyClaim, Series
-from optimizers.isotypic import chain_of_layers, isotypic_blocks
-from workloads.matrices import orthonormal
-from workloads.teacher_student import answers, sample_features, sample_weights
-from workloads.workload import Role
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims._measures import at_least, at_most, equals
+from curvebench.benchmarks.claims._parts import Measures, Random
+from curvebench.optimizers.isotypic import chain_of_layers, isotypic_blocks
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
+from curvebench.workloads.matrices import orthonormal
+from curvebench.workloads.teacher_student import answers, sample_features, sample_weights
+from curvebench.workloads.workload import Role
 
 ROLES = {"W1": Role("weight", 0), "W2": Role("weight", 1)}
 ENTRIES = 1 << 22  # hidden units of all points that are held at a time

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-import harness
-from benchmarks.claims._invariants import Structure
-from benchmarks.claims._matrices import orthonormal, power, relative_error
-from benchmarks.claims._measures import agrees, at_least, vanishes
-from benchmarks.claims._parts import Random, part
-from benchmarks.claims._symmetries import (
+import curvebench
+from curvebench.benchmarks.claims._invariants import Structure
+from curvebench.benchmarks.claims._matrices import orthonormal, power, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, vanishes
+from curvebench.benchmarks.claims._parts import Random, part
+from curvebench.benchmarks.claims._symmetries import (
     GROUP_OF,
     Activation,
     Perceptron,
@@ -22,7 +22,7 @@ from benchmarks.claims._symmetries import (
     size_of,
     tensors_of,
 )
-from harness.checks import Measure, PropertyClaim
+from curvebench.property_checks.checks import Measure, PropertyClaim
 
 EXACT = 1e-11  # of inverse roots of matrices whose eigenvalues that are not 0 span CONDITION
 CONDITION = 1e3
@@ -51,10 +51,10 @@ def online(
     network: tuple[Sequence[int], bool],
     group: SymmetryGroup,
     hyper: Mapping[str, float],
-) -> harness.Online:
+) -> curvebench.Online:
     """A rule at parameters (p,) of a network of these widths, with biases or without."""
     arrays = arrays_of(start, *network)
-    return harness.Online(
+    return curvebench.Online(
         optimizer,
         arrays,
         hyper,

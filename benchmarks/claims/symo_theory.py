@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.claims._invariants import MISPRINTS, Factors, Structure, flat, orthonormal_span
-from benchmarks.claims._matrices import orthonormal, power, relative_error
-from benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
-from benchmarks.claims._parts import Random, part, printed_and_corrected
-from benchmarks.claims._symmetries import SymmetryGroup, draw_matrix, tensors_of
-from harness.checks import Check, Measure, PropertyClaim
+from curvebench.benchmarks.claims._invariants import MISPRINTS, Factors, Structure, flat, orthonormal_span
+from curvebench.benchmarks.claims._matrices import orthonormal, power, relative_error
+from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, equals, vanishes
+from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
+from curvebench.benchmarks.claims._symmetries import SymmetryGroup, draw_matrix, tensors_of
+from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 EXACT = 1e-11  # of roots of matrices of condition numbers below 100
 LEAST = 0.2  # eigenvalue of the matrices that are drawn

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine.layout import layout
-from optimizers.bases.estimators import egop_matrix, eigenbasis
-from workloads.workload import Role
+from curvebench.engine.layout import layout
+from curvebench.optimizers.bases.estimators import egop_matrix, eigenbasis
+from curvebench.workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, on_backend, representable
 

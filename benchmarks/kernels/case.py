@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends import BACKENDS
-from harness.backends.engine import engine
+from curvebench.backends import BACKENDS
+from curvebench.backends.engine import engine
 
 ITEM_BYTES = {"float32": 4, "float64": 8}
 PRECISIONS = ("float32", "float64")

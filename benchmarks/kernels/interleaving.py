@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.intervals import MedianInterval, median_interval
+from curvebench.results.intervals import MedianInterval, median_interval
 
 from .case import ReadyCase
 from .clock import calls_for, seconds_of

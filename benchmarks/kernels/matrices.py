@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.matrix_functions import (
+from curvebench.optimizers.matrix_functions import (
     CAYLEYS,
     COEFFICIENTS,
     SpectralMaps,

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.others import OTHERS_LEARNING_RATE
-from optimizers.rule import Rule
+from curvebench.optimizers.others import OTHERS_LEARNING_RATE
+from curvebench.optimizers.rule import Rule
 
 from .case import ReadyCase
 from .shapes import Shapes

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends import BACKENDS
-from harness.backends.engine import engine
-from harness.engine.execution import Bundle, load, stretch_inputs
-from harness.seeding import WorkloadRandom
-from optimizers import rules
-from optimizers.rule import Rule
-from workloads import workloads
+from curvebench.backends import BACKENDS
+from curvebench.backends.engine import engine
+from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.optimizers import rules
+from curvebench.optimizers.rule import Rule
+from curvebench.seeding import WorkloadRandom
+from curvebench.workloads import workloads
 
 from .case import ReadyCase
 from .interleaving import Contest

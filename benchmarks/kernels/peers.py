@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends import BACKENDS
-from optimizers import rules
-from optimizers.options import Options
-from optimizers.rule import Rule
+from curvebench.backends import BACKENDS
+from curvebench.optimizers import rules
+from curvebench.optimizers.options import Options
+from curvebench.optimizers.rule import Rule
 
 from .case import ReadyCase
 from .matrix_peers import TORCH_MATRIX_PEERS, TorchPeer, optax_muon

@@ -18,9 +18,9 @@ from typing import Any
 
 import polars as pl
 
-from optimizers import rules
-from optimizers.options import Options
-from results.provenance import cpu_model
+from curvebench.optimizers import rules
+from curvebench.optimizers.options import Options
+from curvebench.results.provenance import cpu_model
 
 from .cases import timed
 from .clock import one_thread
@@ -55,7 +55,7 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
     """Time each contest whose label has the pattern; call inside `one_thread`.
 
     Yields:
-        Rows of the table that the report keeps (`reports.pages.kernel_ratios.read_ratios`).
+        Rows of the table that the report keeps (`curvebench.reports.pages.kernel_ratios.read_ratios`).
     """
     for each in contests(pattern):
         mine, theirs = each.ours(), each.theirs()

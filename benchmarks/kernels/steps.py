@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from harness import replay
-from harness.backends.engine import engine
-from harness.engine.derivatives import StepInfo, map_arrays, model_of
-from harness.engine.execution import state_entries
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Constants, Inputs, Program, Update
-from optimizers import rules
-from optimizers.rule import Rule
+from curvebench import replay
+from curvebench.backends.engine import engine
+from curvebench.engine.derivatives import StepInfo, map_arrays, model_of
+from curvebench.engine.execution import state_entries
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Constants, Inputs, Program, Update
+from curvebench.optimizers import rules
+from curvebench.optimizers.rule import Rule
 
 from .case import PRECISIONS, KernelCase, ReadyCase, representable
 from .shapes import NETWORKS, SHAPE_SETS, Shapes

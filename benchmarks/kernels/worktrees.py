@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from documents.errors import InputError
+from curvebench.spec.errors import InputError
 
 
 def git(root: Path, *arguments: str) -> str:

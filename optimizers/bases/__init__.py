@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from documents.definitions import Kind
-from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling
-from optimizers.bases.change import CHANGES, Change
-from optimizers.options import Option, OptionError
+from curvebench.optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling
+from curvebench.optimizers.bases.change import CHANGES, Change
+from curvebench.optimizers.options import Option, OptionError
+from curvebench.spec.definitions import Kind
 
 KIND = Kind("basis", __name__, "BASES", Basis)
 

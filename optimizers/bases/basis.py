@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from optimizers.bases.change import ROTATION, Change
-from optimizers.options import Option, OptionError, Options, complete
+from curvebench.optimizers.bases.change import ROTATION, Change
+from curvebench.optimizers.options import Option, OptionError, Options, complete
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -77,7 +77,7 @@ def _no_gradients(options: Options, group: Group, random: np.random.Generator) -
 class Basis:
     """A linear change of coordinates, theta = J theta~, for each group of parameters.
 
-    J is the orthonormal V itself, or another form of `optimizers.bases.change`; gradients change by J^T.
+    J is the orthonormal V itself, or another form of `curvebench.optimizers.bases.change`; gradients change by J^T.
 
     Args:
         name: the name in studies and tables.
@@ -92,7 +92,7 @@ class Basis:
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
         estimator: `estimator(options, group, random)`: what makes V of a group's gradients; that of a basis
-            which is estimated takes what decomposes them too (`optimizers.bases.estimators.Decomposition`).
+            which is estimated takes what decomposes them too (`curvebench.optimizers.bases.estimators.Decomposition`).
         reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
     """
 

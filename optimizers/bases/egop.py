@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from documents.errors import unknown
-from documents.values import choice, is_number
-from optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
-from optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
-from optimizers.bases.estimators import (
+from curvebench.optimizers.bases.basis import Basis, Estimator, Group, Reestimation, Sampling, Shapes
+from curvebench.optimizers.bases.change import AUXILIARY, DATA, REDUCED, ROTATION, SHARED, Change
+from curvebench.optimizers.bases.estimators import (
     Changed,
     Decomposition,
     Randomized,
@@ -23,8 +21,10 @@ from optimizers.bases.estimators import (
     completed,
     with_random_null_space,
 )
-from optimizers.layers import LAYER_KINDS
-from optimizers.options import Option, OptionError, Options
+from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.options import Option, OptionError, Options
+from curvebench.spec.errors import unknown
+from curvebench.spec.values import choice, is_number
 
 MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optimizers.options import OptionError
+from curvebench.optimizers.options import OptionError
 
 OVERSAMPLING = 10  # columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10)
 WIDER = 4  # times the rank, of a sketch that no iteration sharpens

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optimizers.bases.basis import Basis
+from curvebench.optimizers.bases.basis import Basis
 
 IDENTITY = Basis(name="identity", source="none", description="the original coordinates; nothing is rotated")
 

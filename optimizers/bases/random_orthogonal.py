@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from optimizers.bases.basis import Basis, Estimator, Group, Shapes
-from optimizers.bases.egop import EGOP, rank_of
-from optimizers.options import Options
+from curvebench.optimizers.bases.basis import Basis, Estimator, Group, Shapes
+from curvebench.optimizers.bases.egop import EGOP, rank_of
+from curvebench.optimizers.options import Options
 
 
 class _Haar:

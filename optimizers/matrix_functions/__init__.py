@@ -7,7 +7,7 @@ finite gives a result that is not finite.
 
 from __future__ import annotations
 
-from optimizers.matrix_functions.basis_tracking import (
+from curvebench.optimizers.matrix_functions.basis_tracking import (
     align_signs,
     descending_order,
     estimated_eigenvalues,
@@ -17,7 +17,7 @@ from optimizers.matrix_functions.basis_tracking import (
     power_iteration,
     reorder,
 )
-from optimizers.matrix_functions.curvature_steps import (
+from curvebench.optimizers.matrix_functions.curvature_steps import (
     cholesky_step,
     default_step,
     kronecker_cholesky_step,
@@ -25,17 +25,17 @@ from optimizers.matrix_functions.curvature_steps import (
     kronecker_projection_step,
     retraction_step,
 )
-from optimizers.matrix_functions.inverse_roots import (
+from curvebench.optimizers.matrix_functions.inverse_roots import (
     coupled_newton_inverse_root,
     inverse_root,
     inverse_root_in_basis,
     inverse_root_product,
     newton_schulz_inverse_root,
 )
-from optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
-from optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
-from optimizers.matrix_functions.scaling import rank_cutoff
-from optimizers.matrix_functions.spectral_steps import (
+from curvebench.optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
+from curvebench.optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
+from curvebench.optimizers.matrix_functions.scaling import rank_cutoff
+from curvebench.optimizers.matrix_functions.spectral_steps import (
     CAYLEYS,
     EXPONENTIALS,
     KroneckerSpectrum,
@@ -50,4 +50,4 @@ from optimizers.matrix_functions.spectral_steps import (
     spectral_step,
     spectral_step_inside,
 )
-from optimizers.matrix_functions.symmetric import gram, symmetric_product
+from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_product

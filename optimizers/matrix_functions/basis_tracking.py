@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.matrix_functions.scaling import normalized
 
 
 def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:

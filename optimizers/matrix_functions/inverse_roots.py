@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from optimizers.matrix_functions.basis_tracking import estimated_eigenvalues
-from optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.matrix_functions.basis_tracking import estimated_eigenvalues
+from curvebench.optimizers.matrix_functions.scaling import normalized
 
 
 def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cutoff: Any = 0.0) -> Any:

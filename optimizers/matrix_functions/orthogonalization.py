@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from optimizers.matrix_functions.polynomials import OddPolynomial
-from optimizers.matrix_functions.scaling import normalized, rank_cutoff
-from optimizers.matrix_functions.symmetric import gram, symmetric_product
+from curvebench.optimizers.matrix_functions.polynomials import OddPolynomial
+from curvebench.optimizers.matrix_functions.scaling import normalized, rank_cutoff
+from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_product
 
 TOGETHER, WIDE = 3, 2  # so many steps are taken on X X^T at a time where one side is so many times the other
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from optimizers.matrix_functions.scaling import normalized
-from optimizers.matrix_functions.symmetric import gram, symmetric_product
+from curvebench.optimizers.matrix_functions.scaling import normalized
+from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_product
 
 
 class Spectrum(NamedTuple):

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from documents.method import Method
-from documents.plan import StudyPlan, WorkloadPlan
-from documents.sources import Source, source_of
-from documents.tuning import TwoStageSweep
-from reports.measures import (
+from curvebench.reports.measures import (
     best_methods,
     complete_interval,
     enough_seeds,
@@ -30,11 +26,15 @@ from reports.measures import (
     tuning_budgets,
     tuning_runs,
 )
-from reports.statistics.profiles import RESAMPLED, score_intervals
-from reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
-from reports.statistics.shares import Share, joined, share_interval
-from reports.tables import Tables
-from results.intervals import LEVEL, MedianInterval
+from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
+from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
+from curvebench.reports.statistics.shares import Share, joined, share_interval
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import LEVEL, MedianInterval
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
+from curvebench.spec.sources import Source, source_of
+from curvebench.spec.tuning import TwoStageSweep
 
 Studies = Sequence[tuple[StudyPlan, Tables]]
 
@@ -119,7 +119,7 @@ class MethodRow:
     Args:
         score: the area under the performance profile; None where no study of the board has a target.
         rank: by the score, ties averaged.
-        tier: of the score, from 1 on (`reports.statistics.profiles`); None with few seeds too.
+        tier: of the score, from 1 on (`curvebench.reports.statistics.profiles`); None with few seeds too.
         mean_rank: over problem instances.
         wins, reached, diverged, tuning: sums over workloads; None where there is nothing to add.
         gradients, seconds: to target over the fewest of any method: the middle, the least and the greatest
@@ -252,10 +252,10 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     """Compare every method on one backend.
 
     The score is the area under the performance profile of gradient evaluations to target, the median over
-    seeds on each workload (see `reports.statistics.profiles`). Beside it stands the mean rank by the
+    seeds on each workload (see `curvebench.reports.statistics.profiles`). Beside it stands the mean rank by the
     headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of them
     ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
-    `reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
+    `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
     """
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
@@ -482,7 +482,7 @@ def _sum(counts: Sequence[Share]) -> Share | None:
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """The mean over workloads, its interval joined from theirs (`reports.statistics.shares.joined`)."""
+    """The mean over workloads, its interval joined from theirs (`curvebench.reports.statistics.shares.joined`)."""
     if not swept:
         return None
     return Overall(*joined([(each.median, each.low, each.high) for each in swept]), workloads=len(swept))

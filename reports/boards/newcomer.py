@@ -11,17 +11,17 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from documents.archive import HERE
-from documents.method import OptimizerSpec
-from documents.plan import StudyPlan
-from documents.study import Contribution
-from reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
-from reports.formatting import counted, interval, json_value, listed, number, plain
-from reports.measures import final_runs, study_values
-from reports.statistics.ranks import instance_ranks, mean_ranks
-from reports.tables import Tables
-from results.intervals import LEVEL
-from results.outcomes import failed
+from curvebench.reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
+from curvebench.reports.formatting import counted, interval, json_value, listed, number, plain
+from curvebench.reports.measures import final_runs, study_values
+from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import LEVEL
+from curvebench.results.outcomes import failed
+from curvebench.spec.archive import HERE
+from curvebench.spec.method import OptimizerSpec
+from curvebench.spec.plan import StudyPlan
+from curvebench.spec.study import Contribution
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
 HEAD = (
@@ -59,7 +59,7 @@ class Placed:
     """A newcomer on the board of the study that it joins.
 
     Args:
-        place: the published set that it is of, or `documents.archive.HERE`.
+        place: the published set that it is of, or `curvebench.spec.archive.HERE`.
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.
@@ -123,7 +123,7 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
     """Every method of a study that joins this one, on the board that they share.
 
     Args:
-        tables: those of all (`reports.tables.tables_of`).
+        tables: those of all (`curvebench.reports.tables.tables_of`).
     """
     if not study.joined:
         return []
@@ -194,7 +194,7 @@ def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
     """A line on each problem on which no run of a method came to its end; None where there are none.
 
     Args:
-        runs: of all stages (`results.schema.RUNS`).
+        runs: of all stages (`curvebench.results.schema.RUNS`).
         named: what the user calls it.
     """
     own = runs.filter(method=method)

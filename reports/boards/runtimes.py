@@ -9,10 +9,15 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from documents.plan import StudyPlan
-from reports.boards.leaderboard import Board, Column, Studies
-from reports.measures import BASIS_GRADIENTS, CHARGED_GRADIENTS, final_runs, headline_limit, held_at
-from reports.statistics.anytime import (
+from curvebench.reports.boards.leaderboard import Board, Column, Studies
+from curvebench.reports.measures import (
+    BASIS_GRADIENTS,
+    CHARGED_GRADIENTS,
+    final_runs,
+    headline_limit,
+    held_at,
+)
+from curvebench.reports.statistics.anytime import (
     EACH,
     Bands,
     Floats,
@@ -22,10 +27,11 @@ from reports.statistics.anytime import (
     first_times,
     target_values,
 )
-from reports.statistics.shares import Share
-from reports.tables import Tables
-from results.outcomes import missing
-from results.reading import naming_damage, scan
+from curvebench.reports.statistics.shares import Share
+from curvebench.reports.tables import Tables
+from curvebench.results.outcomes import missing
+from curvebench.results.reading import naming_damage, scan
+from curvebench.spec.plan import StudyPlan
 
 POINTS = 160  # of a line over evaluations
 TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}  # places of the targets of tables, and what they leave

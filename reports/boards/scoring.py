@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from reports.statistics.profiles import LIMIT, POINTS, score_intervals, time_ratios
-from results.intervals import LEVEL
+from curvebench.reports.statistics.profiles import LIMIT, POINTS, score_intervals, time_ratios
+from curvebench.results.intervals import LEVEL
+from curvebench.spec.errors import InputError
 
 TYPES: Mapping[str, Any] = {
     "submission": pl.String,

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from reports.boards.leaderboard import Board, BoardEntry, Column, MethodRow, Overall, TuningBudget
-from reports.statistics.shares import Share
-from results.intervals import MedianInterval
-from results.schema import LEADERBOARD
+from curvebench.reports.boards.leaderboard import Board, BoardEntry, Column, MethodRow, Overall, TuningBudget
+from curvebench.reports.statistics.shares import Share
+from curvebench.results.intervals import MedianInterval
+from curvebench.results.schema import LEADERBOARD
 
 
 def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:

@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from documents.plan import StudyPlan
-from reports.formatting import plain, ratio_writer, signed
-from reports.statistics.decisions import Question
-from reports.statistics.paired import (
+from curvebench.reports.formatting import plain, ratio_writer, signed
+from curvebench.reports.statistics.decisions import Question
+from curvebench.reports.statistics.paired import (
     Direction,
     Effect,
     effect_for,
     paired_values,
 )
-from reports.statistics.ranks import NEGLIGIBLE, tied
-from results.intervals import MedianInterval, median_interval
+from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
+from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.spec.plan import StudyPlan
 
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))  # of gains whose ties are 0 already
 

@@ -11,12 +11,7 @@ from math import inf, log
 import numpy as np
 import polars as pl
 
-from documents.claim import TO_NEARLY_BEST, TO_STOP, TO_THRESHOLD, Claim, ComparisonKey, Condition, effect_of
-from documents.document import Direction, targets_on
-from documents.errors import InputError
-from documents.method import Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.claims.censoring import (
+from curvebench.reports.claims.censoring import (
     EffectBounds,
     Interval,
     bounds_of,
@@ -24,7 +19,7 @@ from reports.claims.censoring import (
     paired_effects,
     with_bounds,
 )
-from reports.claims.outcome_measures import (
+from curvebench.reports.claims.outcome_measures import (
     gains_over_rates,
     log_linearity,
     run_seconds,
@@ -32,8 +27,8 @@ from reports.claims.outcome_measures import (
     steps_to_value,
     values_at_equal_cost,
 )
-from reports.claims.wording import control_in_words, unknown_words
-from reports.measures import (
+from curvebench.reports.claims.wording import control_in_words, unknown_words
+from curvebench.reports.measures import (
     CHARGED_GRADIENTS,
     RUN_STEPS,
     cost_to_stop,
@@ -43,12 +38,25 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
-from reports.statistics.decisions import Question, tells_nothing
-from reports.statistics.paired import Effect
-from reports.statistics.ranks import NEGLIGIBLE
-from reports.tables import Tables
-from results.schema import TUNING
-from results.tuning import Setting, Tried, by_setting, shares_of_choices
+from curvebench.reports.statistics.decisions import Question, tells_nothing
+from curvebench.reports.statistics.paired import Effect
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import Tables
+from curvebench.results.schema import TUNING
+from curvebench.results.tuning import Setting, Tried, by_setting, shares_of_choices
+from curvebench.spec.claim import (
+    TO_NEARLY_BEST,
+    TO_STOP,
+    TO_THRESHOLD,
+    Claim,
+    ComparisonKey,
+    Condition,
+    effect_of,
+)
+from curvebench.spec.document import Direction, targets_on
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 COST_TO_STOP = {"steps_to_stop": RUN_STEPS, "gradients_to_stop": CHARGED_GRADIENTS}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from documents.claim import Condition
-from documents.errors import InputError
-from documents.plan import StudyPlan
-from reports.measures import CELL, RUN_STEPS, cost_until, held_at, run_values, step_seconds
-from reports.plan import NEARLY_BEST
-from reports.statistics.paired import Direction
-from reports.statistics.ranks import tied
-from reports.tables import Tables
-from reports.wall_clock import final_jobs
-from results.outcomes import failed, missing
-from results.reading import naming_damage, scan
-from results.tuning import worst
+from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, run_values, step_seconds
+from curvebench.reports.plan import NEARLY_BEST
+from curvebench.reports.statistics.paired import Direction
+from curvebench.reports.statistics.ranks import tied
+from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import final_jobs
+from curvebench.results.outcomes import failed, missing
+from curvebench.results.reading import naming_damage, scan
+from curvebench.results.tuning import worst
+from curvebench.spec.claim import Condition
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import StudyPlan
 
 LEAST_RATES = 3  # of a trend, and of rates won
 LEAST_POINTS = 3  # of a line

@@ -8,15 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from documents.plan import ChecksPlan, ClaimPlan, ReportPlan, StudyPlan
-from documents.sources import OTHER, source_of, sources
-from reports.claims.verdicts import untested
-from reports.failures import failed_check, reasons_of
-from reports.plan import figure_folder
-from results.reading import read
-from results.schema import VERDICTS
-from results.verdicts import TESTED, share_of_limit
+from curvebench.reports.claims.verdicts import untested
+from curvebench.reports.failures import failed_check, reasons_of
+from curvebench.reports.plan import figure_folder
+from curvebench.results.reading import read
+from curvebench.results.schema import VERDICTS
+from curvebench.results.verdicts import TESTED, share_of_limit
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan, StudyPlan
+from curvebench.spec.sources import OTHER, source_of, sources
 
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
@@ -88,7 +88,7 @@ def claim_entries(
     Args:
         plan: what is shown.
         rows: as `check_rows` gives them; None where no claim is checked.
-        verdicts: as `reports.claims.verdict_list.listed` gives them.
+        verdicts: as `curvebench.reports.claims.verdict_list.listed` gives them.
         figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
         of_checks: the site's folder of the figures of checks.
     """

@@ -7,10 +7,10 @@ from itertools import groupby
 
 import numpy as np
 
-from documents.plan import ReportPlan
-from reports.claims.comparison import ClaimComparison, comparisons
-from reports.tables import Tables
-from results.intervals import median_interval
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import median_interval
+from curvebench.spec.plan import ReportPlan
 
 
 def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from documents.plan import ReportPlan, StudyPlan
+from curvebench.spec.plan import ReportPlan, StudyPlan
 
 SNAKEMAKE = "snakemake --cores all reports --config"
 

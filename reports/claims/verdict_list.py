@@ -9,19 +9,19 @@ from typing import Any
 
 import polars as pl
 
-from documents.claim import Claim
-from documents.plan import ReportPlan, StudyPlan
-from documents.sets import FOLDER
-from reports import formatting
-from reports.claims import wording
-from reports.claims.page import check_rows, parts_of
-from reports.claims.rerun import claim_with_repeats, command_of
-from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.plan import claim_figure
-from reports.tables import tables_of
-from results.reading import read
-from results.schema import CLAIMS
-from results.verdicts import ALPHA
+from curvebench.reports import formatting
+from curvebench.reports.claims import wording
+from curvebench.reports.claims.page import check_rows, parts_of
+from curvebench.reports.claims.rerun import claim_with_repeats, command_of
+from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
+from curvebench.reports.plan import claim_figure
+from curvebench.reports.tables import tables_of
+from curvebench.results.reading import read
+from curvebench.results.schema import CLAIMS
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.claim import Claim
+from curvebench.spec.plan import ReportPlan, StudyPlan
+from curvebench.spec.sets import FOLDER
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
@@ -56,7 +56,7 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Add `missed` to verdicts: the parts of a claim with a measure that misses, from the table `checks`.
 
-    The parts are as `reports.claims.page.parts_of` gives them.
+    The parts are as `curvebench.reports.claims.page.parts_of` gives them.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -91,7 +91,7 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
     """Return one object a claim in plain JSON types, as pages and the terminal show it.
 
     It has what the record has, in `comparisons` too, with words for codes and numbers
-    (`reports.claims.wording`), and how to run the claim again. docs/reference/commands.md explains the keys.
+    (`curvebench.reports.claims.wording`), and how to run the claim again. docs/reference/commands.md explains the keys.
 
     Args:
         claims, findings: the tables.

@@ -11,13 +11,11 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 
-from documents.claim import Claim
-from documents.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
-from reports.claims.censoring import Interval
-from reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
-from reports.claims.repeats import repeats_of
-from reports.failures import failed_check, reasons_of
-from reports.statistics.decisions import (
+from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
+from curvebench.reports.claims.repeats import repeats_of
+from curvebench.reports.failures import failed_check, reasons_of
+from curvebench.reports.statistics.decisions import (
     POWER,
     RESAMPLED,
     SEEDS,
@@ -27,12 +25,12 @@ from reports.statistics.decisions import (
     holm,
     seeds_needed,
 )
-from reports.statistics.shares import share_interval
-from reports.tables import Tables
-from results.intervals import median
-from results.schema import CLAIMS, FINDINGS
-from results.tuning import Setting, different_draws, shares_of_choices
-from results.verdicts import (
+from curvebench.reports.statistics.shares import share_interval
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import median
+from curvebench.results.schema import CLAIMS, FINDINGS
+from curvebench.results.tuning import Setting, different_draws, shares_of_choices
+from curvebench.results.verdicts import (
     ALPHA,
     KEPT,
     TESTED,
@@ -43,6 +41,8 @@ from results.verdicts import (
     least_tested,
     verdicts,
 )
+from curvebench.spec.claim import Claim
+from curvebench.spec.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
 
 FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
@@ -116,7 +116,7 @@ def reason(
     value: float | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return one of the reasons of a claim's verdict, as `results.schema.REASONS` explains its numbers."""
+    """Return one of the reasons of a claim's verdict, as `curvebench.results.schema.REASONS` explains its numbers."""
     return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
@@ -447,7 +447,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
 
     Args:
         plan: which claims there are.
-        checks: as `reports.claims.page.check_rows` gives them.
+        checks: as `curvebench.reports.claims.page.check_rows` gives them.
         scale: the plan's.
     """
     about = {claim.id: claim for claim in plan.claims}

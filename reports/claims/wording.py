@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from documents.claim import TO_STOP, TO_THRESHOLD, Claim, Condition
-from documents.plan import ClaimPlan, ReportPlan, StudyPlan
-from reports.claims.censoring import EffectBounds, both_stopped
-from reports.failures import failed_check, reasons_of
-from reports.formatting import counted, listed, metric_name, percent, plain, ratio, signed
-from reports.plan import reading
-from reports.statistics.decisions import POWER, SEEDS
-from results.intervals import MedianInterval
-from results.verdicts import KEPT, choices_flip
+from curvebench.reports.claims.censoring import EffectBounds, both_stopped
+from curvebench.reports.failures import failed_check, reasons_of
+from curvebench.reports.formatting import counted, listed, metric_name, percent, plain, ratio, signed
+from curvebench.reports.plan import reading
+from curvebench.reports.statistics.decisions import POWER, SEEDS
+from curvebench.results.intervals import MedianInterval
+from curvebench.results.verdicts import KEPT, choices_flip
+from curvebench.spec.claim import TO_STOP, TO_THRESHOLD, Claim, Condition
+from curvebench.spec.plan import ClaimPlan, ReportPlan, StudyPlan
 
 Row = Mapping[str, Any]
 NAMED_PARTS = 2  # missed parts that a sentence names

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from documents.method import IDENTITY, Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.claims.outcome_measures import seconds_to_nearly_best
-from reports.figures.curves import final_curves
-from reports.figures.drawing import (
+from curvebench.reports.claims.outcome_measures import seconds_to_nearly_best
+from curvebench.reports.figures.curves import final_curves
+from curvebench.reports.figures.drawing import (
     Drawn,
     as_float,
     dashed,
@@ -23,8 +21,8 @@ from reports.figures.drawing import (
     panel_grid,
     save,
 )
-from reports.figures.palette import DASHES, MUTED
-from reports.figures.study_figures import (
+from curvebench.reports.figures.palette import DASHES, MUTED
+from curvebench.reports.figures.study_figures import (
     SPARSE,
     FigureCell,
     complete,
@@ -32,10 +30,12 @@ from reports.figures.study_figures import (
     judged_metrics,
     optimizer_panels,
 )
-from reports.formatting import in_dimensions, metric_name, plain
-from reports.measures import complete_curves, curve_bands, sensitivity, study_values
-from reports.plan import NEARLY_BEST
-from reports.statistics.medians import quartile_bands
+from curvebench.reports.formatting import in_dimensions, metric_name, plain
+from curvebench.reports.measures import complete_curves, curve_bands, sensitivity, study_values
+from curvebench.reports.plan import NEARLY_BEST
+from curvebench.reports.statistics.medians import quartile_bands
+from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 ACCURACY = "validation_accuracy"
 LEAST_RANKS = 3

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import polars as pl
 
-from documents.method import Method
-from documents.plan import ReportPlan, StudyPlan
-from documents.sources import by_name
-from reports.boards.leaderboard import board_ranks
-from reports.claims.page import check_measured, check_rows
-from reports.figures.across import draw_across
-from reports.figures.drawing import PDF, Drawn, list_figures
-from reports.figures.forest import draw_forests
-from reports.figures.fronts import draw_front
-from reports.figures.series import draw_series
-from reports.figures.study_figures import cells, draw_curves, draw_sensitivities, source_figures_at
-from reports.figures.targets import draw_targets
-from reports.plan import CLAIM_FIGURES
-from reports.statistics.ranks import mean_ranks
-from reports.tables import Tables, tables_of
+from curvebench.reports.boards.leaderboard import board_ranks
+from curvebench.reports.claims.page import check_measured, check_rows
+from curvebench.reports.figures.across import draw_across
+from curvebench.reports.figures.drawing import PDF, Drawn, list_figures
+from curvebench.reports.figures.forest import draw_forests
+from curvebench.reports.figures.fronts import draw_front
+from curvebench.reports.figures.series import draw_series
+from curvebench.reports.figures.study_figures import cells, draw_curves, draw_sensitivities, source_figures_at
+from curvebench.reports.figures.targets import draw_targets
+from curvebench.reports.plan import CLAIM_FIGURES
+from curvebench.reports.statistics.ranks import mean_ranks
+from curvebench.reports.tables import Tables, tables_of
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ReportPlan, StudyPlan
+from curvebench.spec.sources import by_name
 
 MOST_DRAWN = 9  # optimizers of a study that its figures show
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from documents.method import Method
-from reports.boards.runtimes import POINTS, Runtimes
-from reports.figures.drawing import (
+from curvebench.reports.boards.runtimes import POINTS, Runtimes
+from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     Figure,
@@ -22,8 +21,8 @@ from reports.figures.drawing import (
     panel_grid,
     save,
 )
-from reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
-from reports.statistics.anytime import (
+from curvebench.reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
+from curvebench.reports.statistics.anytime import (
     SHARES_LEFT,
     Bands,
     Floats,
@@ -31,7 +30,8 @@ from reports.statistics.anytime import (
     performance_ratios,
     share_reached,
 )
-from reports.statistics.ranks import LEAST_SEEDS
+from curvebench.reports.statistics.ranks import LEAST_SEEDS
+from curvebench.spec.method import Method
 
 COLOURED, HIGHEST = 6, 3  # methods in colour, the best by area, and of them those that end highest
 PROFILED = 19  # the place of the target of profiles, which leaves 0.01 of the way

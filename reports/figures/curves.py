@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from reports.measures import CELL
-from results.reading import files_of, naming_damage, scan, table_files
+from curvebench.reports.measures import CELL
+from curvebench.results.reading import files_of, naming_damage, scan, table_files
 
 SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
-from reports.formatting import plain, power_of_ten, slug
-from reports.rendering import TEMPLATES, templates
+from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
+from curvebench.reports.formatting import plain, power_of_ten, slug
+from curvebench.reports.rendering import TEMPLATES, templates
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from documents.method import IDENTITY, Method
-from documents.plan import StudyPlan
-from reports.claims.comparison import ClaimComparison, comparisons
-from reports.claims.wording import requirement
-from reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
-from reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
-from reports.formatting import metric_name
-from reports.plan import reading
-from reports.tables import Tables
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons
+from curvebench.reports.claims.wording import requirement
+from curvebench.reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
+from curvebench.reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
+from curvebench.reports.formatting import metric_name
+from curvebench.reports.plan import reading
+from curvebench.reports.tables import Tables
+from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.plan import StudyPlan
 
 LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
 WIDTH, LABELS, LINE = 9.0, 3.1, 0.25  # of the figure, of texts, and the height of a line; inches

@@ -8,9 +8,7 @@ from math import isfinite
 
 import polars as pl
 
-from documents.method import IDENTITY, Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.figures.drawing import (
+from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     draw_key,
@@ -21,14 +19,16 @@ from reports.figures.drawing import (
     optimizer_keys,
     panel_grid,
 )
-from reports.figures.palette import MUTED, PAPER, TEXT
-from reports.figures.study_figures import FigureCell
-from reports.formatting import metric_name
-from reports.measures import CHARGED_GRADIENTS, median_by_method, step_seconds, study_values
-from reports.statistics.pareto import on_front
-from reports.statistics.ranks import NEGLIGIBLE
-from reports.tables import Tables
-from results.intervals import MedianInterval
+from curvebench.reports.figures.palette import MUTED, PAPER, TEXT
+from curvebench.reports.figures.study_figures import FigureCell
+from curvebench.reports.formatting import metric_name
+from curvebench.reports.measures import CHARGED_GRADIENTS, median_by_method, step_seconds, study_values
+from curvebench.reports.statistics.pareto import on_front
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import MedianInterval
+from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 COSTS = {
     "evaluations": "gradient evaluations, basis included",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle, zip_longest
 from zlib import crc32
 
-from documents.method import IDENTITY, Method
+from curvebench.spec.method import IDENTITY, Method
 
 
 @dataclass(frozen=True)

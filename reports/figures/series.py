@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from documents.method import Method
-from documents.plan import ChecksPlan
-from reports.figures.drawing import (
+from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     as_float,
@@ -25,9 +23,11 @@ from reports.figures.drawing import (
     panel_grid,
     save,
 )
-from reports.figures.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, look_of
-from reports.statistics.medians import quartile_bands
-from results.reading import read
+from curvebench.reports.figures.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, look_of
+from curvebench.reports.statistics.medians import quartile_bands
+from curvebench.results.reading import read
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ChecksPlan
 
 INKS = (SKY, BROWN, SLATE)  # no optimizer's, solid first and then in dashes
 DASHED = ((), *DASHES)

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from documents.method import Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.figures.curves import final_curves
-from reports.figures.drawing import (
+from curvebench.reports.figures.curves import final_curves
+from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     Figure,
@@ -31,9 +29,9 @@ from reports.figures.drawing import (
     panel_grid,
     save,
 )
-from reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
-from reports.formatting import metric_name
-from reports.measures import (
+from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
+from curvebench.reports.formatting import metric_name
+from curvebench.reports.measures import (
     chosen_rates,
     complete_curves,
     curve_bands,
@@ -42,10 +40,12 @@ from reports.measures import (
     study_values,
     with_seconds,
 )
-from reports.plan import criterion
-from reports.statistics.medians import quartile_bands
-from reports.tables import Tables
-from reports.wall_clock import paces
+from curvebench.reports.plan import criterion
+from curvebench.reports.statistics.medians import quartile_bands
+from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import paces
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 AXES = {
     "epochs": "epochs of the run",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from documents.method import Method
-from reports.figures.drawing import Drawn, as_float, floats
-from reports.figures.study_figures import FigureCell, complete, draw_lines, optimizer_panels
-from reports.measures import BASIS_GRADIENTS, evaluations_to_target
-from reports.statistics.survival import reached_shares
-from results.outcomes import failed
+from curvebench.reports.figures.drawing import Drawn, as_float, floats
+from curvebench.reports.figures.study_figures import FigureCell, complete, draw_lines, optimizer_panels
+from curvebench.reports.measures import BASIS_GRADIENTS, evaluations_to_target
+from curvebench.reports.statistics.survival import reached_shares
+from curvebench.results.outcomes import failed
+from curvebench.spec.method import Method
 
 LABEL = "gradient evaluations, basis included"
 

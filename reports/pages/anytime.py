@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.boards.leaderboard import Board, Studies
-from reports.boards.runtimes import Runtimes, board_runtimes
-from reports.figures.anytime import draw_board
-from reports.figures.drawing import Drawn
+from curvebench.reports.boards.leaderboard import Board, Studies
+from curvebench.reports.boards.runtimes import Runtimes, board_runtimes
+from curvebench.reports.figures.anytime import draw_board
+from curvebench.reports.figures.drawing import Drawn
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.claims.censoring import (
+from curvebench.reports.claims.censoring import (
     Interval,
     PairedEffect,
     both_stopped,
@@ -20,13 +19,14 @@ from reports.claims.censoring import (
     paired_gains,
     with_bounds,
 )
-from reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
-from reports.measures import evaluations_to_target, final_runs, median_by_method, study_values
-from reports.statistics.paired import Direction, Effect, effect_for
-from reports.statistics.ranks import NEGLIGIBLE
-from reports.statistics.shares import Share, probability_of_improvement
-from reports.tables import Tables
-from results.intervals import MedianInterval
+from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
+from curvebench.reports.measures import evaluations_to_target, final_runs, median_by_method, study_values
+from curvebench.reports.statistics.paired import Direction, Effect, effect_for
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.statistics.shares import Share, probability_of_improvement
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import MedianInterval
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 MOST_PAIRS = 15_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from documents.method import Method
-from reports.boards.leaderboard import Board
-from reports.figures.all_figures import MOST_DRAWN
-from reports.pages.overview import Answer
+from curvebench.reports.boards.leaderboard import Board
+from curvebench.reports.figures.all_figures import MOST_DRAWN
+from curvebench.reports.pages.overview import Answer
+from curvebench.spec.method import Method
 
 STEPS = (1.1, 1.5, 3.0, 10.0)  # ratios up to which a cell has the colours 0 to 3; 4 above, 5 for a miss
 LEAST_PROBLEMS = 2  # that a method needs for a column of its own

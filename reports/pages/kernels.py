@@ -16,9 +16,9 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from reports import formatting
-from reports.statistics.steps import find_steps
+from curvebench.reports import formatting
+from curvebench.reports.statistics.steps import find_steps
+from curvebench.spec.errors import InputError
 
 COMMITS_SHOWN = 8  # columns of a table, the last ones
 STEPS_SHOWN = 20

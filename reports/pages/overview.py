@@ -10,9 +10,8 @@ from typing import Literal
 
 import polars as pl
 
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.claims.censoring import PairedEffect, effect_by_seed
-from reports.measures import (
+from curvebench.reports.claims.censoring import PairedEffect, effect_by_seed
+from curvebench.reports.measures import (
     complete_interval,
     evaluations_to_target,
     final_runs,
@@ -21,13 +20,14 @@ from reports.measures import (
     study_values,
     target_of,
 )
-from reports.statistics.paired import Direction
-from reports.statistics.ranks import NEGLIGIBLE, tied
-from reports.statistics.selection import best_set, least_p_value
-from reports.statistics.shares import Share, share_interval
-from reports.tables import Tables
-from results.intervals import MedianInterval, median_interval
-from results.verdicts import ALPHA
+from curvebench.reports.statistics.paired import Direction
+from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
+from curvebench.reports.statistics.selection import best_set, least_p_value
+from curvebench.reports.statistics.shares import Share, share_interval
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import ChecksPlan, ParityPlan
-from results import schema
-from results.reading import read
+from curvebench.results import schema
+from curvebench.results.reading import read
+from curvebench.spec.plan import ChecksPlan, ParityPlan
 
 
 def parity_rows(plan: ParityPlan) -> pl.DataFrame:

@@ -12,22 +12,19 @@ from typing import Any
 
 import polars as pl
 
-from documents.archive import shown_plans
-from documents.plan import ReportPlan
-from documents.sources import sources
-from reports import formatting
-from reports.boards.leaderboard import by_family, leaderboards
-from reports.claims.page import claims_page
-from reports.claims.rerun import study_commands
-from reports.figures.study_figures import AXES
-from reports.pages.anytime import anytime_of
-from reports.pages.comparing import comparison_page
-from reports.pages.heat_map import folded, heat_map
-from reports.pages.kernel_ratios import ratio_tables, read_ratios
-from reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
-from reports.pages.overview import Answer, answers
-from reports.pages.parity import parity_page, parity_rows
-from reports.pages.study_pages import (
+from curvebench.reports import formatting
+from curvebench.reports.boards.leaderboard import by_family, leaderboards
+from curvebench.reports.claims.page import claims_page
+from curvebench.reports.claims.rerun import study_commands
+from curvebench.reports.figures.study_figures import AXES
+from curvebench.reports.pages.anytime import anytime_of
+from curvebench.reports.pages.comparing import comparison_page
+from curvebench.reports.pages.heat_map import folded, heat_map
+from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
+from curvebench.reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
+from curvebench.reports.pages.overview import Answer, answers
+from curvebench.reports.pages.parity import parity_page, parity_rows
+from curvebench.reports.pages.study_pages import (
     CAUSES,
     Rows,
     final_seeds,
@@ -38,8 +35,8 @@ from reports.pages.study_pages import (
     study_page,
     when_and_where,
 )
-from reports.pages.summary import summary
-from reports.pages.versions import (
+from curvebench.reports.pages.summary import summary
+from curvebench.reports.pages.versions import (
     ShownStudy,
     checked_against,
     on_page,
@@ -47,9 +44,12 @@ from reports.pages.versions import (
     renamed_here,
     unrun_entries,
 )
-from reports.plan import BOARD_FIGURES, figure_folder
-from reports.rendering import templates
-from reports.statistics.steps import LEAST as STEP_LEAST
+from curvebench.reports.plan import BOARD_FIGURES, figure_folder
+from curvebench.reports.rendering import templates
+from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
+from curvebench.spec.archive import shown_plans
+from curvebench.spec.plan import ReportPlan
+from curvebench.spec.sources import sources
 
 STATIC = Path(__file__).parent.parent / "static"
 SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan

@@ -10,15 +10,13 @@ from typing import Any
 
 import polars as pl
 
-from documents.method import Method
-from documents.plan import StudyPlan, WorkloadPlan
-from reports.boards.leaderboard import Board
-from reports.boards.newcomer import newcomers
-from reports.claims.censoring import effect_by_seed
-from reports.claims.comparison import TriedOf, tried_in
-from reports.figures.all_figures import MOST_DRAWN
-from reports.figures.drawing import MANIFEST
-from reports.measures import (
+from curvebench.reports.boards.leaderboard import Board
+from curvebench.reports.boards.newcomer import newcomers
+from curvebench.reports.claims.censoring import effect_by_seed
+from curvebench.reports.claims.comparison import TriedOf, tried_in
+from curvebench.reports.figures.all_figures import MOST_DRAWN
+from curvebench.reports.figures.drawing import MANIFEST
+from curvebench.reports.measures import (
     CELL,
     best_methods,
     chosen_rates,
@@ -37,16 +35,18 @@ from reports.measures import (
     study_values,
     tuned_as,
 )
-from reports.pages.heat_map import heat_map
-from reports.pages.overview import Answer
-from reports.rendering import read_made
-from reports.statistics.shares import share_interval
-from reports.tables import Tables
-from reports.wall_clock import clock_of
-from results.intervals import MedianInterval, median_interval
-from results.merging import machines
-from results.outcomes import failed
-from results.schema import TUNING
+from curvebench.reports.pages.heat_map import heat_map
+from curvebench.reports.pages.overview import Answer
+from curvebench.reports.rendering import read_made
+from curvebench.reports.statistics.shares import share_interval
+from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import clock_of
+from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.results.merging import machines
+from curvebench.results.outcomes import failed
+from curvebench.results.schema import TUNING
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
@@ -191,7 +191,7 @@ def settings_rows(
     """The chosen learning rate of each method, where it lies among those tried, and how many of them tie.
 
     Args:
-        tried_of: as `reports.claims.comparison.tried_in` gives it.
+        tried_of: as `curvebench.reports.claims.comparison.tried_in` gives it.
     """
     rates = _by_method(chosen_rates(runs.filter(workload=workload, backend=backend)))
     tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from documents.plan import ReportPlan
-from reports.claims.rerun import SNAKEMAKE
-from reports.formatting import counted, listed, seconds
-from reports.pages.versions import ClaimAgreement, Version
+from curvebench.reports.claims.rerun import SNAKEMAKE
+from curvebench.reports.formatting import counted, listed, seconds
+from curvebench.reports.pages.versions import ClaimAgreement, Version
+from curvebench.spec.plan import ReportPlan
 
 NAMED = 4  # studies by name
 

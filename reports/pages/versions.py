@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import polars as pl
 
-from documents.plan import ReportPlan, StudyPlan
-from reports.claims.page import check_rows, claim_entries
-from reports.claims.verdict_list import unrun, verdicts_of
-from reports.failures import failures_of, read_jobs
-from reports.pages.study_pages import Rows, read_figures
-from reports.plan import CLAIM_FIGURES, figure_folder
-from reports.tables import Tables, tables_of
+from curvebench.reports.claims.page import check_rows, claim_entries
+from curvebench.reports.claims.verdict_list import unrun, verdicts_of
+from curvebench.reports.failures import failures_of, read_jobs
+from curvebench.reports.pages.study_pages import Rows, read_figures
+from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
+from curvebench.reports.tables import Tables, tables_of
+from curvebench.spec.plan import ReportPlan, StudyPlan
 
 Agreement = Literal["agrees", "disagrees", "open"]
 SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the other verdicts leave it open
@@ -45,7 +45,7 @@ class Version:
         studies: all of its studies, in the order of its plan.
         check_figures: what its property checks draw.
         check_folder: the site's folder of that.
-        claims: as `reports.claims.page.claim_entries` gives them.
+        claims: as `curvebench.reports.claims.page.claim_entries` gives them.
         measures: of its property checks; None where there are none.
     """
 
@@ -119,7 +119,7 @@ class ClaimAgreement:
     """A claim's verdict here and in a published set.
 
     Args:
-        here, published: the claim as `reports.claims.page.claim_entries` gives it.
+        here, published: the claim as `curvebench.reports.claims.page.claim_entries` gives it.
     """
 
     here: Mapping[str, Any]

@@ -12,18 +12,18 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from documents.archive import unjoined
-from documents.errors import InputError
-from documents.plan import ReportPlan
-from documents.sets import FOLDER, PLAN, PROVENANCE, SUMS
-from reports.sets.contents import all_jobs, provenance_of
-from reports.sets.derived import derived, read_set, texts
-from reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from reports.sets.objections import all_objections, remedy, sentence
-from reports.sets.rows import ROWS, broken_rows, named_row
-from results.merging import model_seconds, unmodelled
-from results.reading import read
-from results.verdicts import RULE_VERSION, rules
+from curvebench.reports.sets.contents import all_jobs, provenance_of
+from curvebench.reports.sets.derived import derived, read_set, texts
+from curvebench.reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
+from curvebench.reports.sets.objections import all_objections, remedy, sentence
+from curvebench.reports.sets.rows import ROWS, broken_rows, named_row
+from curvebench.results.merging import model_seconds, unmodelled
+from curvebench.results.reading import read
+from curvebench.results.verdicts import RULE_VERSION, rules
+from curvebench.spec.archive import unjoined
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan
+from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS
 
 EQUAL = 1e-6  # relative: what another processor's rounding may change of a number that is computed anew
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what a terminal would obey
@@ -55,7 +55,7 @@ def check(folder: Path) -> list[str]:
     Files are those of the checksums, tables have their schema, the cells of the plan are all there and no
     others, and what follows from tables is what they give: metrics and steps to targets from curves, chosen
     settings from tuning, verdicts and leaderboard from runs. Nothing from the folder is executed, and what
-    its results say plays no part. Whether the runs happened is for `curvebench.rerun` to find.
+    its results say plays no part. Whether the runs happened is for `curvebench.commands.rerun` to find.
     """
     found = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in found]

@@ -11,21 +11,21 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import polars as pl
 
-from documents.errors import InputError
-from reports import formatting
-from reports.claims.comparison import ClaimComparison
-from reports.claims.verdict_list import compared_of
-from reports.claims.wording import reason
-from reports.measures import CELL, headline_limit, held_at, study_values
-from reports.pages.site import STATIC
-from reports.plan import reading
-from reports.rendering import templates
-from reports.sets.sides import Side, read_side
-from reports.statistics.paired import Direction, Effect, effect_for
-from reports.statistics.ranks import NEGLIGIBLE
-from results.intervals import LEVEL, MedianInterval, median_interval
-from results.merging import machines
-from results.schema import CLAIMS
+from curvebench.reports import formatting
+from curvebench.reports.claims.comparison import ClaimComparison
+from curvebench.reports.claims.verdict_list import compared_of
+from curvebench.reports.claims.wording import reason
+from curvebench.reports.measures import CELL, headline_limit, held_at, study_values
+from curvebench.reports.pages.site import STATIC
+from curvebench.reports.plan import reading
+from curvebench.reports.rendering import templates
+from curvebench.reports.sets.sides import Side, read_side
+from curvebench.reports.statistics.paired import Direction, Effect, effect_for
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
+from curvebench.results.merging import machines
+from curvebench.results.schema import CLAIMS
+from curvebench.spec.errors import InputError
 
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)  # in the order of pages
@@ -58,7 +58,7 @@ def compare(before: Side, after: Side, claim: str | None = None) -> list[Compare
     Verdicts are equal or not; intervals of claims' comparisons overlap or not; the runs of each method are
     paired by seed, and their median change is held against one tolerance. Of a whole set those runs are the
     headline metric's, with a tolerance of 0.1 %. Costs are not compared: two sessions differ in more than
-    the code, and `benchmarks.gate` times two commits in turn.
+    the code, and `curvebench.benchmarks.gate` times two commits in turn.
 
     Args:
         claim: the id of a claim to which all is restricted, runs to those that it compares, with its smallest

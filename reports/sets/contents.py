@@ -10,18 +10,18 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from documents.method import Method
-from documents.plan import ReportPlan, StudyPlan
-from documents.sets import PROVENANCE
-from reports.claims.outcome_measures import affordable
-from reports.figures.series import series_rows
-from reports.pages.parity import jobs_of
-from reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
-from reports.tables import Tables, read_tables
-from results.merging import machines
-from results.reading import naming_damage, read, scan, table_files, with_method
-from results.tuning import by_setting
+from curvebench.reports.claims.outcome_measures import affordable
+from curvebench.reports.figures.series import series_rows
+from curvebench.reports.pages.parity import jobs_of
+from curvebench.reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.merging import machines
+from curvebench.results.reading import naming_damage, read, scan, table_files, with_method
+from curvebench.results.tuning import by_setting
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ReportPlan, StudyPlan
+from curvebench.spec.sets import PROVENANCE
 
 MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
 Frames = Mapping[str, pl.DataFrame]

@@ -8,18 +8,18 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan
-from documents.sets import PLAN
-from reports.boards.leaderboard import leaderboards
-from reports.boards.table import board_table
-from reports.claims.verdict_list import read_verdicts, verdicts_of
-from reports.claims.wording import repeat_in_words
-from reports.formatting import WORDS, json_value, word_of
-from reports.rendering import templates
-from reports.sets.files import CURVE_POINTS, as_json
-from reports.tables import tables_of
-from results.schema import TABLES
+from curvebench.reports.boards.leaderboard import leaderboards
+from curvebench.reports.boards.table import board_table
+from curvebench.reports.claims.verdict_list import read_verdicts, verdicts_of
+from curvebench.reports.claims.wording import repeat_in_words
+from curvebench.reports.formatting import WORDS, json_value, word_of
+from curvebench.reports.rendering import templates
+from curvebench.reports.sets.files import CURVE_POINTS, as_json
+from curvebench.reports.tables import tables_of
+from curvebench.results.schema import TABLES
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.sets import PLAN
 
 
 def read_set(folder: Path) -> ReportPlan:

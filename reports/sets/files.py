@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from documents.errors import InputError
-from documents.sets import PLAN, PROVENANCE, SUMS
-from results.writing import replacing
+from curvebench.results.writing import replacing
+from curvebench.spec.errors import InputError
+from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
 SPECIAL = {

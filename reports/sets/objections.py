@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
-from documents.plan import ReportPlan
-from documents.sets import Objection
-from results.merging import several_machines
-from results.schema import TUNING
+from curvebench.results.merging import several_machines
+from curvebench.results.schema import TUNING
+from curvebench.spec.plan import ReportPlan
+from curvebench.spec.sets import Objection
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
 REMEDIES = {
@@ -105,7 +105,7 @@ def unclean(code: Revision) -> list[Objection]:
     """One where the code that computes verdicts and leaderboard is not known to be what a commit has.
 
     Args:
-        code: its commit and whether files differ from it, as `results.provenance.commit` says.
+        code: its commit and whether files differ from it, as `curvebench.results.provenance.commit` says.
     """
     revision, dirty = code
     if revision is not None and dirty is False:

@@ -7,10 +7,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from documents.archive import alone, read_publication
-from documents.errors import InputError
-from documents.plan import ReportPlan, with_studies_of
-from documents.sets import (
+from curvebench.reports.rendering import TEMPLATES
+from curvebench.reports.sets.checking import flaws
+from curvebench.reports.sets.contents import Contents, gather_all, provenance_of
+from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
+from curvebench.reports.sets.files import LICENCE, as_json, new_set, seal, write_text
+from curvebench.reports.sets.objections import Revision, all_objections, remedy, sentence
+from curvebench.results.provenance import PROJECT, commit
+from curvebench.results.reading import read
+from curvebench.results.schema import TABLES
+from curvebench.results.verdicts import RULE_VERSION, rules
+from curvebench.results.writing import write_table
+from curvebench.spec.archive import alone, read_publication
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, with_studies_of
+from curvebench.spec.sets import (
     PLAN,
     PROVENANCE,
     WAIVERS,
@@ -21,17 +32,6 @@ from documents.sets import (
     check_seeds,
     check_waivers,
 )
-from reports.rendering import TEMPLATES
-from reports.sets.checking import flaws
-from reports.sets.contents import Contents, gather_all, provenance_of
-from reports.sets.derived import derived, page, read_set, readme_of, texts
-from reports.sets.files import LICENCE, as_json, new_set, seal, write_text
-from reports.sets.objections import Revision, all_objections, remedy, sentence
-from results.provenance import PROJECT, commit
-from results.reading import read
-from results.schema import TABLES
-from results.verdicts import RULE_VERSION, rules
-from results.writing import write_table
 
 
 def publish(

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from documents.archive import alone
-from documents.errors import InputError, unknown
-from documents.plan import ReportPlan, read_plan
-from documents.sets import PLAN
-from reports import formatting
-from reports.sets.checking import read_provenance
-from reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
-from reports.sets.derived import read_set
-from reports.sets.sides import Side, only, side_of
+from curvebench.reports import formatting
+from curvebench.reports.sets.checking import read_provenance
+from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
+from curvebench.reports.sets.derived import read_set
+from curvebench.reports.sets.sides import Side, only, side_of
+from curvebench.spec.archive import alone
+from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.sets import PLAN
 
 STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
 VERBS = {"agrees": "agrees with", "differs": "differs from", "inconclusive": "is inconclusive against"}

@@ -9,17 +9,17 @@ from typing import Any
 
 import polars as pl
 
-from documents.method import IDENTITY, Method
-from documents.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
-from documents.sets import PROVENANCE
-from reports.measures import settings_tried
-from reports.sets.files import CURVE_POINTS, SPECIAL
-from results.merging import KEYS
-from results.outcomes import FINISHED
-from results.reading import with_method
-from results.schema import COMPARISONS, TUNING
-from results.tuning import settings_of
-from results.verdicts import holds
+from curvebench.reports.measures import settings_tried
+from curvebench.reports.sets.files import CURVE_POINTS, SPECIAL
+from curvebench.results.merging import KEYS
+from curvebench.results.outcomes import FINISHED
+from curvebench.results.reading import with_method
+from curvebench.results.schema import COMPARISONS, TUNING
+from curvebench.results.tuning import settings_of
+from curvebench.results.verdicts import holds
+from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.plan import ChecksPlan, ParityPlan, ReportPlan, StudyPlan
+from curvebench.spec.sets import PROVENANCE
 
 ROWS = {  # what names a row
     **KEYS,
@@ -43,7 +43,7 @@ def broken_rows(
 
     Args:
         tables: by folder and name.
-        thinned, whole: studies, as `provenance.json` has them (`reports.sets.contents.Contents`).
+        thinned, whole: studies, as `provenance.json` has them (`curvebench.reports.sets.contents.Contents`).
     """
     for where, frames in tables.items():
         for table, frame in frames.items():

@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from documents.errors import InputError
-from documents.plan import ReportPlan, read_plan
-from documents.sets import PLAN
-from reports.claims.page import check_rows
-from reports.claims.verdicts import Verdicts, claim_verdicts
-from reports.tables import Tables, tables_of
+from curvebench.reports.claims.page import check_rows
+from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
+from curvebench.reports.tables import Tables, tables_of
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.sets import PLAN
 
 SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows
 

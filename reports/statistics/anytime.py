@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from results.intervals import LEVEL
+from curvebench.results.intervals import LEVEL
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -9,10 +9,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
-from reports.statistics.ranks import NEGLIGIBLE
-from reports.statistics.values import ordered_values
-from results.intervals import median
+from curvebench.reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.statistics.values import ordered_values
+from curvebench.results.intervals import median
 
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["supported", "refuted", "inconclusive"]

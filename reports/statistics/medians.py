@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from results.intervals import median_interval
+from curvebench.results.intervals import median_interval
 
 
 def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:

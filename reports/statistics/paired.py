@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.values import UNDECIDED, ordered_values
+from curvebench.reports.statistics.values import UNDECIDED, ordered_values
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from results.intervals import LEVEL
+from curvebench.results.intervals import LEVEL
 
 LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
 POINTS = 100

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from reports.statistics.values import ordered_values
-from results.intervals import LEVEL
+from curvebench.reports.statistics.values import ordered_values
+from curvebench.results.intervals import LEVEL
 
 NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods
 LEAST_SEEDS = 5  # in a stratum, for an interval of the mean rank

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from reports.statistics.paired import Direction, sign_p_value, ties_against
-from reports.statistics.ranks import present_values, tied
+from curvebench.reports.statistics.paired import Direction, sign_p_value, ties_against
+from curvebench.reports.statistics.ranks import present_values, tied
 
 
 def least_p_value(frame: pl.DataFrame) -> float:

@@ -8,8 +8,8 @@ from math import nan
 import numpy as np
 from numpy.typing import ArrayLike
 
-from reports.statistics.values import UNDECIDED, ordered_values
-from results.intervals import LEVEL
+from curvebench.reports.statistics.values import UNDECIDED, ordered_values
+from curvebench.results.intervals import LEVEL
 
 
 @dataclass(frozen=True)

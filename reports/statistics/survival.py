@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from reports.statistics.shares import clopper_pearson
-from results.intervals import LEVEL
+from curvebench.reports.statistics.shares import clopper_pearson
+from curvebench.results.intervals import LEVEL
 
 
 def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness import interop
-from harness.checks import PRINTED, Check, PropertyClaim, Row, verdicts
-from harness.engine import replaying
-from optimizers.options import Options
-from optimizers.rule import Rule
-from tests.harness.claim_rows import part_rows, rows
+from curvebench import interop
+from curvebench.engine import replaying
+from curvebench.optimizers.options import Options
+from curvebench.optimizers.rule import Rule
+from curvebench.property_checks.checks import PRINTED, Check, PropertyClaim, Row, verdicts
+from tests.curvebench.property_checks.claim_rows import part_rows, rows
 
 
 def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> PropertyClaim:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kernels.cases import timed
-from benchmarks.kernels.history import CODE, recorded, run_asv, settings
-from benchmarks.kernels.worktrees import last_commits
-from harness.paths import RESULTS, stored_kernels
-from reports.pages.kernels import machine_parts, read_stored
+from curvebench.benchmarks.kernels.cases import timed
+from curvebench.benchmarks.kernels.history import CODE, recorded, run_asv, settings
+from curvebench.benchmarks.kernels.worktrees import last_commits
+from curvebench.paths import RESULTS, stored_kernels
+from curvebench.reports.pages.kernels import machine_parts, read_stored
 from tests.benchmarks.test_gate import record, start_repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +72,7 @@ def test_the_settings_name_places_that_exist():
 
 def test_commits_without_cases_or_with_results_are_passed_over(repository: Path):
     (commit,) = last_commits(repository, 5, CODE)
-    command = [sys.executable, "-m", "benchmarks.kernels.history"]
+    command = [sys.executable, "-m", "curvebench.benchmarks.kernels.history"]
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def printed() -> str:

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.claims import egop_bases
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims.egop_bases import EQUIVARIANCE, KRONECKER_SUBSET
-from harness.engine import replaying
+from curvebench.benchmarks.claims import egop_bases
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims.egop_bases import EQUIVARIANCE, KRONECKER_SUBSET
+from curvebench.engine import replaying
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 COMPOSED = "a basis around a rule is the rule on f(V theta)"

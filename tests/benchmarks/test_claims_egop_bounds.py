@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims import egop_bounds
-from benchmarks.claims._smooth_objectives import Ball
-from benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND, projected
+from curvebench.benchmarks.claims import egop_bounds
+from curvebench.benchmarks.claims._smooth_objectives import Ball
+from curvebench.benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND, projected
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 RATIO = "2 sr / (d beta_1), quadratics"

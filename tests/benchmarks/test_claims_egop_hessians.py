@@ -6,8 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.claims import _smooth_objectives, egop_hessians
-from benchmarks.claims._smooth_objectives import (
+from curvebench.benchmarks.claims import _smooth_objectives, egop_hessians
+from curvebench.benchmarks.claims._smooth_objectives import (
     Ball,
     Logistic,
     Quadratic,
@@ -15,7 +15,7 @@ from benchmarks.claims._smooth_objectives import (
     least_sum,
     sphere_rule,
 )
-from benchmarks.claims.egop_hessians import HESSIAN_LIPSCHITZ, HESSIAN_SANDWICH, Factorization
+from curvebench.benchmarks.claims.egop_hessians import HESSIAN_LIPSCHITZ, HESSIAN_SANDWICH, Factorization
 from tests.benchmarks.claim_mutations import assert_noticed, wrap
 
 QUADRATICS = "c^2 H^2 <= EGOP <= 2 c^2 H^2, quadratics"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.claims import egop_landscape
-from benchmarks.claims.egop_landscape import (
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims import egop_landscape
+from curvebench.benchmarks.claims.egop_landscape import (
     AXIS_ALIGNED,
     LogSumExp,
     draw_problem,
 )
-from harness.backends.numpy_ops import numpy_ops
-from harness.checks import Series, Trace, part_results
+from curvebench.property_checks.checks import Series, Trace, part_results
+from curvebench.workloads.convex import LOG_SUM_EXP
 from tests.benchmarks.claim_mutations import assert_noticed
-from workloads.convex import LOG_SUM_EXP
 
 ALIGNED = "the leading direction lies along an axis"
 DRAWN = "and does so on the problem of the figure"

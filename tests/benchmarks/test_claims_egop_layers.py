@@ -5,10 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.claims import egop_layers
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims.egop_layers import AUXILIARY_EXACT, FIRST_LAYER_DATA, SHARED_FILTERS, TwoLayers
-from optimizers.bases import CHANGES
+from curvebench.benchmarks.claims import egop_layers
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims.egop_layers import (
+    AUXILIARY_EXACT,
+    FIRST_LAYER_DATA,
+    SHARED_FILTERS,
+    TwoLayers,
+)
+from curvebench.optimizers.bases import CHANGES
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 FIRST_LAYER = "the first layer's basis is a rotation of the data"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.claims import egop_network_spectra
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims._spectra import (
+from curvebench.benchmarks.claims import egop_network_spectra
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims._spectra import (
     densities,
     density,
     eigenvalues,
@@ -20,7 +20,7 @@ from benchmarks.claims._spectra import (
     power_law_fit,
     stable_rank,
 )
-from benchmarks.claims.egop_network_spectra import (
+from curvebench.benchmarks.claims.egop_network_spectra import (
     DENSITY,
     INITIAL,
     LAYERS,
@@ -28,11 +28,11 @@ from benchmarks.claims.egop_network_spectra import (
     SPECTRUM,
     gradients,
 )
-from harness.checks import PropertyClaim, Series, Trace, part_results
-from harness.stages.job import instance
+from curvebench.property_checks.checks import PropertyClaim, Series, Trace, part_results
+from curvebench.stages.job import instance
+from curvebench.workloads.digits import DIGITS_MLP
 from tests.benchmarks.claim_mutations import assert_noticed, failing, few, verdicts_of
-from tests.harness.claim_rows import rows
-from workloads.digits import DIGITS_MLP
+from tests.curvebench.property_checks.claim_rows import rows
 
 LAW = "the decay is roughly exponential"
 STRONG = "the decay is more than a flat spectrum's"

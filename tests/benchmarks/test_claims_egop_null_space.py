@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from benchmarks.claims._smooth_objectives import Ball
-from benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND
-from benchmarks.claims.egop_hessians import HESSIAN_SANDWICH
+from curvebench.benchmarks.claims._smooth_objectives import Ball
+from curvebench.benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND
+from curvebench.benchmarks.claims.egop_hessians import HESSIAN_SANDWICH
 from tests.benchmarks.claim_mutations import few, verdicts_of
 
 NULL = 1e-12  # of the greatest eigenvalue

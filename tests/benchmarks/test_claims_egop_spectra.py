@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims import egop_spectra
-from benchmarks.claims.egop_spectra import LOSSES, NATURAL_DATA, RANDOM_DENSITY, SPECTRAL_RATIO
+from curvebench.benchmarks.claims import egop_spectra
+from curvebench.benchmarks.claims.egop_spectra import LOSSES, NATURAL_DATA, RANDOM_DENSITY, SPECTRAL_RATIO
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
-from tests.harness.claim_rows import rows
+from tests.curvebench.property_checks.claim_rows import rows
 
 LEAST_SQUARES = "the EGOP of least squares"
 DECAY = "the decay of the eigenvalues"

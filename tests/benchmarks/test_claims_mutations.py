@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from harness.checks import claims_of, modules
+from curvebench.property_checks.checks import claims_of, modules
 
 WITHOUT = {
     ("notes.amsgrad", "and little later, steady gradients"): "it misses as it is: nothing is left to break",

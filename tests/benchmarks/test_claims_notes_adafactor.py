@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import optimizers.adafactor
-import optimizers.adam_nmf
-from benchmarks.claims import notes_adafactor
-from benchmarks.claims.notes_adafactor import (
+import curvebench.optimizers.adafactor
+import curvebench.optimizers.adam_nmf
+from curvebench.benchmarks.claims import notes_adafactor
+from curvebench.benchmarks.claims.notes_adafactor import (
     ADAFACTOR,
     CLIP,
     NEVER_RAISES,
@@ -27,7 +27,7 @@ def test_a_second_moment_of_another_size_is_noticed(monkeypatch):
         root, state = right(*given)
         return 1.001 * root, state
 
-    wrap(monkeypatch, optimizers.adafactor._Adafactor, "second_moment", wrong)
+    wrap(monkeypatch, curvebench.optimizers.adafactor._Adafactor, "second_moment", wrong)
     assert_noticed(ADAFACTOR, 3, OPTIMUM)
 
 
@@ -54,9 +54,9 @@ def test_a_first_moment_in_the_state_is_noticed(monkeypatch):
 def test_other_multiplicative_steps_are_noticed(monkeypatch):
     def wrong(true, *given, **named):
         left, right = true(*given, **named)
-        return optimizers.adam_nmf.MultiplicativeFactors(left, np.roll(right, 1, axis=-1))
+        return curvebench.optimizers.adam_nmf.MultiplicativeFactors(left, np.roll(right, 1, axis=-1))
 
-    wrap(monkeypatch, optimizers.adam_nmf, "multiplicative_round", wrong)
+    wrap(monkeypatch, curvebench.optimizers.adam_nmf, "multiplicative_round", wrong)
     assert_noticed(ADAFACTOR, 3, NEVER_RAISES)
 
 
@@ -79,5 +79,5 @@ def test_a_constant_beta_2_without_correction_is_noticed(monkeypatch):
     def wrong(right, self, ops, grad, state, hyper):
         return right(self, ops, grad, state, {**hyper, "step": hyper["step"] + 1})
 
-    wrap(monkeypatch, optimizers.adafactor._Adafactor, "second_moment", wrong)
+    wrap(monkeypatch, curvebench.optimizers.adafactor._Adafactor, "second_moment", wrong)
     assert_noticed(CLIP, 4, UNBIASED)

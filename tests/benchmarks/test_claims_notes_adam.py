@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.claims import notes_adam
+from curvebench.benchmarks.claims import notes_adam
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, mutate, wrap
 
 AMSGRAD, SIZE, SCALE = (

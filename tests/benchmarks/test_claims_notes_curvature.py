@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from benchmarks.claims import notes_curvature
-from benchmarks.claims.notes_curvature import FISHER, PopulationDerivatives
+from curvebench.benchmarks.claims import notes_curvature
+from curvebench.benchmarks.claims.notes_curvature import FISHER, PopulationDerivatives
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 GAUSS_NEWTON = "Gauss-Newton is Fisher"

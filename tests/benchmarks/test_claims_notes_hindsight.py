@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims import notes_hindsight
+from curvebench.benchmarks.claims import notes_hindsight
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 CLAIM = notes_hindsight.NOTES_HINDSIGHT

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims.notes_iterations import COLUMNS, ITERATIONS, logarithmic_rate
-from optimizers import matrix_functions
-from optimizers.matrix_functions import basis_tracking
+from curvebench.benchmarks.claims.notes_iterations import COLUMNS, ITERATIONS, logarithmic_rate
+from curvebench.optimizers import matrix_functions
+from curvebench.optimizers.matrix_functions import basis_tracking
 from tests.benchmarks.claim_mutations import assert_noticed, wrap
 
 NO_GAP = "power iteration without a gap"

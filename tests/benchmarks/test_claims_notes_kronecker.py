@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims import _matrices, notes_kronecker
-from benchmarks.claims.notes_kronecker import KRONECKER, MEANS, TWICE
+from curvebench.benchmarks.claims import _matrices, notes_kronecker
+from curvebench.benchmarks.claims.notes_kronecker import KRONECKER, MEANS, TWICE
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
-from tests.harness.claim_rows import rows
+from tests.curvebench.property_checks.claim_rows import rows
 
 REARRANGED = "the rearranged product is an outer product"
 NEAREST = "the nearest Kronecker product"

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.claims import notes_majorize
-from benchmarks.claims.notes_majorize import MAJORIZE, operator_norm
+from curvebench.benchmarks.claims import notes_majorize
+from curvebench.benchmarks.claims.notes_majorize import MAJORIZE, operator_norm
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 DESCENT = "the loss never rises and stays under its surrogate"

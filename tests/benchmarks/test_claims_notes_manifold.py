@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import optimizers.matrix_functions
-import optimizers.spheres
-import optimizers.stiefel
-from benchmarks.claims.notes_manifold import MANIFOLD, least_dual_norm, least_nuclear_norm
+import curvebench.optimizers.matrix_functions
+import curvebench.optimizers.spheres
+import curvebench.optimizers.stiefel
+from curvebench.benchmarks.claims.notes_manifold import MANIFOLD, least_dual_norm, least_nuclear_norm
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
 FIRST = "first-order view"
@@ -23,7 +23,9 @@ NEAREST = "Orth is the nearest orthonormal matrix"
 
 def test_a_matrix_that_is_not_the_nearest_is_noticed(monkeypatch):
     monkeypatch.setattr(
-        optimizers.matrix_functions, "orthogonal_factor", lambda ops, matrix: np.linalg.qr(matrix)[0]
+        curvebench.optimizers.matrix_functions,
+        "orthogonal_factor",
+        lambda ops, matrix: np.linalg.qr(matrix)[0],
     )
     assert_noticed(MANIFOLD, 4, NEAREST)
 
@@ -44,18 +46,18 @@ def test_another_rate_is_noticed(optimizer, parts, monkeypatch):
 
 
 def test_a_gradient_that_is_not_projected_is_noticed(monkeypatch):
-    monkeypatch.setattr(optimizers.spheres, "tangential", lambda ops, grad, point: grad)
+    monkeypatch.setattr(curvebench.optimizers.spheres, "tangential", lambda ops, grad, point: grad)
     assert_noticed(MANIFOLD, 3, UPDATES, FROZEN, DESCENT)
 
 
 @pytest.mark.parametrize("norm", ["l1", "linfinity"])
 def test_another_norms_step_is_noticed(norm, monkeypatch):
-    monkeypatch.setitem(optimizers.spheres.NORMS, norm, optimizers.spheres.steepest_l2)
+    monkeypatch.setitem(curvebench.optimizers.spheres.NORMS, norm, curvebench.optimizers.spheres.steepest_l2)
     assert_noticed(MANIFOLD, 3, TRUST)
 
 
 def test_a_length_that_is_not_kept_is_noticed(monkeypatch):
-    monkeypatch.setattr(optimizers.spheres, "retracted", lambda ops, moved, radius, before: moved)
+    monkeypatch.setattr(curvebench.optimizers.spheres, "retracted", lambda ops, moved, radius, before: moved)
     assert_noticed(MANIFOLD, 2, UPDATES)
 
 
@@ -65,7 +67,7 @@ def test_a_scale_that_is_not_learned_is_noticed(monkeypatch):
 
 
 def test_a_direction_that_is_not_tangent_is_noticed(monkeypatch):
-    monkeypatch.setattr(optimizers.stiefel, "symmetric", lambda ops, matrix: 0 * matrix)
+    monkeypatch.setattr(curvebench.optimizers.stiefel, "symmetric", lambda ops, matrix: 0 * matrix)
     assert_noticed(MANIFOLD, 5, TANGENT, OPTIMAL)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.claims.notes_mirror import NOTES_MIRROR
+from curvebench.benchmarks.claims.notes_mirror import NOTES_MIRROR
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
 POLICY = "the policy with the best expected reward"

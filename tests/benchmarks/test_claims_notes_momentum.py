@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.claims import notes_momentum
+from curvebench.benchmarks.claims import notes_momentum
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
 MOMENTUM, NADAM = notes_momentum.NOTES_MOMENTUM, notes_momentum.NOTES_NADAM

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import optimizers.steepest_descent
-from benchmarks.claims.notes_muon import FLATTENS, MUON, ORDER, counted_operations
-from optimizers.matrix_functions import COEFFICIENTS, polynomials
-from optimizers.matrix_functions.polynomials import CUBIC, JORDAN
+import curvebench.optimizers.steepest_descent
+from curvebench.benchmarks.claims.notes_muon import FLATTENS, MUON, ORDER, counted_operations
+from curvebench.optimizers.matrix_functions import COEFFICIENTS, polynomials
+from curvebench.optimizers.matrix_functions.polynomials import CUBIC, JORDAN
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
 TRUST = "the trust-region principle"
@@ -24,7 +24,7 @@ def test_directions_that_are_not_steepest_are_noticed(monkeypatch):
     def flat(ops, grad):
         return ops.where(ops.abs(grad) > 0.5 * ops.max(ops.abs(grad)), ops.sign(grad), 0.0)
 
-    monkeypatch.setitem(optimizers.steepest_descent.DIRECTIONS, "max", flat)
+    monkeypatch.setitem(curvebench.optimizers.steepest_descent.DIRECTIONS, "max", flat)
     assert_noticed(MUON, 5, TRUST, MAJORIZATION)
 
 

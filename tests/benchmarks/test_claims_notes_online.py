@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.claims import notes_online
-from benchmarks.claims._online_games import Game, Losses, play
+from curvebench.benchmarks.claims import notes_online
+from curvebench.benchmarks.claims._online_games import Game, Losses, play
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 REGRET, BATCH = notes_online.NOTES_REGRET, notes_online.NOTES_ONLINE_TO_BATCH

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-import optimizers
-from benchmarks.claims import notes_rates
+from curvebench import optimizers
+from curvebench.benchmarks.claims import notes_rates
 from tests.benchmarks.claim_mutations import assert_noticed, mutate
 
 CLAIM = notes_rates.NOTES_RATES

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import optimizers.idealized_shampoo
-import optimizers.shampoo
-from benchmarks.claims import notes_shampoo
-from benchmarks.claims.notes_shampoo import COSINE, IDENTITY, SHAMPOO, running_mean_weights
+import curvebench.optimizers.idealized_shampoo
+import curvebench.optimizers.shampoo
+from curvebench.benchmarks.claims import notes_shampoo
+from curvebench.benchmarks.claims.notes_shampoo import COSINE, IDENTITY, SHAMPOO, running_mean_weights
 from tests.benchmarks.claim_mutations import assert_noticed, few, mutate, wrap
-from tests.harness.claim_rows import rows
+from tests.curvebench.property_checks.claim_rows import rows
 
 BOUND = "O^1/2 <= sqrt(r) L^1/4 (x) R^1/4, the preconditioner of the rule's step"
 REGRET = "the regret is at most D sqrt(2 r) tr L^1/4 tr R^1/4"
@@ -19,7 +19,12 @@ SINGULAR = "singular statistics need a pseudo-inverse or epsilon"
 
 
 def test_statistics_of_another_size_are_noticed(monkeypatch):
-    wrap(monkeypatch, optimizers.shampoo, "second_moment", lambda right, *given: 1.001 * right(*given))
+    wrap(
+        monkeypatch,
+        curvebench.optimizers.shampoo,
+        "second_moment",
+        lambda right, *given: 1.001 * right(*given),
+    )
     assert_noticed(SHAMPOO, 4, BOUND, POWER, SINGULAR)
 
 
@@ -41,7 +46,7 @@ def test_weights_that_do_not_learn_break_the_regret_bound(share, monkeypatch):
         new, state = right(self, ops, grad, state, param, hyper)
         return param + share * (new - param), state
 
-    wrap(monkeypatch, optimizers.shampoo._Tensors, "update", wrong)
+    wrap(monkeypatch, curvebench.optimizers.shampoo._Tensors, "update", wrong)
     mutate(monkeypatch, "shampoo", options={"power": None})  # the default, but built after the change
     assert_noticed(SHAMPOO, 30, REGRET)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.claims import notes_weight_decay
+from curvebench.benchmarks.claims import notes_weight_decay
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, mutate, wrap
 
 CLAIM = notes_weight_decay.NOTES_WEIGHT_DECAY

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.claims import spectral_curvature
-from benchmarks.claims._curvature_paths import (
+from curvebench.benchmarks.claims import spectral_curvature
+from curvebench.benchmarks.claims._curvature_paths import (
     CHOLESKY,
     DEFAULT,
     KRONECKER_CHOLESKY,
@@ -35,8 +35,8 @@ from benchmarks.claims._curvature_paths import (
     spectral_of_curvature,
     spread_matrix,
 )
-from benchmarks.claims._matrices import power
-from benchmarks.claims.spectral_curvature import (
+from curvebench.benchmarks.claims._matrices import power
+from curvebench.benchmarks.claims.spectral_curvature import (
     FULL_FIXED_POINT,
     FULL_ITERATE,
     KRONECKER,
@@ -47,8 +47,8 @@ from benchmarks.claims.spectral_curvature import (
     nearness,
     nearness_gradient,
 )
-from harness.checks import PropertyClaim, Trace, part_results
-from optimizers.matrix_functions import SpectralMaps, spectral_steps
+from curvebench.optimizers.matrix_functions import SpectralMaps, spectral_steps
+from curvebench.property_checks.checks import PropertyClaim, Trace, part_results
 from tests.benchmarks.claim_mutations import assert_noticed, failing, few, found_rows, wrap
 
 MAPS = SpectralMaps()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.claims import spectral_precision
-from benchmarks.claims._trained_lanes import (
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims import spectral_precision
+from curvebench.benchmarks.claims._trained_lanes import (
     SHAPES,
     Training,
     defect,
@@ -19,7 +20,7 @@ from benchmarks.claims._trained_lanes import (
     rounded,
     train,
 )
-from benchmarks.claims.spectral_precision import (
+from curvebench.benchmarks.claims.spectral_precision import (
     CAYLEY_TRUNCATED,
     FORMS,
     HALF_PRECISION,
@@ -28,11 +29,10 @@ from benchmarks.claims.spectral_precision import (
     exact_sum,
     truncated_product,
 )
-from benchmarks.kernels import interleaving
-from benchmarks.kernels.interleaving import Ratios
-from harness.backends.numpy_ops import numpy_ops
-from optimizers.matrix_functions.spectral_steps import CAYLEYS, EXPONENTIALS
-from results.intervals import MedianInterval
+from curvebench.benchmarks.kernels import interleaving
+from curvebench.benchmarks.kernels.interleaving import Ratios
+from curvebench.optimizers.matrix_functions.spectral_steps import CAYLEYS, EXPONENTIALS
+from curvebench.results.intervals import MedianInterval
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, wrap
 from tests.benchmarks.claim_mutations import failing as failing_parts
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
 
-from benchmarks.claims import spectral_search
-from benchmarks.claims._curvature_paths import distinct, matrix_of
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims.spectral_search import (
+from curvebench.benchmarks.claims import spectral_search
+from curvebench.benchmarks.claims._curvature_paths import distinct, matrix_of
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims.spectral_search import (
     CHOLESKY_NES,
     FLOOR,
     GRADIENT_FREE,
@@ -32,10 +32,10 @@ from benchmarks.claims.spectral_search import (
     rosenbrock,
     search,
 )
-from harness.checks import CORRECTED, Row, Trace, part_results
-from optimizers.matrix_functions import Spectrum
+from curvebench.optimizers.matrix_functions import Spectrum
+from curvebench.property_checks.checks import CORRECTED, Row, Trace, part_results
 from tests.benchmarks.claim_mutations import assert_noticed, few, wrap
-from tests.harness.claim_rows import part_rows
+from tests.curvebench.property_checks.claim_rows import part_rows
 
 PARTS = {check.part for check in GRADIENT_FREE.checks}
 METHODS = {"NES": NES, "Cholesky-based NES": CHOLESKY_NES, "spectral": spectral_search.spectral_search(0.0)}

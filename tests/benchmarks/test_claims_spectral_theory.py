@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import optimizers.spectral
-from benchmarks.claims import _spectral_scheme, spectral_theory
-from benchmarks.claims._gaussians import LocalCoordinates, assembled, draw_kronecker, draw_spectrum
-from benchmarks.claims.spectral_theory import (
+import curvebench.optimizers.spectral
+from curvebench.benchmarks.claims import _spectral_scheme, spectral_theory
+from curvebench.benchmarks.claims._gaussians import LocalCoordinates, assembled, draw_kronecker, draw_spectrum
+from curvebench.benchmarks.claims.spectral_theory import (
     CONSTRAINTS,
     LINEAR_INVARIANCE,
     METRIC,
@@ -17,7 +17,7 @@ from benchmarks.claims.spectral_theory import (
     decomposed,
     stated_block,
 )
-from optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, spectral_steps
+from curvebench.optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, spectral_steps
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 INVARIANT = {"tau = U lambda, as many coordinates", "tau = U lambda, more coordinates"}
@@ -213,7 +213,12 @@ def test_a_rule_with_another_scale_is_noticed(monkeypatch):
 
 
 def test_a_rule_that_mixes_up_its_basis_is_noticed(monkeypatch):
-    wrap(monkeypatch, optimizers.spectral._Full, "inside", lambda right, own, ops, grad, curvature: grad)
+    wrap(
+        monkeypatch,
+        curvebench.optimizers.spectral._Full,
+        "inside",
+        lambda right, own, ops, grad, curvature: grad,
+    )
     assert_noticed(CONSTRAINTS, 4, "constraints of the rule spectral_full")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import optimizers.spectral
-from benchmarks.claims import spectral_truncation
-from benchmarks.claims._gaussians import assembled, draw_kronecker
-from benchmarks.claims.spectral_truncation import DIAGONAL, TRUNCATED_EXPONENTIAL, adaptive_damping
-from optimizers.matrix_functions import EXPONENTIALS, spectral_steps
-from optimizers.matrix_functions.spectral_steps import LOGARITHMS_OF_EXPONENTIALS
+import curvebench.optimizers.spectral
+from curvebench.benchmarks.claims import spectral_truncation
+from curvebench.benchmarks.claims._gaussians import assembled, draw_kronecker
+from curvebench.benchmarks.claims.spectral_truncation import DIAGONAL, TRUNCATED_EXPONENTIAL, adaptive_damping
+from curvebench.optimizers.matrix_functions import EXPONENTIALS, spectral_steps
+from curvebench.optimizers.matrix_functions.spectral_steps import LOGARITHMS_OF_EXPONENTIALS
 from tests.benchmarks.claim_mutations import assert_noticed, few, found_rows, mutate, wrap
 
 GROWTH, DETERMINANT = "both factors ask for the same growth", "log det S of the rule spectral"
@@ -45,7 +45,12 @@ def test_the_lengths_of_the_axes_mixed_up_are_noticed(monkeypatch):
 
 
 def test_another_curvature_of_the_rule_is_noticed(monkeypatch):
-    wrap(monkeypatch, optimizers.spectral, "second_moment", lambda right, *given: 1.01 * right(*given))
+    wrap(
+        monkeypatch,
+        curvebench.optimizers.spectral,
+        "second_moment",
+        lambda right, *given: 1.01 * right(*given),
+    )
     assert_noticed(TRUNCATED_EXPONENTIAL, 2, DETERMINANT, RULE_6)
 
 

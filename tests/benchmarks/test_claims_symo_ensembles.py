@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.claims import _invariants, symo_ensembles
-from benchmarks.claims._invariants import Structure, count_invariants
-from benchmarks.claims._randomization import (
+from curvebench.benchmarks.claims import _invariants, symo_ensembles
+from curvebench.benchmarks.claims._invariants import Structure, count_invariants
+from curvebench.benchmarks.claims._randomization import (
     ALIKE,
     EnsembleMoments,
     Lesson,
@@ -22,7 +22,7 @@ from benchmarks.claims._randomization import (
     matrix_statistics,
     mean_statistics,
 )
-from benchmarks.claims._symmetries import (
+from curvebench.benchmarks.claims._symmetries import (
     GROUP_OF,
     GROUPS,
     Perceptron,
@@ -33,7 +33,7 @@ from benchmarks.claims._symmetries import (
     places,
     size_of,
 )
-from benchmarks.claims.symo_ensembles import (
+from curvebench.benchmarks.claims.symo_ensembles import (
     COVARIANCE_RELU,
     COVARIANCE_TANH,
     HESSIAN,

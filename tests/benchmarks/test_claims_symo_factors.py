@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.claims import symo_factors
-from benchmarks.claims.symo_factors import (
+from curvebench.benchmarks.claims import symo_factors
+from curvebench.benchmarks.claims.symo_factors import (
     BETAS,
     ESTIMATES,
     MOMENTUM,
@@ -21,7 +21,7 @@ from benchmarks.claims.symo_factors import (
     training,
     without_noise,
 )
-from harness.checks import Series, Trace, part_results
+from curvebench.property_checks.checks import Series, Trace, part_results
 from tests.benchmarks.claim_mutations import assert_noticed, failing, few, wrap
 
 NARROW = {f"{name} at width 10" for name in ("Φ₁", "Ψ₁", "Φ₂")}

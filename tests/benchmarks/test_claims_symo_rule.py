@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.claims import symo_rule
-from benchmarks.claims._matrices import orthonormal
-from benchmarks.claims._symmetries import Perceptron
-from benchmarks.claims.symo_rule import GENERAL, INVARIANCE, arrays_of, second_moment, vector_of
+from curvebench.benchmarks.claims import symo_rule
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims._symmetries import Perceptron
+from curvebench.benchmarks.claims.symo_rule import GENERAL, INVARIANCE, arrays_of, second_moment, vector_of
 from tests.benchmarks.claim_mutations import assert_noticed, mutate, wrap
 
 GENERAL_PARTS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.claims import symo_theory
-from benchmarks.claims._invariants import Structure
-from benchmarks.claims._matrices import power
-from benchmarks.claims.symo_theory import (
+from curvebench.benchmarks.claims import symo_theory
+from curvebench.benchmarks.claims._invariants import Structure
+from curvebench.benchmarks.claims._matrices import power
+from curvebench.benchmarks.claims.symo_theory import (
     INIT,
     QUADRATIC,
     SURROGATE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.checks import PropertyClaim, claims_by_id, verdicts
+from curvebench.property_checks.checks import PropertyClaim, claims_by_id, verdicts
 from tests.benchmarks.claim_mutations import few, found_rows
 
 ELSEWHERE = {  # test_claims_egop_network_spectra.py, on spectra that are given

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.kernels import clock
-from benchmarks.kernels.clock import THREAD_VARIABLES, calls_for, one_thread, seconds_of
-from benchmarks.kernels.interleaving import interleaved
+from curvebench.benchmarks.kernels import clock
+from curvebench.benchmarks.kernels.clock import THREAD_VARIABLES, calls_for, one_thread, seconds_of
+from curvebench.benchmarks.kernels.interleaving import interleaved
 
 
 class FakeTime:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gate, gate_timing
-from benchmarks.gate import BAD_INPUT, WORSE, main
-from benchmarks.gate_timing import Sample
-from benchmarks.kernels.worktrees import git
+from curvebench.benchmarks import gate, gate_timing
+from curvebench.benchmarks.gate import BAD_INPUT, WORSE, main
+from curvebench.benchmarks.gate_timing import Sample
+from curvebench.benchmarks.kernels.worktrees import git
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = '''"""Cases that sleep."""

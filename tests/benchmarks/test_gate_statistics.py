@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.gate_statistics import (
+from curvebench.benchmarks.gate_statistics import (
     LEVEL,
     decide,
     least_rounds,
@@ -21,7 +21,7 @@ from benchmarks.gate_statistics import (
     signed_rank_interval,
     within_side_noise,
 )
-from reports.statistics.paired import signed_rank_p_value
+from curvebench.reports.statistics.paired import signed_rank_p_value
 
 ROUNDS, BLOCKS = 12, 8
 

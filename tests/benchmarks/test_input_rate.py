@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmarks import input_rate
+from curvebench.benchmarks import input_rate
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.kernels.case import KernelCase, measured_error, relative_error
-from benchmarks.kernels.cases import cases, timed
-from benchmarks.kernels.matrix_peers import TORCH_MATRIX_PEERS
-from benchmarks.kernels.peers import OPTAX, TORCH, peers
-from benchmarks.kernels.shapes import NETWORK, SHAPE_SETS, Shapes
-from benchmarks.kernels.steps import (
+from curvebench import replay
+from curvebench.benchmarks.kernels.case import KernelCase, measured_error, relative_error
+from curvebench.benchmarks.kernels.cases import cases, timed
+from curvebench.benchmarks.kernels.matrix_peers import TORCH_MATRIX_PEERS
+from curvebench.benchmarks.kernels.peers import OPTAX, TORCH, peers
+from curvebench.benchmarks.kernels.shapes import NETWORK, SHAPE_SETS, Shapes
+from curvebench.benchmarks.kernels.steps import (
     LEARNING_RATE,
     SMALL_PROBLEMS_ONLY,
     STEPS,
@@ -24,8 +25,7 @@ from benchmarks.kernels.steps import (
     start,
     step_entries,
 )
-from harness import replay
-from optimizers import rules
+from curvebench.optimizers import rules
 from tests.optimizers.families.soap import qr_in_float64
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measure_tour import MOST_BYTES, MOST_SHARE, TourTime, measure_tour
-from documents.errors import InputError
+from curvebench.benchmarks.measure_tour import MOST_BYTES, MOST_SHARE, TourTime, measure_tour
+from curvebench.spec.errors import InputError
 
 # in place of Snakemake: a checkout's own modules are found before installed ones
 MAIN = """import pathlib, sys

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
-from benchmarks.kernels.ratios import contests, main, summary
-from reports.pages.kernel_ratios import read_ratios
+from curvebench.benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
+from curvebench.benchmarks.kernels.ratios import contests, main, summary
+from curvebench.reports.pages.kernel_ratios import read_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
 

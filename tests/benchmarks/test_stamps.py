@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from benchmarks import stamps
-from benchmarks.stamps import (
+from curvebench.benchmarks import stamps
+from curvebench.benchmarks.stamps import (
     CLASSES,
     LEAST_PHOTOGRAPHS,
     PACKAGES,
@@ -19,7 +19,7 @@ from benchmarks.stamps import (
     main,
     split_photographs,
 )
-from workloads.images.folders import index_file, read_index
+from curvebench.workloads.images.folders import index_file, read_index
 
 COUNTS = ("--train", "30", "--held-out", "26", "--side", "24")
 

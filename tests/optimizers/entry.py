@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import map_arrays, model_of
-from harness.engine.layout import layout, roles_of
-from optimizers import rules
-from optimizers.rule import Rule
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.derivatives import map_arrays, model_of
+from curvebench.engine.layout import layout, roles_of
+from curvebench.optimizers import rules
+from curvebench.optimizers.rule import Rule
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Arrays, Oracle
 
@@ -109,7 +109,7 @@ class Entry:
         ]
 
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-        """The plain loop on every parameter, in the form of `harness.replay`."""
+        """The plain loop on every parameter, in the form of `curvebench.replay`."""
         needs = self.needs(params, len(grads))
         told = {name: value for name, value in self.rule.chosen.items() if name != HELD}
         given = told if needs is None else {**told, "needs": needs}

@@ -37,7 +37,7 @@ class Oracle:
 
 
 def pytorch_path(oracle: Oracle, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-    """The path of torch.optim in float64, in the form of `harness.replay`."""
+    """The path of torch.optim in float64, in the form of `curvebench.replay`."""
     import torch
 
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in params.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import replay
+from curvebench import replay
 from tests.optimizers.oracles import Arrays
 
 

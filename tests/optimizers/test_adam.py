@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.errors import InputError
-from harness import Online, replay
+from curvebench import Online, replay
+from curvebench.spec.errors import InputError
 from tests.optimizers.paths import path_of_one
 
 BACKENDS = ["numpy", "jax", "torch"]

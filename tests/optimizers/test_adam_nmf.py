@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import replay
-from harness.backends.numpy_ops import numpy_ops
-from optimizers import rules
-from optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
+from curvebench import replay
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers import rules
+from curvebench.optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
+from curvebench.workloads.workload import Role
 from tests.optimizers.paths import leaves
-from workloads.workload import Role
 
 OPS = numpy_ops("float64")
 RATE = {"learning_rate": 0.5}

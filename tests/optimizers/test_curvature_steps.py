@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.numpy_ops import numpy_ops
-from optimizers import matrix_functions as mf
-from optimizers.matrix_functions import SpectralMaps
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers import matrix_functions as mf
+from curvebench.optimizers.matrix_functions import SpectralMaps
 from tests.optimizers.test_matrix_functions import BACKENDS, calculated
 from tests.optimizers.test_spectral_steps import curvature, kronecker, matrix, outer_product, spectrum, ways
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from harness import Online
-from optimizers import rules
+from curvebench import Online
+from curvebench.optimizers import rules
 
 Arrays = dict[str, np.ndarray]
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import replay
-from optimizers import rules
+from curvebench import replay
+from curvebench.optimizers import rules
 from tests.optimizers.references import BATTERY
 
 seeds = st.integers(0, 2**32 - 1)

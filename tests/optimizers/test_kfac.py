@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from documents.errors import InputError
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import model_of
-from harness.engine.execution import Bundle, lanes_per_bundle, load, state_entries, stretch_inputs
-from harness.engine.layout import layout
-from harness.engine.program import Update, Work, pick, step_of
-from harness.engine.replaying import Online
-from harness.seeding import WorkloadRandom
-from optimizers import rules
-from optimizers.kfac import LayerFactors, damped_inverses, kfac
-from optimizers.options import OptionError
-from optimizers.rule import HyperparameterError
-from workloads import workloads
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.derivatives import model_of
+from curvebench.engine.execution import Bundle, lanes_per_bundle, load, state_entries, stretch_inputs
+from curvebench.engine.layout import layout
+from curvebench.engine.program import Update, Work, pick, step_of
+from curvebench.engine.replaying import Online
+from curvebench.optimizers import rules
+from curvebench.optimizers.kfac import LayerFactors, damped_inverses, kfac
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import HyperparameterError
+from curvebench.seeding import WorkloadRandom
+from curvebench.spec.errors import InputError
+from curvebench.workloads import workloads
 
 STEPS, BATCH = 4, 24
 NUMBERS = {

@@ -11,13 +11,13 @@ import torch
 from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
 from torch import nn
 
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import step_evaluation
-from harness.engine.layout import layout
-from optimizers.kfac import LayerFactors, damped_inverses
-from optimizers.layer_statistics import layers_need
-from workloads.workload import Likelihood, Role
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.derivatives import step_evaluation
+from curvebench.engine.layout import layout
+from curvebench.optimizers.kfac import LayerFactors, damped_inverses
+from curvebench.optimizers.layer_statistics import layers_need
+from curvebench.workloads.workload import Likelihood, Role
 
 EXAMPLES, CLASSES, DAMPING = 13, 3, 1e-2
 FISHERS = {"empirical": "empirical", "expected": "type-2"}

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from harness.backends.engine import engine
-from harness.backends.torch_ops import torch_ops
-from harness.engine.derivatives import DRAWS, map_arrays
-from harness.engine.execution import Bundle, load, stretch_inputs
-from harness.engine.program import Work, step_of
-from harness.seeding import WorkloadRandom
-from optimizers.gradient_descent import SGD
-from optimizers.layer_statistics import layers_need
-from optimizers.layers import Layer, layers_of
-from optimizers.options import OptionError
-from tests.harness.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
-from workloads import workloads
-from workloads.workload import Likelihood, Role, Workload
+from curvebench.backends.engine import engine
+from curvebench.backends.torch_ops import torch_ops
+from curvebench.engine.derivatives import DRAWS, map_arrays
+from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.engine.program import Work, step_of
+from curvebench.optimizers.gradient_descent import SGD
+from curvebench.optimizers.layer_statistics import layers_need
+from curvebench.optimizers.layers import Layer, layers_of
+from curvebench.optimizers.options import OptionError
+from curvebench.seeding import WorkloadRandom
+from curvebench.workloads import workloads
+from curvebench.workloads.workload import Likelihood, Role, Workload
+from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 
 BATCH, SEEDS = 6, 2
 Statistics = dict[str, dict[str, np.ndarray]]

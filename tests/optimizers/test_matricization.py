@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
-from optimizers.matricization import as_matrix
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers.matricization import as_matrix
 
 OPS = numpy_ops("float64")
 

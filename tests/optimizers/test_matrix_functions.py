@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import fractional_matrix_power, polar
 
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from optimizers import matrix_functions as mf
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers import matrix_functions as mf
 
 BACKENDS = ("numpy", "jax", "torch")
 ROUNDING = {"float64": 1e-12, "float32": 2e-5}

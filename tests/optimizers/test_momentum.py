@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import Online
+from curvebench import Online
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])

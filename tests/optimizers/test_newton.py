@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.errors import InputError
-from harness import replay
+from curvebench import replay
+from curvebench.spec.errors import InputError
 
 BACKENDS = ["numpy", "jax", "torch"]
 ONE = {"learning_rate": 1.0}

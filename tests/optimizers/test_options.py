@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from documents.values import choice, flag, whole
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.layout import layout
-from harness.engine.program import Update
-from optimizers import rules
-from optimizers.adafactor import OPTIONS as ADAFACTOR
-from optimizers.options import Option, OptionError, complete
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.layout import layout
+from curvebench.engine.program import Update
+from curvebench.optimizers import rules
+from curvebench.optimizers.adafactor import OPTIONS as ADAFACTOR
+from curvebench.optimizers.options import Option, OptionError, complete
+from curvebench.spec.values import choice, flag, whole
+from curvebench.workloads.workload import Role
 from tests.optimizers.paths import leaves
-from workloads.workload import Role
 
 OPTIONS = {
     "way": Option("short", "which way", choice("short", "long")),

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import replay
-from optimizers import rules
+from curvebench import replay
+from curvebench.optimizers import rules
 
 HIDDEN = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
 MATRICES = {("head", (3, 2)), *HIDDEN}

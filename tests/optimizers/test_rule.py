@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
-from optimizers import HyperparameterError, rules
-from optimizers.rule import Hyperparameter, safe_divide
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers import HyperparameterError, rules
+from curvebench.optimizers.rule import Hyperparameter, safe_divide
 
 
 @pytest.mark.parametrize("optimizer", rules())

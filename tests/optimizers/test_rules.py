@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from documents.errors import InputError
-from harness import replay
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import map_arrays
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update, Work
-from harness.engine.replaying import Online
-from optimizers import rules
+from curvebench import replay
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.derivatives import map_arrays
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Update, Work
+from curvebench.engine.replaying import Online
+from curvebench.optimizers import rules
+from curvebench.spec.errors import InputError
 from tests.optimizers.entry import HELD, Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
 from tests.optimizers.paths import assert_paths_close, instance, leaves

@@ -9,9 +9,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from documents.errors import InputError
-from harness import replay
-from optimizers.tensors import second_moment
+from curvebench import replay
+from curvebench.optimizers.tensors import second_moment
+from curvebench.spec.errors import InputError
 from tests.optimizers.families.shampoo import shampoo
 from tests.optimizers.loops import Leaf
 from tests.optimizers.paths import path_of_one
@@ -129,7 +129,7 @@ def test_a_step_with_new_roots_adds_its_outer_products_once() -> None:
         calls += 1
         return second_moment(*arguments)
 
-    with mock.patch("optimizers.shampoo.second_moment", counted):
+    with mock.patch("curvebench.optimizers.shampoo.second_moment", counted):
         replay("shampoo", {"w": np.zeros((3, 2))}, [{"w": np.ones((3, 2))}] * 4, RATE, "numpy")
     assert calls == 4 * 2
 

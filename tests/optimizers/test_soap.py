@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import replay
-from harness.engine.layout import layout
-from harness.engine.program import Update, Work
-from optimizers import rules
+from curvebench import replay
+from curvebench.engine.layout import layout
+from curvebench.engine.program import Update, Work
+from curvebench.optimizers import rules
+from curvebench.workloads.workload import Role
 from tests.optimizers.families.soap import SOAP, oracle
 from tests.optimizers.oracles import pytorch_path
 from tests.optimizers.paths import assert_paths_close, instance, path_of_one
-from workloads.workload import Role
 
 # shapes whose first statistics have full rank, or a null space of one dimension
 SHAPES = {"square": (4, 4), "tall": (4, 3), "convolution": (3, 2, 2, 2), "cube": (3, 2, 4)}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.derivatives import map_arrays
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update, Work
-from optimizers import rules
-from optimizers.rule import HyperparameterError
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.derivatives import map_arrays
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Update, Work
+from curvebench.optimizers import rules
+from curvebench.optimizers.rule import HyperparameterError
 from tests.optimizers.families.spectral import AS_PRINTED
 from tests.optimizers.paths import instance, leaves, path_of_one
 

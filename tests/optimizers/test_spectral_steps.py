@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.numpy_ops import numpy_ops
-from optimizers import matrix_functions as mf
-from optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
-from optimizers.tensors import multiplied, second_moment
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers import matrix_functions as mf
+from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
+from curvebench.optimizers.tensors import multiplied, second_moment
 from tests.optimizers.spectral_reference import Kronecker, Ways, cayley, full_step, generator
 from tests.optimizers.test_matrix_functions import BACKENDS, calculated, orthonormal
 

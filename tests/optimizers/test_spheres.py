@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from harness.backends.numpy_ops import numpy_ops
-from optimizers.spheres import NORMS, unit_tangential
-from tests.harness.alone import alone
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers.spheres import NORMS, unit_tangential
+from tests.curvebench.alone import alone
 from tests.optimizers.paths import path_of_one
 
 OPS = numpy_ops("float64")

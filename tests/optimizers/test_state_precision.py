@@ -12,21 +12,21 @@ import optax
 import pytest
 import torch
 
-from documents.errors import InputError
-from harness import as_optax, as_torch, replay
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.execution import Bundle, execute, load, stretch_inputs
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update
-from harness.interop.trial import workload_of
-from optimizers import rules
-from optimizers.gradient_descent import Momentum
-from optimizers.options import OptionError
-from optimizers.rule import LEARNING_RATE, Part, Rule
-from optimizers.state_precision import in_half_precision
+from curvebench import as_optax, as_torch, replay
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Update
+from curvebench.interop.trial import workload_of
+from curvebench.optimizers import rules
+from curvebench.optimizers.gradient_descent import Momentum
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule
+from curvebench.optimizers.state_precision import in_half_precision
+from curvebench.spec.errors import InputError
+from curvebench.workloads.workload import Problem, Role
 from tests.optimizers.paths import instance, leaves
-from workloads.workload import Problem, Role
 
 HALF = {"state_precision": "bfloat16"}
 RULES = {name: rule for name, rule in rules().items() if "state_precision" in rule.options}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import replay
-from harness.backends.numpy_ops import numpy_ops
-from optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
-from optimizers.stiefel import clipped_by, clipped_by_svd, tangency_error, tangential_direction
+from curvebench import replay
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
+from curvebench.optimizers.stiefel import clipped_by, clipped_by_svd, tangency_error, tangential_direction
 from tests.optimizers.paths import path_of_one
 
 OPS = numpy_ops("float64")

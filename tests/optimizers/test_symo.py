@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from documents.errors import InputError
-from harness import Online, as_torch, replay
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.layout import layout, roles_of
-from harness.engine.program import Update
-from optimizers import rules
-from optimizers.isotypic import IsotypicBlock, isotypic_blocks, parameters_of
-from optimizers.options import OptionError
-from optimizers.symo import preconditioned
+from curvebench import Online, as_torch, replay
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.program import Update
+from curvebench.optimizers import rules
+from curvebench.optimizers.isotypic import IsotypicBlock, isotypic_blocks, parameters_of
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.symo import preconditioned
+from curvebench.spec.errors import InputError
+from curvebench.workloads.workload import Role
 from tests.optimizers.families.symo import (
     average,
     by_name,
@@ -35,7 +36,6 @@ from tests.optimizers.families.symo import (
 )
 from tests.optimizers.oracles import Arrays
 from tests.optimizers.paths import assert_paths_close, instance
-from workloads.workload import Role
 
 OPS = numpy_ops("float64")
 BACKENDS = ("numpy", "jax", "torch")

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from documents.claim import Condition
-from documents.method import BasisSpec, Method, OptimizerSpec
-from documents.plan import StudyPlan
+from curvebench.spec.claim import Condition
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
+from curvebench.spec.plan import StudyPlan
 
 Item = TypeVar("Item")
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from documents.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
-from reports.figures.drawing import list_figures
-from reports.rendering import templates
-from reports.tables import Tables, read_tables
+from curvebench.reports.figures.drawing import list_figures
+from curvebench.reports.rendering import templates
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
 from tests.reports.stored_kernels import history, write_stored
 from tests.reports.synthetic import CONVEX, Shape, write_plan
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import polars as pl
 
-from documents.plan import read_plan
-from reports.sets.files import STUDY_TABLES, seal
-from reports.sets.publish import publish
-from results.merging import model_seconds, unmodelled
-from results.provenance import machine
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.reports.sets.files import STUDY_TABLES, seal
+from curvebench.reports.sets.publish import publish
+from curvebench.results.merging import model_seconds, unmodelled
+from curvebench.results.provenance import machine
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
+from curvebench.spec.plan import read_plan
 from tests.reports.synthetic import CONVEX, METRICS, RATES, Shape, write_plan
 
 SHAPES = (Shape(), CONVEX)

@@ -13,16 +13,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from documents.claim import ComparisonKey, Condition
-from documents.method import Method
-from documents.study import FIRST_FINAL_SEED
-from reports.claims.censoring import Interval
-from reports.claims.comparison import ClaimComparison
-from reports.statistics.decisions import ClaimRelation
-from reports.statistics.paired import Effect
-from results.schema import COMPARISONS, TABLES
-from results.verdicts import rule_hash
-from results.writing import write_table
+from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.comparison import ClaimComparison
+from curvebench.reports.statistics.decisions import ClaimRelation
+from curvebench.reports.statistics.paired import Effect
+from curvebench.results.schema import COMPARISONS, TABLES
+from curvebench.results.verdicts import rule_hash
+from curvebench.results.writing import write_table
+from curvebench.spec.claim import ComparisonKey, Condition
+from curvebench.spec.method import Method
+from curvebench.spec.study import FIRST_FINAL_SEED
 from tests.results.rows import BASE
 
 HOSTILE = "<script>alert(1)</script>"

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from reports.figures.palette import INKS
-from reports.formatting import slug
-from reports.sets.comparing import render
-from reports.sets.sides import side_of
+from curvebench.reports.figures.palette import INKS
+from curvebench.reports.formatting import slug
+from curvebench.reports.sets.comparing import render
+from curvebench.reports.sets.sides import side_of
 from tests.reports.conftest import KernelReport, Report, leave_figures_out, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, Shape, write_plan
 from tests.reports.test_wall_clock import LONG, write_long

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from documents.plan import StudyPlan
-from reports.measures import study_values
-from reports.pages.comparing import (
+from curvebench.reports.measures import study_values
+from curvebench.reports.pages.comparing import (
     MOST_PAIRS,
     Matchups,
     cells,
@@ -20,9 +19,10 @@ from reports.pages.comparing import (
     contests,
     median_texts,
 )
-from reports.pages.study_pages import pair_rows
-from reports.statistics.shares import share_interval
-from reports.tables import Tables
+from curvebench.reports.pages.study_pages import pair_rows
+from curvebench.reports.statistics.shares import share_interval
+from curvebench.reports.tables import Tables
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, leave_figures_out, site_of
 from tests.reports.synthetic import HOSTILE, Shape, write_plan

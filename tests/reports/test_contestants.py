@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.__main__ import main
-from documents.plan import read_plan
-from reports.claims.comparison import tried_in
-from reports.pages.study_pages import options_of, settings_rows
-from reports.tables import read_tables
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.pages.study_pages import options_of, settings_rows
+from curvebench.reports.tables import read_tables
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
+from curvebench.spec.plan import read_plan
 from tests.reports.conftest import words_of
 from tests.reports.synthetic import Shape, write_plan
 

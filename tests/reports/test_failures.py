@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from reports.failures import failures_of
+from curvebench.reports.failures import failures_of
 
 SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)
 

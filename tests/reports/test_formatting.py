@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.formatting import (
+from curvebench.reports.formatting import (
     count,
     counts,
     json_value,
@@ -22,7 +22,7 @@ from reports.formatting import (
     slug,
     words,
 )
-from results.intervals import median_interval
+from curvebench.results.intervals import median_interval
 from tests.reports.conftest import words_of
 
 RANGE, NARROW = {"count": 3, "level": 0.75}, {"count": 10, "level": 0.9}

@@ -8,15 +8,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from documents.plan import ReportPlan, StudyPlan, read_plan
-from reports.boards.leaderboard import leaderboard
-from reports.claims.comparison import tried_in
-from reports.machines import machine_by_backend, one_machine
-from reports.pages.study_pages import cost_rows, pair_rows, results_rows, settings_rows
-from reports.tables import Tables, read_tables
-from results.merging import KEYS, combine
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.reports.boards.leaderboard import leaderboard
+from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.machines import machine_by_backend, one_machine
+from curvebench.reports.pages.study_pages import cost_rows, pair_rows, results_rows, settings_rows
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.merging import KEYS, combine
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
+from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
 from tests.reports.conftest import leave_figures_out, site_of
 from tests.reports.synthetic import Shape, write_plan
 

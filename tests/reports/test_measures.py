@@ -8,8 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from documents.method import Method
-from reports.measures import (
+from curvebench.reports.measures import (
     CELL,
     CHARGED_GRADIENTS,
     RUN_STEPS,
@@ -34,8 +33,9 @@ from reports.measures import (
     tuning_runs,
     with_seconds,
 )
-from results.reading import with_method
-from results.schema import CURVES, RUNS, TIMINGS
+from curvebench.results.reading import with_method
+from curvebench.results.schema import CURVES, RUNS, TIMINGS
+from curvebench.spec.method import Method
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 

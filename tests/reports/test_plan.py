@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from documents.errors import InputError
-from documents.plan import read_plan
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import read_plan
 from tests.reports.conftest import Report, changed_site
 
 

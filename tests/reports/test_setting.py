@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from documents.plan import BackendPlan, StudyPlan
-from documents.study import Schedule, Seeds
-from documents.tuning import Search
-from reports.rendering import templates
+from curvebench.reports.rendering import templates
+from curvebench.spec.plan import BackendPlan, StudyPlan
+from curvebench.spec.study import Schedule, Seeds
+from curvebench.spec.tuning import Search
 from tests.reports.changing import replace
 from tests.reports.conftest import words_of
 

@@ -11,14 +11,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from documents.plan import StudyPlan, read_plan
-from reports.claims.outcome_measures import run_seconds
-from reports.figures.all_figures import draw_figures
-from reports.measures import step_seconds
-from reports.pages.site import render_site
-from reports.tables import Tables, read_tables
-from reports.wall_clock import PHASES, clock_of, final_jobs, paces
-from results.schema import TABLES, WITHIN
+from curvebench.reports.claims.outcome_measures import run_seconds
+from curvebench.reports.figures.all_figures import draw_figures
+from curvebench.reports.measures import step_seconds
+from curvebench.reports.pages.site import render_site
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.reports.wall_clock import PHASES, clock_of, final_jobs, paces
+from curvebench.results.schema import TABLES, WITHIN
+from curvebench.spec.plan import StudyPlan, read_plan
 from tests.reports.changing import replace
 from tests.reports.synthetic import STEPS, Shape, write_plan
 from tests.results.rows import BASE

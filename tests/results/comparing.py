@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from results.reading import read
+from curvebench.results.reading import read
 
 # All that may differ between two computations of one spec: how long they took, when, and in how much memory.
 # Columns, and fields of the structs that a column lists.

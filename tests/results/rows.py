@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
 
 RUN = {
     "run": "aaaaaaaaaaaa-0000",

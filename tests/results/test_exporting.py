@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from results.exporting import export, flattened
-from results.schema import NamedValues
+from curvebench.results.exporting import export, flattened
+from curvebench.results.schema import NamedValues
+from curvebench.spec.errors import InputError
 from tests.results.rows import rows, target, write
 
 BEST = [{"name": "train_loss", "value": 0.25, "step": 8}]

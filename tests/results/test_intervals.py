@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.intervals import interval_order, median_interval
+from curvebench.results.intervals import interval_order, median_interval
 
 INFINITE_TOO = st.floats(allow_nan=False, width=32)
 

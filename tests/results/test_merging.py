@@ -10,9 +10,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from results.merging import KEYS, combine, machines, merge, mixed_hardware, model_seconds
-from results.reading import read
+from curvebench.results.merging import KEYS, combine, machines, merge, mixed_hardware, model_seconds
+from curvebench.results.reading import read
+from curvebench.spec.errors import InputError
 from tests.results.rows import rows, target, write
 
 

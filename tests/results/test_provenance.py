@@ -12,9 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import results.provenance
-from documents.errors import InputError
-from results.provenance import (
+import curvebench.results.provenance
+from curvebench.results.provenance import (
     check_committed,
     commit,
     cpu_model,
@@ -24,7 +23,8 @@ from results.provenance import (
     machine,
     provenance,
 )
-from results.schema import JOBS
+from curvebench.results.schema import JOBS
+from curvebench.spec.errors import InputError
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -64,7 +64,7 @@ def test_machine_names_hardware_and_not_threads():
 
 
 def test_commit_inside_git(tmp_path, monkeypatch):
-    monkeypatch.setattr(results.provenance, "PROJECT", tmp_path)
+    monkeypatch.setattr(curvebench.results.provenance, "PROJECT", tmp_path)
     git(tmp_path, "init", "--quiet")
     assert commit(tmp_path) == (None, False)
     (tmp_path / "file").write_text("1")
@@ -142,5 +142,5 @@ def test_environment_hash_covers_names_and_versions(monkeypatch):
     assert environment_hash(dict(reversed(versions.items()))) == environment_hash(versions)
     assert environment_hash({"a": "1", "b": "3"}) != environment_hash(versions)
     assert distributions()["scikit-learn"] == metadata.version("scikit-learn")
-    monkeypatch.setattr(results.provenance, "distributions", lambda: versions)
+    monkeypatch.setattr(curvebench.results.provenance, "distributions", lambda: versions)
     assert provenance(1)["environment_hash"] == environment_hash(versions)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from documents.errors import InputError
-from results.reading import find_run, named, read, scan
-from results.schema import RUNS
-from results.writing import write_table
+from curvebench.results.reading import find_run, named, read, scan
+from curvebench.results.schema import RUNS
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
 from tests.results.rows import RUN, rows, target, write
 
 NAMES = st.sampled_from(["train_loss", "validation_loss", "beta1", "µ", "a b", ""])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from results.temporary import temporary_beside, write_texts
+from curvebench.results.temporary import temporary_beside, write_texts
 
 
 def test_no_file_is_left_whatever_happens(tmp_path: Path):

@@ -13,9 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.document import Direction
-from documents.tuning import TwoStageSweep
-from results.tuning import RESAMPLES, Judge, Tried, resamples, settings_of, shares_of_choices, tried
+from curvebench.results.tuning import (
+    RESAMPLES,
+    Judge,
+    Tried,
+    resamples,
+    settings_of,
+    shares_of_choices,
+    tried,
+)
+from curvebench.spec.document import Direction
+from curvebench.spec.tuning import TwoStageSweep
 from tests.results.rows import rows
 
 

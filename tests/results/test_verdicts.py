@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.verdicts import Relation, Variant, bound_shares, least_tested, share_of_limit, verdicts
+from curvebench.results.verdicts import (
+    Relation,
+    Variant,
+    bound_shares,
+    least_tested,
+    share_of_limit,
+    verdicts,
+)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +105,7 @@ NUMBERS = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) 
 
 @given(NUMBERS, st.sampled_from(["<=", ">=", "=="]), NUMBERS, st.floats(1e-3, 1e3))
 def test_a_share_above_1_is_a_miss_and_below_1_none(value, relation, limit, tolerance):
-    from harness.checks import Measure
+    from curvebench.property_checks.checks import Measure
 
     share = share_of_limit(value, relation, limit, tolerance)
     assert share >= 0

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from documents.errors import InputError
-from results.schema import CURVES, RUNS, TABLES
-from results.writing import replacing, write_table
+from curvebench.results.schema import CURVES, RUNS, TABLES
+from curvebench.results.writing import replacing, write_table
+from curvebench.spec.errors import InputError
 from tests.results.rows import rows
 
 
@@ -174,7 +174,7 @@ def test_a_full_disk_is_named_also_where_the_engine_does_not_name_it(
         )
 
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
-    monkeypatch.setattr("results.writing.os.fsync", full)
+    monkeypatch.setattr("curvebench.results.writing.os.fsync", full)
     with pytest.raises(InputError, match=r"runs.parquet cannot be written there .*; free space"):
         write_table(tmp_path / "runs.parquet", pl.DataFrame(schema=RUNS), RUNS)
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.harness.tiny import write_study
+from tests.curvebench.tiny import write_study
 
 TORCH = "      torch: {tuned_on: jax, seeds: {final: 2}}\n"
 BASES = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from workloads.convex import LEAST_SQUARES
+from curvebench.workloads.convex import LEAST_SQUARES
 
 SLEPT = Path(__file__).with_name("slept")
 

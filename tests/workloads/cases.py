@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.backends.jax_ops import jax_ops
-from harness.backends.torch_ops import torch_ops
-from workloads import photographs, workloads
-from workloads.workload import Problem, Random, Workload
+from curvebench.backends.jax_ops import jax_ops
+from curvebench.backends.torch_ops import torch_ops
+from curvebench.workloads import photographs, workloads
+from curvebench.workloads.workload import Problem, Random, Workload
 
 IMAGES = {"folder": "three", "classes": 3, "side": 32, "batch_size": 4}
 # Settings under which a test is quick, by workload; a workload that is not listed runs with its defaults.

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads.convex import LEAST_SQUARES, LOG_SUM_EXP, LOGISTIC_REGRESSION, WORKLOADS
 from tests.workloads.cases import random_of
-from workloads.convex import LEAST_SQUARES, LOG_SUM_EXP, LOGISTIC_REGRESSION, WORKLOADS
 
 EXPECTED = {
     "log_sum_exp": (100, 100, 1.5),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.data import DataDamaged, read_optdigits, read_reduced_digits
-from workloads.workload import DataMissing
+from curvebench.workloads.data import DataDamaged, read_optdigits, read_reduced_digits
+from curvebench.workloads.workload import DataMissing
 
 GOOD = ",".join(["3"] * 64 + ["7"])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads.data import OPTDIGITS_ROWS
+from curvebench.workloads.digits import DIGITS_MLP
+from curvebench.workloads.workload import DataMissing, Role
 from tests.workloads.cases import minibatch, random_of
-from workloads.data import OPTDIGITS_ROWS
-from workloads.digits import DIGITS_MLP
-from workloads.workload import DataMissing, Role
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness.backends.jax_ops import jax_ops
-from harness.backends.torch_ops import torch_ops
+from curvebench.backends.jax_ops import jax_ops
+from curvebench.backends.torch_ops import torch_ops
+from curvebench.workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
+from curvebench.workloads.idx import read_fashion
+from curvebench.workloads.workload import DataMissing, Role
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
-from workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
-from workloads.idx import read_fashion
-from workloads.workload import DataMissing, Role
 
 FAMILIES = {
     "small": (FASHION_SMALL, {"train": 24_000, "validation": 1_000, "test": 3_000}, (196, 20, 4)),
@@ -176,7 +176,7 @@ def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_o
 
 
 def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
-    monkeypatch.setattr("workloads.idx.DEBIAN_FOLDER", tmp_path)
+    monkeypatch.setattr("curvebench.workloads.idx.DEBIAN_FOLDER", tmp_path)
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     for workload in (FASHION_SMALL, FASHION_LARGE):
         settings = workload.complete({"pooling": 14})

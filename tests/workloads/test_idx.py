@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads import idx
-from workloads.data import DataDamaged, read_content
-from workloads.idx import NAMES, fashion_files, missing_fashion, parse_idx, read_fashion
-from workloads.workload import DataMissing
+from curvebench.workloads import idx
+from curvebench.workloads.data import DataDamaged, read_content
+from curvebench.workloads.idx import NAMES, fashion_files, missing_fashion, parse_idx, read_fashion
+from curvebench.workloads.workload import DataMissing
 
 
 def idx_bytes(array):

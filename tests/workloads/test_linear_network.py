@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads.linear_network import LINEAR_NETWORK
+from curvebench.workloads.workload import Role
 from tests.workloads.cases import SMALL, random_of
-from workloads.linear_network import LINEAR_NETWORK
-from workloads.workload import Role
 
 
 def _instance(seed=0, **settings):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.initialization import uniform_bias, xavier_normal
-from workloads.matrices import orthonormal, power_law_matrix
+from curvebench.workloads.initialization import uniform_bias, xavier_normal
+from curvebench.workloads.matrices import orthonormal, power_law_matrix
 
 SIZES = st.integers(1, 12)
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.claims._matrices import rearrange
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.claims._matrices import rearrange
+from curvebench.workloads import workloads
+from curvebench.workloads.matrix_regression import WORKLOADS, kronecker_residual
 from tests.workloads.cases import random_of
-from workloads import workloads
-from workloads.matrix_regression import WORKLOADS, kronecker_residual
 
 SEEDS = st.integers(0, 20)
 MASKED = workloads()["errors_in_variables"]

@@ -10,18 +10,18 @@ import jax
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.examples import gathered, generators_of
-from harness.seeding import WorkloadRandom
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.engine.examples import gathered, generators_of
+from curvebench.seeding import WorkloadRandom
+from curvebench.workloads import workloads
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
+from curvebench.workloads.images.folders import index_file, index_text
+from curvebench.workloads.networks.residual_network import residual_logits
+from curvebench.workloads.networks.vision_transformer import patches_of
+from curvebench.workloads.photographs import patches
+from curvebench.workloads.workload import DataMissing, Problem
 from tests.workloads.cases import SMALL, jax_gradient, loss_in_numpy, random_of, torch_gradient
 from tests.workloads.images.photographs import index_of, write_set
-from workloads import workloads
-from workloads.data import FOLDER_VARIABLE, DataDamaged
-from workloads.images.folders import index_file, index_text
-from workloads.networks.residual_network import residual_logits
-from workloads.networks.vision_transformer import patches_of
-from workloads.photographs import patches
-from workloads.workload import DataMissing, Problem
 
 # 000 C.2 (ResNet-34), 003 Sec. 4.4 (PlainViT and HieraViT with 10 classes)
 PRINTED = {"image_resnet": (1000, 21_797_672), "image_vit": (10, 85_654_282), "image_hiera": (10, 50_763_658)}

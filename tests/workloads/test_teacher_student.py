@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads import workloads
+from curvebench.workloads.teacher_student import sample_features, sample_weights, spectrum
+from curvebench.workloads.workload import Problem, Role
 from tests.workloads.cases import random_of, torch_gradient
-from workloads import workloads
-from workloads.teacher_student import sample_features, sample_weights, spectrum
-from workloads.workload import Problem, Role
 
 NAMES = ("teacher_student_linear", "teacher_student_tanh")
 SMALL: dict[str, Any] = {"widths": [5, 4, 3], "train_examples": 60, "test_examples": 20}

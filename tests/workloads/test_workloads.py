@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads import workloads
+from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Likelihood
 from tests.workloads.cases import (
     NAMES,
     jax_gradient,
@@ -22,8 +24,6 @@ from tests.workloads.cases import (
     small,
     torch_gradient,
 )
-from workloads import workloads
-from workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Likelihood
 
 STEP = 1e-6  # of central differences in float64: few units of relu change sides on the way
 
@@ -169,7 +169,7 @@ def test_mapping_over_runs_equals_run_after_run(name, backend):
 @pytest.mark.parametrize(("word", "tolerance"), [("float32", 1e-5), ("mixed", 0.05), ("bfloat16", 0.05)])
 def test_losses_and_metrics_are_in_single_precision(name, word, tolerance, backend):
     """In half precision too, where products alone are rounded, and in bfloat16 parameters."""
-    from harness.backends.engine import engine
+    from curvebench.backends.engine import engine
 
     workload, problem = problem_of(name)
     made = engine(backend, word)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from documents.errors import InputError
-from workloads.workload import Array, Arrays, Ops
+from curvebench.spec.errors import InputError
+from curvebench.workloads.workload import Array, Arrays, Ops
 
 MEANS = (0.485, 0.456, 0.406)  # of ImageNet's channels red, green and blue, from 0 to 1
 DEVIATIONS = (0.229, 0.224, 0.225)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.data import FOLDER_VARIABLE, DataDamaged, find_file, read_content
-from workloads.workload import DataMissing
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, find_file, read_content
+from curvebench.workloads.workload import DataMissing
 
 SUBFOLDER = "cifar-10-batches-bin"  # as the archive unpacks
 SIDE, COLOURS, CLASSES = 32, 3, 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workloads.classification import Network, log_likelihoods, loss_and_accuracy
-from workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
-from workloads.workload import Array, Arrays, Likelihood, Ops
+from curvebench.workloads.classification import Network, log_likelihoods, loss_and_accuracy
+from curvebench.workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
+from curvebench.workloads.workload import Array, Arrays, Likelihood, Ops
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from workloads.data import DataDamaged
-from workloads.images.decoding import decode
-from workloads.images.folders import IndexedImage, checksum, index_file
+from curvebench.workloads.data import DataDamaged
+from curvebench.workloads.images.decoding import decode
+from curvebench.workloads.images.folders import IndexedImage, checksum, index_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workloads.data import FOLDER_VARIABLE, DataDamaged
-from workloads.images.decoding import decode
-from workloads.workload import DataMissing
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
+from curvebench.workloads.images.decoding import decode
+from curvebench.workloads.workload import DataMissing
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),

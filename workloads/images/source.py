@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workloads.data import DataDamaged
-from workloads.images.decoded import DecodedImages, decoded_file
-from workloads.images.decoding import (
+from curvebench.workloads.data import DataDamaged
+from curvebench.workloads.images.decoded import DecodedImages, decoded_file
+from curvebench.workloads.images.decoding import (
     FIVE_CROPS,
     LEAST_AREA,
     centre_crop,
@@ -21,7 +21,7 @@ from workloads.images.decoding import (
     random_box,
     resized_crop,
 )
-from workloads.images.folders import PARTS, IndexedImage, index_file, read_index, reason
+from curvebench.workloads.images.folders import PARTS, IndexedImage, index_file, read_index, reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from workloads.networks.transformer import Transformer, TransformerLayers
-from workloads.workload import Array, Arrays, Ops, Role
+from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
+from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
 POSITION_SPREAD = 0.02  # the standard deviation of the positions at the start
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workloads.initialization import kaiming_normal, torch_default_bias, torch_default_weight
-from workloads.workload import Array, Arrays, Ops, Role
+from curvebench.workloads.initialization import kaiming_normal, torch_default_bias, torch_default_weight
+from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
 EPSILON = 1e-5  # beside a variance
 MOMENTUM = 0.1  # the share of a batch's statistics in the new running ones

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from documents.values import choice
-from workloads.initialization import xavier_normal
-from workloads.workload import Array, Arrays, Ops, Role, Setting
+from curvebench.spec.values import choice
+from curvebench.workloads.initialization import xavier_normal
+from curvebench.workloads.workload import Array, Arrays, Ops, Role, Setting
 
 EPSILON = 1e-6  # beside a variance
 SEEN = ("query", "key", "value")

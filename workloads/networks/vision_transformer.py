@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workloads.networks.transformer import Transformer, TransformerLayers
-from workloads.workload import Array, Arrays, Ops
+from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
+from curvebench.workloads.workload import Array, Arrays, Ops
 
 LONGEST_WAVE = 10_000.0  # of the positions, in patches, over 2 pi
 

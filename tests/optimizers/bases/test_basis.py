@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from optimizers.bases import CHANGES, Group, OptionError, Sampling, bases
+from curvebench.optimizers.bases import CHANGES, Group, OptionError, Sampling, bases
 
 SHAPES = {"weight0": (3, 2), "bias0": (2,), "weight1": (2, 1), "bias1": (1,)}
 KINDS = {name: name.rstrip("01") for name in SHAPES}

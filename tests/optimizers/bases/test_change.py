@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from optimizers.bases import CHANGES
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.optimizers.bases import CHANGES
 
 SEEDS, SETTINGS, FILTERS, SIZE, RANK = 2, 3, 4, 6, 2
 ENTRIES = FILTERS * SIZE

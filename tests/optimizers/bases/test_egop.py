@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizers.bases import OptionError
-from optimizers.bases.estimators import egop_matrix, eigenbasis
+from curvebench.optimizers.bases import OptionError
+from curvebench.optimizers.bases.estimators import egop_matrix, eigenbasis
 
 
 def brute_force(gradients: np.ndarray) -> np.ndarray:

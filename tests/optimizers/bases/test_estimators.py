@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.timing.memory import peak_resident_bytes, resident_bytes
-from optimizers.bases import Group, OptionError, bases
-from optimizers.bases.estimators import Whole, completed, egop_matrix, with_random_null_space
-from tests.harness.alone import alone
+from curvebench.optimizers.bases import Group, OptionError, bases
+from curvebench.optimizers.bases.estimators import Whole, completed, egop_matrix, with_random_null_space
+from curvebench.timing.memory import peak_resident_bytes, resident_bytes
+from tests.curvebench.alone import alone
 
 SIZE, RANK = 60, 5
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from optimizers.matrix_functions import COEFFICIENTS
+from curvebench.optimizers.matrix_functions import COEFFICIENTS
 from tests.optimizers.entry import Entry
 from tests.optimizers.families.adam import ADAM, ADAMW, adamw, torch_adam
 from tests.optimizers.families.gradient_descent import momentum, sgd

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from optimizers.isotypic import IsotypicBlock
-from optimizers.layers import Layer
+from curvebench.optimizers.isotypic import IsotypicBlock
+from curvebench.optimizers.layers import Layer
 from tests.optimizers.entry import Entry
 from tests.optimizers.loops import Hyper
 from tests.optimizers.oracles import Arrays

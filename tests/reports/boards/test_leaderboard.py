@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from documents.document import Criterion
-from documents.plan import StudyPlan, read_plan
-from reports.boards.leaderboard import Board, by_family, leaderboard, leaderboards, ratio_to_least
-from reports.boards.table import board_table
-from reports.measures import evaluations_to_target, final_runs, study_values
-from reports.pages.study_pages import results_rows
-from reports.statistics.profiles import score_intervals
-from reports.tables import Tables, read_tables
-from results.schema import TABLES
+from curvebench.reports.boards.leaderboard import Board, by_family, leaderboard, leaderboards, ratio_to_least
+from curvebench.reports.boards.table import board_table
+from curvebench.reports.measures import evaluations_to_target, final_runs, study_values
+from curvebench.reports.pages.study_pages import results_rows
+from curvebench.reports.statistics.profiles import score_intervals
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.schema import TABLES
+from curvebench.spec.document import Criterion
+from curvebench.spec.plan import StudyPlan, read_plan
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reports.boards.leaderboard import leaderboard
-from reports.boards.runtimes import Runtimes, board_runtimes
-from reports.figures.anytime import COLOURED, draw_board, spaced
-from reports.figures.palette import GHOST
-from reports.statistics.anytime import SHARES_LEFT, expected_running_time, share_reached
-from reports.tables import Tables, read_tables
-from results.reading import read
+from curvebench.reports.boards.leaderboard import leaderboard
+from curvebench.reports.boards.runtimes import Runtimes, board_runtimes
+from curvebench.reports.figures.anytime import COLOURED, draw_board, spaced
+from curvebench.reports.figures.palette import GHOST
+from curvebench.reports.statistics.anytime import SHARES_LEFT, expected_running_time, share_reached
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.reading import read
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies
 from tests.reports.synthetic import BASIS_EVALUATIONS, DIVERGING, STEPS

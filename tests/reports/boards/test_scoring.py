@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from reports.boards.scoring import RULES, fastest_trials, score_file, variants_of
+from curvebench.reports.boards.scoring import RULES, fastest_trials, score_file, variants_of
+from curvebench.spec.errors import InputError
 from tests.reports.statistics.test_profiles import scores_by_loops
 
 INFINITE = float("inf")

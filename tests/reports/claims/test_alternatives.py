@@ -8,14 +8,20 @@ from functools import partial
 import numpy as np
 import pytest
 
-from documents.plan import ReportPlan, StudyPlan
-from reports.claims import verdicts
-from reports.claims.censoring import Interval
-from reports.claims.comparison import Alternative, ClaimComparison, alternatives
-from reports.claims.verdicts import choices_in_words, claim_verdicts, decided, finding_of, tuning_seeds_needed
-from reports.statistics.decisions import ClaimRelation, Finding
-from reports.tables import Tables
-from results.tuning import Setting, Tried, shares_of_choices
+from curvebench.reports.claims import verdicts
+from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.comparison import Alternative, ClaimComparison, alternatives
+from curvebench.reports.claims.verdicts import (
+    choices_in_words,
+    claim_verdicts,
+    decided,
+    finding_of,
+    tuning_seeds_needed,
+)
+from curvebench.reports.statistics.decisions import ClaimRelation, Finding
+from curvebench.reports.tables import Tables
+from curvebench.results.tuning import Setting, Tried, shares_of_choices
+from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.reports.changing import replace
 from tests.reports.statistics.simulated import SIZES, assert_rare
 from tests.reports.synthetic import compared

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reports.claims.censoring import (
+from curvebench.reports.claims.censoring import (
     Interval,
     PairedEffect,
     both_stopped,
@@ -18,7 +18,7 @@ from reports.claims.censoring import (
     paired_effect,
     paired_effects,
 )
-from reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
 
 STOP = 1e-8
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reports.claims.further_seeds import of_claim, of_comparison
+from curvebench.reports.claims.further_seeds import of_claim, of_comparison
 
 OPEN = {
     "finding": "inconclusive",

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from documents.claim import Claim, Condition
-from documents.document import Judged
-from documents.plan import ReportPlan, StudyPlan
-from reports.claims.censoring import with_bounds
-from reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
-from reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
-from reports.claims.verdicts import claim_verdicts, decided
-from reports.tables import Tables, read_tables
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.reports.claims.censoring import with_bounds
+from curvebench.reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
+from curvebench.reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
+from curvebench.reports.claims.verdicts import claim_verdicts, decided
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
+from curvebench.spec.claim import Claim, Condition
+from curvebench.spec.document import Judged
+from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS

@@ -13,9 +13,7 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from documents.plan import ChecksPlan, UnrunClaim
-from reports.claims.page import (
+from curvebench.reports.claims.page import (
     check_measured,
     check_rows,
     claim_entries,
@@ -23,10 +21,19 @@ from reports.claims.page import (
     hangs_on_tuning,
     parts_of,
 )
-from reports.claims.verdict_list import as_text, detailed, listed, read_verdicts, unrun, verdicts_of
-from reports.claims.verdicts import property_rows
-from reports.formatting import slug
-from reports.pages.versions import unrun_entries
+from curvebench.reports.claims.verdict_list import (
+    as_text,
+    detailed,
+    listed,
+    read_verdicts,
+    unrun,
+    verdicts_of,
+)
+from curvebench.reports.claims.verdicts import property_rows
+from curvebench.reports.formatting import slug
+from curvebench.reports.pages.versions import unrun_entries
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ChecksPlan, UnrunClaim
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, INSTANCES, Shape, rules_of, write_plan
@@ -394,8 +401,8 @@ def test_the_page_shows_how_often_other_draws_say_the_same(
     report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agree: float | None, shown: bool
 ):
     tuned = {"ties": 0, "ties_agree": 0, "settings_not_run": 0, "choices_agree": agree}
-    monkeypatch.setattr("reports.claims.verdicts._over_settings", lambda *_: tuned)
-    monkeypatch.setattr("reports.claims.verdicts._flips", lambda _: False)
+    monkeypatch.setattr("curvebench.reports.claims.verdicts._over_settings", lambda *_: tuned)
+    monkeypatch.setattr("curvebench.reports.claims.verdicts._flips", lambda _: False)
     text = (site_of(report.plan_file, tmp_path) / "claims.html").read_text()
     (row,) = cells(text, "Comparisons of egop.digits_mlp")
     assert ("the same in 97.0 % of the draws of tuning seeds" in row[1]) == shown

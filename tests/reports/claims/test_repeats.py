@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from documents.method import Method
-from documents.plan import ReportPlan, read_plan
-from reports.boards.leaderboard import leaderboards
-from reports.claims.comparison import comparisons
-from reports.claims.repeats import in_words, keeps_direction, repeat_of
-from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
-from reports.formatting import slug
-from reports.pages.site import study_file
-from reports.tables import read_tables
+from curvebench.reports.boards.leaderboard import leaderboards
+from curvebench.reports.claims.comparison import comparisons
+from curvebench.reports.claims.repeats import in_words, keeps_direction, repeat_of
+from curvebench.reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
+from curvebench.reports.formatting import slug
+from curvebench.reports.pages.site import study_file
+from curvebench.reports.tables import read_tables
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ReportPlan, read_plan
 from tests.reports.changing import replace
 from tests.reports.conftest import leave_figures_out
 from tests.reports.synthetic import CONVEX, Shape, compared, write_plan

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from documents.plan import ReportPlan, StudyPlan
-from harness.paths import STUDY_FOLDER
-from harness.planning.config import read_config
-from harness.planning.plan import make_plan
-from reports.claims.rerun import claim_with_repeats, command_of, study_commands
+from curvebench.paths import STUDY_FOLDER
+from curvebench.planning.config import read_config
+from curvebench.planning.plan import make_plan
+from curvebench.reports.claims.rerun import claim_with_repeats, command_of, study_commands
+from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.reports.changing import replace
 
 

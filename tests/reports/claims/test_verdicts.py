@@ -11,18 +11,18 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from documents.plan import ReportPlan, StudyPlan
-from harness.paths import SITE
-from reports.claims.comparison import comparisons
-from reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
-from reports.claims.verdicts import FEWEST_TUNING_SEEDS, claim_verdicts, combined, decided
-from reports.pages.site import render_site
-from reports.statistics.decisions import Question, decide
-from reports.tables import Tables, read_tables
-from results.schema import CLAIMS, FINDINGS
-from results.tuning import resamples
-from results.verdicts import ALPHA, KEPT, RULE_VERSION, rule_hash
+from curvebench.paths import SITE
+from curvebench.reports.claims.comparison import comparisons
+from curvebench.reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
+from curvebench.reports.claims.verdicts import FEWEST_TUNING_SEEDS, claim_verdicts, combined, decided
+from curvebench.reports.pages.site import render_site
+from curvebench.reports.statistics.decisions import Question, decide
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.schema import CLAIMS, FINDINGS
+from curvebench.results.tuning import resamples
+from curvebench.results.verdicts import ALPHA, KEPT, RULE_VERSION, rule_hash
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Report

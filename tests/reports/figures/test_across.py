@@ -10,12 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from documents.method import BasisSpec
-from documents.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
-from reports.figures.across import draw_across, ranks, varied
-from reports.figures.all_figures import with_source_figures
-from reports.figures.drawing import Drawn
-from reports.figures.study_figures import (
+from curvebench.reports.figures.across import draw_across, ranks, varied
+from curvebench.reports.figures.all_figures import with_source_figures
+from curvebench.reports.figures.drawing import Drawn
+from curvebench.reports.figures.study_figures import (
     FigureCell,
     cells,
     draw_curves,
@@ -23,7 +21,9 @@ from reports.figures.study_figures import (
     judged_metrics,
     steps_an_epoch,
 )
-from reports.tables import read_tables
+from curvebench.reports.tables import read_tables
+from curvebench.spec.method import BasisSpec
+from curvebench.spec.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
 from tests.reports.changing import replace
 from tests.reports.synthetic import Shape, write_plan
 

@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from documents.errors import InputError
-from documents.plan import read_plan
-from reports.figures import curves
-from reports.figures.curves import final_curves, recorded_steps, shown_steps, with_step_evaluations
-from reports.measures import CELL
-from reports.tables import read_tables
-from results.schema import CURVES
-from results.writing import write_table
+from curvebench.reports.figures import curves
+from curvebench.reports.figures.curves import final_curves, recorded_steps, shown_steps, with_step_evaluations
+from curvebench.reports.measures import CELL
+from curvebench.reports.tables import read_tables
+from curvebench.results.schema import CURVES
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import read_plan
 from tests.reports.conftest import Report
 from tests.reports.synthetic import DIVERGING, STEPS
 

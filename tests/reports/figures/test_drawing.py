@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.figures.drawing import plain_ticks
+from curvebench.reports.figures.drawing import plain_ticks
 
 
 @pytest.mark.parametrize("ends", [(1.585, 1.625), (3.3e-3, 8.3e-3), (9e-3, 0.04), (0.4, 1.1)])

@@ -9,10 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reports.figures.forest import draw_forests
-from reports.measures import study_values
-from reports.statistics.decisions import ClaimRelation
-from reports.tables import read_tables
+from curvebench.reports.figures.forest import draw_forests
+from curvebench.reports.measures import study_values
+from curvebench.reports.statistics.decisions import ClaimRelation
+from curvebench.reports.tables import read_tables
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.synthetic import HOSTILE, compared

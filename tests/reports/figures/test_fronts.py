@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from documents.plan import StudyPlan
-from reports.figures.fronts import Standing, draw_front, standings
-from reports.figures.study_figures import FigureCell
-from reports.measures import step_seconds
-from reports.tables import Tables
+from curvebench.reports.figures.fronts import Standing, draw_front, standings
+from curvebench.reports.figures.study_figures import FigureCell
+from curvebench.reports.measures import step_seconds
+from curvebench.reports.tables import Tables
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
 

@@ -8,8 +8,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from optimizers import rules
-from reports.figures.palette import (
+from curvebench.optimizers import rules
+from curvebench.reports.figures.palette import (
     BROWN,
     GHOST,
     GRID,
@@ -24,7 +24,7 @@ from reports.figures.palette import (
     look_of,
     looks_of,
 )
-from reports.pages.site import STATIC
+from curvebench.reports.pages.site import STATIC
 
 # Linear RGB as people see it who lack one kind of cones (Machado, Oliveira and Fernandes 2009, severity 1).
 SIGHTS = {

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from documents.errors import InputError
-from documents.plan import ChecksPlan
-from reports.figures.palette import look_of
-from reports.figures.series import POINTS, _spaced, draw_series, series_rows
+from curvebench.reports.figures.palette import look_of
+from curvebench.reports.figures.series import POINTS, _spaced, draw_series, series_rows
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ChecksPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.synthetic import CLAIMS, HOSTILE

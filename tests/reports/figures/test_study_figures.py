@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.plan import StudyPlan
-from reports.figures.all_figures import draw_figures
-from reports.figures.drawing import draw_line, limit_heights, log_axes, on_axis
-from reports.figures.palette import look_of
-from reports.tables import read_tables
+from curvebench.reports.figures.all_figures import draw_figures
+from curvebench.reports.figures.drawing import draw_line, limit_heights, log_axes, on_axis
+from curvebench.reports.figures.palette import look_of
+from curvebench.reports.tables import read_tables
+from curvebench.spec.plan import StudyPlan
 from tests.reports.conftest import Report
 from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE
 

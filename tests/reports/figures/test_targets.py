@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from documents.plan import StudyPlan
-from reports.figures.study_figures import cells
-from reports.figures.targets import draw_targets, target_times
-from reports.tables import Tables
+from curvebench.reports.figures.study_figures import cells
+from curvebench.reports.figures.targets import draw_targets, target_times
+from curvebench.reports.tables import Tables
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
 

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from documents.archive import HERE
-from documents.method import OptimizerSpec
-from reports.boards.leaderboard import leaderboard
-from reports.pages import heat_map as heat_map_module
-from reports.pages.heat_map import HeatCell, folded, heat_map
-from reports.pages.overview import Answer, answers
-from reports.pages.study_pages import study_page
+from curvebench.reports.boards.leaderboard import leaderboard
+from curvebench.reports.pages import heat_map as heat_map_module
+from curvebench.reports.pages.heat_map import HeatCell, folded, heat_map
+from curvebench.reports.pages.overview import Answer, answers
+from curvebench.reports.pages.study_pages import study_page
+from curvebench.spec.archive import HERE
+from curvebench.spec.method import OptimizerSpec
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, changed_site, words_of
 

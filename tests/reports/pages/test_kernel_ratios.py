@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reports.pages.kernel_ratios import ratio_tables, read_ratios
+from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
 from tests.reports.conftest import Report
 
 PERFORMANCE = Path(__file__).parents[3] / "docs/performance.md"

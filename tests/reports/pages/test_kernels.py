@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from documents.errors import InputError
-from reports.pages.kernels import (
+from curvebench.reports.pages.kernels import (
     cells,
     change_text,
     kernels_page,
     machine_parts,
     read_stored,
 )
+from curvebench.spec.errors import InputError
 from tests.reports.conftest import KernelReport
 from tests.reports.stored_kernels import history, write_stored
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import reports.statistics
+import curvebench.reports.statistics
 from tests.reports.conftest import Report
 
-ROOT = Path(reports.statistics.__file__).parent
+ROOT = Path(curvebench.reports.statistics.__file__).parent
 MODULES = {
-    name: importlib.import_module(f"reports.statistics.{name}")
+    name: importlib.import_module(f"curvebench.reports.statistics.{name}")
     for _, name, _ in pkgutil.iter_modules([str(ROOT)])
 }
 FUNCTIONS = {
@@ -28,13 +28,15 @@ FUNCTIONS = {
 
 
 def called() -> set[str]:
-    """The functions of `reports.statistics` that modules of the report import."""
+    """The functions of `curvebench.reports.statistics` that modules of the report import."""
     found = set()
     for path in ROOT.parent.rglob("*.py"):
         if path.is_relative_to(ROOT):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("reports.statistics"):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "curvebench.reports.statistics"
+            ):
                 found |= {alias.name for alias in node.names}
     return found & FUNCTIONS
 

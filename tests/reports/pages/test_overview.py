@@ -10,11 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from documents.plan import StudyPlan
-from reports.boards.leaderboard import leaderboard
-from reports.pages.overview import Answer, answers, best_methods_of
-from reports.statistics.shares import share_interval
-from reports.tables import Tables
+from curvebench.reports.boards.leaderboard import leaderboard
+from curvebench.reports.pages.overview import Answer, answers, best_methods_of
+from curvebench.reports.statistics.shares import share_interval
+from curvebench.reports.tables import Tables
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, leave_figures_out, site_of, words_of
 from tests.reports.synthetic import BASIS_EVALUATIONS, Shape, write_plan

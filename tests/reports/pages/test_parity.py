@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from documents.plan import ParityPlan
-from reports.pages.parity import jobs_of, matrix, parity_page, parity_rows
-from results.schema import COMPARISONS
+from curvebench.reports.pages.parity import jobs_of, matrix, parity_page, parity_rows
+from curvebench.results.schema import COMPARISONS
+from curvebench.spec.plan import ParityPlan
 from tests.reports.conftest import Report
 from tests.reports.synthetic import DIFFERENT, HOSTILE, PROBLEMS
 

@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.archive import HERE
-from documents.plan import StudyPlan
-from reports.claims.comparison import tried_in
-from reports.pages.study_pages import results_rows, run_pages, settings_rows
-from reports.tables import Tables, read_tables
+from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
+from curvebench.reports.tables import Tables, read_tables
+from curvebench.spec.archive import HERE
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of, words_of
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
@@ -245,6 +245,6 @@ def test_what_is_missing_is_named_with_a_remedy(tmp_path: Path, capsys: pytest.C
 
 def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pytest.MonkeyPatch):
     study = report.plan.study("convex")
-    monkeypatch.setattr("reports.pages.study_pages.RUNS_A_PAGE", 50)
+    monkeypatch.setattr("curvebench.reports.pages.study_pages.RUNS_A_PAGE", 50)
     parts = run_pages(study, read_tables(study.tables).runs)
     assert [len(part) for part in parts] == [50, 50, 20]

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from curvebench.__main__ import main
-from documents.archive import best_of, read_archive, shown_plans, with_figures
-from documents.errors import InputError
-from documents.plan import ReportPlan, StudyPlan, read_plan
-from reports.pages.versions import checked_against
+from curvebench.reports.pages.versions import checked_against
+from curvebench.spec.archive import best_of, read_archive, shown_plans, with_figures
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
 from tests.reports.example_sets import write_set
 from tests.reports.synthetic import Shape, write_plan
 
@@ -180,7 +180,7 @@ def test_an_interruption_leaves_the_old_site_whole(rendered: Rendered, monkeypat
         raise KeyboardInterrupt
 
     before = content()
-    monkeypatch.setattr("reports.pages.site.shutil.copyfile", killed)
+    monkeypatch.setattr("curvebench.reports.pages.site.shutil.copyfile", killed)
     with pytest.raises(KeyboardInterrupt):
         main(["site", "--plan", str(rendered.site.parent / "plan.json"), "--out", str(rendered.site)])
     assert content() == before

@@ -14,12 +14,12 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.plan import ChecksPlan, ClaimPlan, PartPlan
-from reports.sets import rows as set_rows
-from reports.sets.checking import check, disagreements, flaws
-from reports.sets.contents import all_jobs, provenance_of
-from reports.sets.files import files_of, seal
-from results.verdicts import RULE_VERSION
+from curvebench.reports.sets import rows as set_rows
+from curvebench.reports.sets.checking import check, disagreements, flaws
+from curvebench.reports.sets.contents import all_jobs, provenance_of
+from curvebench.reports.sets.files import files_of, seal
+from curvebench.results.verdicts import RULE_VERSION
+from curvebench.spec.plan import ChecksPlan, ClaimPlan, PartPlan
 from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
 

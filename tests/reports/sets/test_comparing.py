@@ -13,13 +13,21 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from documents.plan import read_plan
-from reports.sets.comparing import ComparedRow, Tolerance, compare, overlap, paired_row, render, summed_up
-from reports.sets.sides import Side, only, read_side, side_of
-from results.intervals import MedianInterval
-from results.schema import TABLES
-from results.writing import write_table
+from curvebench.reports.sets.comparing import (
+    ComparedRow,
+    Tolerance,
+    compare,
+    overlap,
+    paired_row,
+    render,
+    summed_up,
+)
+from curvebench.reports.sets.sides import Side, only, read_side, side_of
+from curvebench.results.intervals import MedianInterval
+from curvebench.results.schema import TABLES
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import read_plan
 from tests.reports.changing import replace
 from tests.reports.example_sets import Change, scaled, write_report, write_set
 from tests.reports.synthetic import HOSTILE, Shape
@@ -103,7 +111,9 @@ def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
 
 
 def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("reports.claims.verdicts.seeds_needed", lambda *_: None)  # which takes seconds
+    monkeypatch.setattr(
+        "curvebench.reports.claims.verdicts.seeds_needed", lambda *_: None
+    )  # which takes seconds
     plan = read_plan(write_report(tmp_path, [SHAPE], checks=False))
     studies = tuple(replace(study, stop={"train_loss": 0.00025}) for study in plan.studies)
     stopping = side_of(replace(plan, studies=studies), "stopping")  # about half of the runs of one method

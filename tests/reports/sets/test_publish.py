@@ -21,24 +21,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench.__main__ import main
-from documents.archive import narrowed, with_joined
-from documents.claim import Claim
-from documents.errors import InputError
-from documents.plan import StudyPlan, read_plan, with_studies_of
-from documents.sets import BEGIN, END
-from reports.claims import verdict_list
-from reports.claims.outcome_measures import values_at_equal_cost
-from reports.claims.verdict_list import listed, read_verdicts, verdicts_of
-from reports.sets.checking import alike, disagreements, flaws
-from reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
-from reports.sets.derived import read_set, texts
-from reports.sets.files import new_set, seal
-from reports.sets.objections import Objection, changed_rules, in_short, objections
-from reports.sets.publish import publish
-from reports.tables import read_tables
-from results.reading import read, with_method
-from results.schema import CURVES
-from results.writing import write_table
+from curvebench.reports.claims import verdict_list
+from curvebench.reports.claims.outcome_measures import values_at_equal_cost
+from curvebench.reports.claims.verdict_list import listed, read_verdicts, verdicts_of
+from curvebench.reports.sets.checking import alike, disagreements, flaws
+from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
+from curvebench.reports.sets.derived import read_set, texts
+from curvebench.reports.sets.files import new_set, seal
+from curvebench.reports.sets.objections import Objection, changed_rules, in_short, objections
+from curvebench.reports.sets.publish import publish
+from curvebench.reports.tables import read_tables
+from curvebench.results.reading import read, with_method
+from curvebench.results.schema import CURVES
+from curvebench.results.writing import write_table
+from curvebench.spec.archive import narrowed, with_joined
+from curvebench.spec.claim import Claim
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import StudyPlan, read_plan, with_studies_of
+from curvebench.spec.sets import BEGIN, END
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.example_sets import CODE, dirty, write_report, write_set
@@ -470,8 +470,8 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
         named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
         assert set(found["run"]) == set(named["run"])
         assert set(found["metric"]) == {"train_loss"}
-    monkeypatch.setattr("reports.sets.contents.thinned", partial(thinned, most=0, points=3))
-    monkeypatch.setattr("reports.sets.contents.CURVE_POINTS", 3)
+    monkeypatch.setattr("curvebench.reports.sets.contents.thinned", partial(thinned, most=0, points=3))
+    monkeypatch.setattr("curvebench.reports.sets.contents.CURVE_POINTS", 3)
     contents = gather(replace(report.plan, studies=(replace(study, claims=(asked,)),)))
     assert contents.thinned == contents.whole == ("digits_mlp",)
     curves = contents.frames["digits_mlp"]["curves"].join(runs.select("run", "method"), on="run")
@@ -534,8 +534,8 @@ def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
     study, _ = at_equal_gradients(plan.studies[0])
     for module in ("contents", "rows"):
-        monkeypatch.setattr(f"reports.sets.{module}.CURVE_POINTS", 2)
-    monkeypatch.setattr("reports.sets.contents.thinned", partial(thinned, most=0, points=2))
+        monkeypatch.setattr(f"curvebench.reports.sets.{module}.CURVE_POINTS", 2)
+    monkeypatch.setattr("curvebench.reports.sets.contents.thinned", partial(thinned, most=0, points=2))
     plan = replace(plan, studies=(study,))
     made = publish(plan, "thin.quick", tmp_path, code=CODE, waive=["rules"])
     assert json.loads((made / "provenance.json").read_text())["whole_curves"] == ["digits_mlp"]
@@ -554,7 +554,7 @@ def test_of_alternatives_only_curves_that_decide_claims_are_published(
         rows = read(folders, table)
         return rows.with_columns(stage=stage) if table == "runs" else rows
 
-    for module in ("reports.sets.contents", "reports.tables"):
+    for module in ("curvebench.reports.sets.contents", "curvebench.reports.tables"):
         monkeypatch.setattr(f"{module}.read", as_alternatives)
     contents = gather(replace(report.plan, studies=(study,)))
     tables = contents.frames["digits_mlp"]

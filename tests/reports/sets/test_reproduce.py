@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from documents.errors import InputError
-from reports.sets.reproduce import choose_set
+from curvebench.reports.sets.reproduce import choose_set
+from curvebench.spec.errors import InputError
 from tests.reports.example_sets import scaled, write_report, write_set
 from tests.reports.synthetic import Shape
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from reports.statistics.shares import share_interval
+from curvebench.reports.statistics.shares import share_interval
 
 SIZES = (5, 10, 20, 50)  # seeds
 LEVEL = 0.05  # of the tests, the most false positives that are asked for

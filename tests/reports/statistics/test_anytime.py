@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from reports.statistics.anytime import (
+from curvebench.reports.statistics.anytime import (
     SHARES_LEFT,
     ecdf_bands,
     expected_running_time,

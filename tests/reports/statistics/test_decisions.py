@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.decisions import Finding, Question, decide, holm, seeds_needed, tells_nothing
+from curvebench.reports.statistics.decisions import (
+    Finding,
+    Question,
+    decide,
+    holm,
+    seeds_needed,
+    tells_nothing,
+)
 
 ALPHA = 0.05
 

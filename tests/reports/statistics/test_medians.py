@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.medians import medians, quartile_bands
+from curvebench.reports.statistics.medians import medians, quartile_bands
 
 INFINITE_TOO = st.floats(allow_nan=False, width=32)
 

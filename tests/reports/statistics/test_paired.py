@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, rankdata, wilcoxon
 
-from reports.statistics.paired import (
+from curvebench.reports.statistics.paired import (
     effect_for,
     paired_values,
     sign_p_value,

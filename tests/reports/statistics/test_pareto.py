@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.statistics.pareto import on_front
+from curvebench.reports.statistics.pareto import on_front
 
 INFINITE = float("inf")
 POINTS = st.lists(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from reports.statistics.profiles import (
+from curvebench.reports.statistics.profiles import (
     LIMIT,
     POINTS,
     score_intervals,

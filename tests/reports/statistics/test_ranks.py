@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from reports.statistics.ranks import (
+from curvebench.reports.statistics.ranks import (
     instance_ranks,
     mean_ranks,
     stratified_mean,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import pytest
 
-from reports.statistics.paired import Direction
-from reports.statistics.selection import best_set, least_p_value
+from curvebench.reports.statistics.paired import Direction
+from curvebench.reports.statistics.selection import best_set, least_p_value
 
 Values = Mapping[str, Sequence[float | None]]
 

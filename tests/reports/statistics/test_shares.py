@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from reports.statistics.shares import joined, probability_of_improvement, share_interval
+from curvebench.reports.statistics.shares import joined, probability_of_improvement, share_interval
 
 
 def test_none_and_all_keep_their_end():

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from scipy.special import ndtri
 
-from reports.statistics import profiles
-from reports.statistics.ranks import stratified_mean
-from reports.statistics.shares import joined, probability_of_improvement
-from reports.statistics.survival import reached_shares
-from results.intervals import interval_order, median_interval
+from curvebench.reports.statistics import profiles
+from curvebench.reports.statistics.ranks import stratified_mean
+from curvebench.reports.statistics.shares import joined, probability_of_improvement
+from curvebench.reports.statistics.survival import reached_shares
+from curvebench.results.intervals import interval_order, median_interval
 from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_documented
 
 pytestmark = pytest.mark.long

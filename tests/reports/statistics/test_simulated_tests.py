@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from scipy.stats import gamma
 
-from reports.statistics.paired import TESTS
-from reports.statistics.selection import best_set
+from curvebench.reports.statistics.paired import TESTS
+from curvebench.reports.statistics.selection import best_set
 from tests.reports.statistics.simulated import (
     DIFFERENCES,
     LEVEL,

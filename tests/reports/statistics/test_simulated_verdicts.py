@@ -7,10 +7,10 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from reports.claims.censoring import censored_at, paired_effects
-from reports.claims.verdicts import combined, decided
-from reports.statistics.decisions import ClaimRelation, Finding, Question, decide, holm
-from results.verdicts import ALPHA, Verdict
+from curvebench.reports.claims.censoring import censored_at, paired_effects
+from curvebench.reports.claims.verdicts import combined, decided
+from curvebench.reports.statistics.decisions import ClaimRelation, Finding, Question, decide, holm
+from curvebench.results.verdicts import ALPHA, Verdict
 from tests.reports.statistics.simulated import DIFFERENCES, SIZES, Draw, assert_documented, assert_rare
 from tests.reports.synthetic import compared
 

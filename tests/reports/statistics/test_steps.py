@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.statistics.steps import LEAST, find_steps
+from curvebench.reports.statistics.steps import LEAST, find_steps
 
 
 def noise(kind: str, shape: tuple[int, int]) -> np.ndarray:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 from statsmodels.duration.survfunc import SurvfuncRight
 
-from reports.statistics.shares import share_interval
-from reports.statistics.survival import reached_shares
+from curvebench.reports.statistics.shares import share_interval
+from curvebench.reports.statistics.survival import reached_shares
 
 Run = tuple[float, bool]
 

@@ -8,16 +8,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reports.statistics.decisions import holm
-from reports.statistics.paired import (
+from curvebench.reports.statistics.decisions import holm
+from curvebench.reports.statistics.paired import (
     paired_values,
     sign_p_value,
     signed_rank_p_value,
 )
-from reports.statistics.ranks import instance_ranks, tolerant_ranks, wins
-from reports.statistics.selection import best_set
-from reports.statistics.shares import probability_of_improvement
-from reports.statistics.values import ordered_values
+from curvebench.reports.statistics.ranks import instance_ranks, tolerant_ranks, wins
+from curvebench.reports.statistics.selection import best_set
+from curvebench.reports.statistics.shares import probability_of_improvement
+from curvebench.reports.statistics.values import ordered_values
 
 NAN = float("nan")
 FRAME = pl.DataFrame(

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from workloads.images.folders import IndexedImage, examined, listed
+from curvebench.workloads.images.folders import IndexedImage, examined, listed
 
 ORIENTATION = 0x0112  # the tag of EXIF; 6 asks to turn the image by a quarter
 

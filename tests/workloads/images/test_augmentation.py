@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
-from workloads.images.classifier import ImageClassifier
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
+from curvebench.workloads.images.classifier import ImageClassifier
 
 BATCH, SIDE, CLASSES = 6, 12, 4
 BOTH = Augmentation(mixup=0.2, cutmix=1.0)

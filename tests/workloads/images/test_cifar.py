@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import pytest
 
-from harness.backends.numpy_ops import numpy_ops
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.workloads import photographs, workloads
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
+from curvebench.workloads.images import cifar
+from curvebench.workloads.images.augmentation import drawn_places, shifted
+from curvebench.workloads.images.cifar import TEST, TRAIN, missing_cifar, read_cifar
+from curvebench.workloads.workload import DataMissing
 from tests.workloads.cases import jax_gradient, loss_in_numpy, random_of, small, torch_gradient
-from workloads import photographs, workloads
-from workloads.data import FOLDER_VARIABLE, DataDamaged
-from workloads.images import cifar
-from workloads.images.augmentation import drawn_places, shifted
-from workloads.images.cifar import TEST, TRAIN, missing_cifar, read_cifar
-from workloads.workload import DataMissing
 
 IMAGES = 20  # of a file in these tests
 

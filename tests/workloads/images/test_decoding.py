@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks import peer_networks
-from tests.workloads.images.photographs import damaged, encoded, photographs, piece, unusual
-from workloads.images.decoding import (
+from curvebench.benchmarks import peer_networks
+from curvebench.workloads.images.decoding import (
     ASPECTS,
     LEAST_AREA,
     Box,
@@ -25,6 +24,7 @@ from workloads.images.decoding import (
     random_box,
     resized_crop,
 )
+from tests.workloads.images.photographs import damaged, encoded, photographs, piece, unusual
 
 # Beside a torch without its accelerator torchvision can be imported once `peer_networks` is.
 assert callable(peer_networks.torchvision_network)

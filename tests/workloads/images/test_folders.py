@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tests.workloads.images.photographs import damaged, encoded, index_of, piece, unusual, write, write_set
-from workloads.data import FOLDER_VARIABLE, DataDamaged
-from workloads.images.folders import (
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
+from curvebench.workloads.images.folders import (
     KAGGLE,
     META,
     TRUTH,
@@ -25,6 +24,7 @@ from workloads.images.folders import (
     missing_images,
     read_index,
 )
+from tests.workloads.images.photographs import damaged, encoded, index_of, piece, unusual, write, write_set
 
 CLASSES = ("n01440764", "n01443537")
 FLAT = [f"ILSVRC2012_val_{number:08d}" for number in (1, 2, 3)]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench.workloads.data import DataDamaged
+from curvebench.workloads.images.decoded import decoded_file, write_decoded
+from curvebench.workloads.images.decoding import centre_crop, decode, five_crops, random_box, resized_crop
+from curvebench.workloads.images.folders import IndexedImage, index_file, index_text, read_index
+from curvebench.workloads.images.source import ImageSource, image_sources
 from tests.workloads.images.photographs import damaged, index_of, write, write_set
-from workloads.data import DataDamaged
-from workloads.images.decoded import decoded_file, write_decoded
-from workloads.images.decoding import centre_crop, decode, five_crops, random_box, resized_crop
-from workloads.images.folders import IndexedImage, index_file, index_text, read_index
-from workloads.images.source import ImageSource, image_sources
 
 SIDE, SHORTER = 16, 20
 CLASSES = ("n00", "n01")

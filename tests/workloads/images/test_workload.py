@@ -7,26 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from documents.method import WorkloadSpec
-from harness.engine.first_evaluation import check_evaluation
-from harness.registry import find_workload
-from harness.sources import SourceTree
-from results.reading import read
-from tests.harness.stages.test_jobs import SWEEP, run
+from curvebench.engine.first_evaluation import check_evaluation
+from curvebench.registry import find_workload
+from curvebench.results.reading import read
+from curvebench.sources import SourceTree
+from curvebench.spec.method import WorkloadSpec
+from curvebench.workloads.data import FOLDER_VARIABLE
+from curvebench.workloads.images.folders import index_file, index_text
+from tests.curvebench.stages.test_jobs import SWEEP, run
 from tests.workloads.images.photographs import damaged, index_of, write, write_set
-from workloads.data import FOLDER_VARIABLE
-from workloads.images.folders import index_file, index_text
 
 WORKLOAD = '''
 """Two classes of images: a small residual network, with MixUp and CutMix, and ten crops in evaluation."""
 
-from workloads.classification import classification_metrics
-from workloads.images.augmentation import Augmentation
-from workloads.images.classifier import ImageClassifier
-from workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
-from workloads.images.source import image_sources
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.workload import MINIBATCH_LOSS, Metric, Problem, Workload, batch_size
+from curvebench.workloads.classification import classification_metrics
+from curvebench.workloads.images.augmentation import Augmentation
+from curvebench.workloads.images.classifier import ImageClassifier
+from curvebench.workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
+from curvebench.workloads.images.source import image_sources
+from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_logits
+from curvebench.workloads.workload import MINIBATCH_LOSS, Metric, Problem, Workload, batch_size
 
 NETWORK, SIDE, NAME = ResidualNetwork(3, (1, 1), 4, 2, stem=3), 16, "two"
 AUGMENTATION = Augmentation(mixup=0.2, cutmix=1.0)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from workloads.networks.residual_network import ResidualNetwork
-from workloads.networks.transformer import Transformer
+from curvebench.workloads.networks.residual_network import ResidualNetwork
+from curvebench.workloads.networks.transformer import Transformer
 
 Values = Mapping[str, np.ndarray]
 

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.peer_networks import timm_hiera
-from harness.backends.numpy_ops import numpy_ops
-from harness.engine.layout import layout
-from optimizers.layers import layers_of
-from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
-from tests.workloads.networks import oracles
-from workloads.fashion import FASHION_HIERA
-from workloads.idx import read_fashion
-from workloads.networks.hierarchical_transformer import (
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.benchmarks.peer_networks import timm_hiera
+from curvebench.engine.layout import layout
+from curvebench.optimizers.layers import layers_of
+from curvebench.workloads.fashion import FASHION_HIERA
+from curvebench.workloads.idx import read_fashion
+from curvebench.workloads.networks.hierarchical_transformer import (
     HieraViT,
     MaskUnitAttention,
     by_mask_units,
     hiera_logits,
 )
-from workloads.workload import Role
+from curvebench.workloads.workload import Role
+from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
+from tests.workloads.networks import oracles
 
 BASE = HieraViT(classes=10)
 SMALL = HieraViT(

@@ -7,15 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.peer_networks import torchvision_network
-from harness.backends.engine import engine
-from harness.backends.numpy_ops import numpy_ops
-from harness.basis_estimation.gradients import sampler
-from harness.engine.execution import execute
-from harness.stages.job import sampling_of
-from harness.stages.parity import bundle_of, prepare
-from harness.stages.parity_problems import ParityProblem
-from optimizers import rules
+from curvebench.backends.engine import engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.basis_estimation.gradients import sampler
+from curvebench.benchmarks.peer_networks import torchvision_network
+from curvebench.engine.execution import execute
+from curvebench.optimizers import rules
+from curvebench.stages.job import sampling_of
+from curvebench.stages.parity import bundle_of, prepare
+from curvebench.stages.parity_problems import ParityProblem
+from curvebench.workloads.fashion import FASHION_RESNET
+from curvebench.workloads.idx import read_fashion
+from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_logits
+from curvebench.workloads.workload import Role
 from tests.workloads.cases import (
     assert_near,
     minibatch,
@@ -25,10 +29,6 @@ from tests.workloads.cases import (
     small,
 )
 from tests.workloads.networks import oracles
-from workloads.fashion import FASHION_RESNET
-from workloads.idx import read_fashion
-from workloads.networks.residual_network import ResidualNetwork, residual_logits
-from workloads.workload import Role
 
 NETWORKS = {
     "18 layers": ResidualNetwork(3, (2, 2, 2, 2), 64, 1000),

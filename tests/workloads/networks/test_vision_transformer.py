@@ -8,13 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.peer_networks import timm_network
-from optimizers import rules
+from curvebench.benchmarks.peer_networks import timm_network
+from curvebench.optimizers import rules
+from curvebench.workloads.fashion import FASHION_VIT
+from curvebench.workloads.idx import read_fashion
+from curvebench.workloads.networks.vision_transformer import (
+    PlainViT,
+    fixed_positions,
+    patches_of,
+    positions,
+    vit_logits,
+)
 from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
 from tests.workloads.networks import oracles
-from workloads.fashion import FASHION_VIT
-from workloads.idx import read_fashion
-from workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, positions, vit_logits
 
 BASE = PlainViT(inputs=16 * 16 * 3, width=768, depth=12, classes=10)  # B/16
 GRID, SIDE, CHANNELS, HEADS, COUNT = 3, 2, 3, 3, 4

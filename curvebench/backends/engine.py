@@ -1,0 +1,97 @@
+"""What a backend adds to a program: automatic differentiation, lanes, compilation and a clock."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+
+from curvebench.backends import module_of
+from curvebench.backends.ops import Array
+from curvebench.engine.derivatives import Derivatives
+from curvebench.engine.program import Carry, Constants, Inputs, Program
+from curvebench.precision import Policy
+
+NO_GPU = (
+    "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
+    "the CUDA build (README)"
+)
+
+
+class Engine(Derivatives, Protocol):
+    """A backend with a device and a precision."""
+
+    device: str
+    policy: Policy
+    notes: list[str]  # named fallbacks, for the provenance
+    threads: int  # of the processor, that it is held to and that fetch what it is sent
+
+    def context(self) -> AbstractContextManager[Any]:
+        """The settings that everything below must run in; none is changed globally."""
+
+    def segment(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
+    ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        """A function that advances all lanes by as many steps as its inputs number, and takes over the carry.
+
+        Args:
+            program, carry, constants, inputs: what it is compiled for, by shapes. It takes inputs of fewer
+                steps too, whose `step` and `schedule`, which may be the host's, are shorter than the others.
+            steps: how many steps the run will take, by which compiling may be worth its time; None: many.
+        """
+
+    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        """A function compiled for arguments like these."""
+
+    def compile_alone(
+        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+    ) -> bool:
+        """Compile a function of `alone` as one graph where so much work is worth its time; whether it is.
+
+        Args:
+            function: what `alone` or `value_and_grad` gave.
+            multiplications: that it will do about, over all its calls.
+            call: calls it as it will be called, so that nothing is compiled later.
+            what: it is, for the provenance.
+        """
+
+    def send(self, array: np.ndarray) -> Array:
+        """An array of the host on its way to the device, reals in the precision that is computed in."""
+
+    def limit_threads(self, threads: int) -> None:
+        """Hold the backend to so many processor threads, where that can be said after its import."""
+
+    def finish(self, value: Any) -> None:
+        """Wait until a result is computed."""
+
+    def state_bytes(self, state: Any) -> int:
+        """The bytes of all arrays in a state."""
+
+    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+        """The arrays of a carry on the host, by their paths in it, bit for bit; call inside the context."""
+
+    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        """A carry like this one with the arrays that `kept` gave; call inside the context.
+
+        Raises:
+            KeyError, ValueError: where they are not those of such a carry.
+        """
+
+    def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
+        """The most bytes of arrays on the device while `run` calls a segment; None where none counts them."""
+
+
+def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
+    """The engine of a backend on `cpu` or `gpu`, imported only now.
+
+    Args:
+        backend, device: their names.
+        precision: the word of a policy.
+
+    Raises:
+        InputError: for an unknown precision, or when there is no such device here.
+    """
+    return importlib.import_module(module_of(backend)).make(precision, device)

@@ -1,0 +1,262 @@
+"""Programs on JAX: jitted loops over any number of steps between amortized work; donated buffers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxprs_in_params
+
+from curvebench.backends.engine import NO_GPU
+from curvebench.backends.jax_ops import jax_ops
+from curvebench.backends.ops import Array
+from curvebench.engine.program import Carry, Constants, Inputs, Program, Work, step_of
+from curvebench.precision import policy_of, table_of_model
+from curvebench.spec.errors import InputError
+
+# XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
+IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
+# On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
+MANY_EXAMPLES = 1_000
+
+
+class JaxEngine:
+    """The engine of JAX (curvebench.backends.engine.Engine)."""
+
+    def __init__(self, precision: str, device: str) -> None:
+        self.policy, self.device = policy_of(precision), device
+        self.ops = jax_ops(self.policy.computed, device)
+        self.model_ops = self.single_run_ops = table_of_model(self.ops, self.policy)
+        self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
+        self.notes: list[str] = []
+        self.threads = 1
+
+    def context(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        stack.enter_context(jax.enable_x64(self.ops.dtype == "float64"))
+        stack.enter_context(jax.default_matmul_precision("highest"))
+        stack.enter_context(jax.default_device(jax.devices(self.device)[0]))
+        return stack
+
+    def products(self) -> AbstractContextManager[Any]:
+        if self.policy.products != "tf32":
+            return nullcontext()
+        return jax.default_matmul_precision("tensorfloat32")  # of what is traced inside, gradients too
+
+    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        return jax.vmap(function, in_axes=axes)
+
+    def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        def mapped(*arguments: Any) -> Any:
+            def one(elements: tuple[Any, ...]) -> Any:
+                following = iter(elements)
+                return function(
+                    *(
+                        whole if axis is None else next(following)
+                        for whole, axis in zip(arguments, axes, strict=True)
+                    )
+                )
+
+            return jax.lax.map(
+                one, tuple(each for each, axis in zip(arguments, axes, strict=True) if axis is not None)
+            )
+
+        return mapped
+
+    def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
+        return jax.value_and_grad(function, has_aux=True)
+
+    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.grad(function)
+
+    def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.hessian(function)
+
+    def vjp(
+        self, function: Callable[..., Any], point: Any, alone: bool
+    ) -> tuple[Any, Callable[..., Any], Any]:
+        value, pullback, others = jax.vjp(function, point, has_aux=True)
+        return value, lambda cotangent: pullback(cotangent)[0], others
+
+    def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+        first = jax.tree.map(lambda array: array[0], parts)
+        summand = jax.eval_shape(function, carry, first)[1]
+        start = (carry, jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), summand))
+
+        def add(so_far: tuple[Any, Any], part: Any) -> tuple[tuple[Any, Any], None]:
+            carry, summand = function(so_far[0], part)
+            return (carry, jax.tree.map(jnp.add, so_far[1], summand)), None
+
+        if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
+            so_far = start
+            for number in range(len(jax.tree.leaves(parts)[0])):  # inside a loop convolutions are slow there
+                index = number + _zero_after(so_far[1])
+                so_far, _ = add(so_far, jax.tree.map(lambda array, i=index: array[i], parts))
+            return so_far
+        return jax.lax.scan(add, start, parts)[0]
+
+    def segment(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
+    ) -> Callable[[Carry, Constants, Inputs], Carry]:
+        return _Loop(program, carry, constants, inputs, self.device)
+
+    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+        return jax.jit(function).lower(*arguments).compile()
+
+    def compile_alone(
+        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+    ) -> bool:
+        return False  # what calls it is compiled as a whole
+
+    def send(self, array: np.ndarray) -> jax.Array:
+        sent: jax.Array = self.ops.asarray(array)
+        return sent
+
+    def limit_threads(self, threads: int) -> None:
+        self.threads = threads  # JAX reads the environment variable NPROC when it is imported
+
+    def finish(self, value: Any) -> None:
+        jax.block_until_ready(value)
+
+    def state_bytes(self, state: Any) -> int:
+        return sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+
+    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+        leaves = jax.tree.leaves_with_path(carry)
+        return {jax.tree_util.keystr(path): _bits(leaf) for path, leaf in leaves}
+
+    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        def restore(path: Any, like: Array) -> Array:
+            bits, found = _bits(like), arrays[jax.tree_util.keystr(path)]
+            if (bits.shape, bits.dtype) != (found.shape, found.dtype):
+                raise ValueError(f"{jax.tree_util.keystr(path)} is {found.dtype} of shape {found.shape}")
+            if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(jnp.array(found), impl=jax.random.key_impl(like))
+            return jnp.array(found.view(like.dtype))
+
+        return jax.tree.map_with_path(restore, carry)
+
+    def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
+        """What the compiler laid out for the largest program: exact, and the same on every run and device."""
+        run()
+        assert isinstance(segment, _Loop)
+        return max(laid_out_bytes(program) for program in segment.programs.values())
+
+
+def _bits(array: Array) -> np.ndarray:
+    """An array, or the data of random keys, on the host, bit for bit: files of NumPy have no bfloat16."""
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    found = np.asarray(jax.random.key_data(array) if is_key else array)
+    return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
+
+
+def laid_out_bytes(program: Any) -> int:
+    """What a compiled program takes on the device: its arguments, results and what lies between."""
+    analysis = program.memory_analysis()
+    return int(
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
+
+
+class _Loop:
+    """Compiled steps for each kind of amortized work, of which the host calls the one that is due.
+
+    Steps in a row with the same work are one call, of any number. Where the body has a convolution on a CPU,
+    each is a call: inside a compiled loop, XLA slows convolutions.
+
+    Args:
+        program, carry, constants, inputs: what is compiled, and what for, by shapes.
+        device: on which.
+    """
+
+    def __init__(
+        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, device: str
+    ) -> None:
+        self.update, self.length = program.update, len(inputs.step)
+
+        def compiled(work: Work) -> tuple[Any, bool]:
+            def step(carry: Carry, constants: Constants, inputs: Inputs, index: Array) -> Carry:
+                return program.step(carry, constants, step_of(inputs, index), work)
+
+            def steps(carry: Carry, constants: Constants, inputs: Inputs, start: Array, stop: Array) -> Carry:
+                return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
+
+            given = carry, constants, inputs, np.int32(0)
+            options = IN_PLACE if device == "cpu" else None
+            traced = jax.jit(step, donate_argnums=0).trace(*given)
+            if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
+                return traced.lower().compile(options), False
+            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(options), True
+
+        found = {work: compiled(work) for work in program.update.cadence}
+        self.programs = {work: program for work, (program, _) in found.items()}
+        self.together = all(together for _, together in found.values())
+
+    def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+        works = self._works(inputs.step)
+        inputs = inputs._replace(step=self._filled(inputs.step), schedule=self._filled(inputs.schedule))
+        start = 0
+        for work, alike in itertools.groupby(works):
+            stop = start + sum(1 for _ in alike)
+            program = self.programs[work]
+            if self.together:
+                carry = program(carry, constants, inputs, np.int32(start), np.int32(stop))
+            else:
+                for index in range(start, stop):
+                    carry = program(carry, constants, inputs, np.int32(index))
+            start = stop
+        return carry
+
+    def _works(self, steps: Array) -> list[Work]:
+        """The amortized work of each step; that of a short one takes long to ask for."""
+        if len(self.programs) == 1:
+            return list(self.programs) * len(steps)
+        return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
+
+    def _filled(self, values: Array) -> Array:
+        """Values of the steps, and zeros to the length that was compiled for."""
+        missing = self.length - len(values)
+        return np.pad(np.asarray(values), (0, missing)) if missing else values
+
+
+def _zero_after(arrays: Any) -> Array:
+    """0, which the compiler only knows when all of the arrays are computed: what uses it is not begun before.
+
+    XLA takes barriers out before it orders operations on a CPU, and would hold the activations of all parts.
+    """
+    firsts = [leaf.reshape(-1)[0] for leaf in jax.tree.leaves(arrays)]
+    return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)
+
+
+def _has_convolution(jaxpr: Any) -> bool:
+    """Whether a program convolves, inside its inner programs too."""
+    return any(
+        equation.primitive.name == "conv_general_dilated"
+        or any(_has_convolution(inner) for inner in jaxprs_in_params(equation.params))
+        for equation in jaxpr.eqns
+    )
+
+
+def make(precision: str, device: str) -> JaxEngine:
+    """The engine for a precision and a device.
+
+    Raises:
+        InputError: for `gpu` where JAX sees none.
+    """
+    try:
+        jax.devices(device)
+    except RuntimeError as error:
+        raise InputError(NO_GPU.format(library="JAX")) from error
+    return JaxEngine(precision, device)

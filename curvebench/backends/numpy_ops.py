@@ -1,0 +1,115 @@
+"""The array functions on NumPy: the oracle for update rules, without automatic differentiation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from curvebench.backends.common_names import like_numpy
+from curvebench.backends.decompositions import guarded, symmetric_part
+from curvebench.backends.ops import Ops
+
+
+def _cast(x: np.ndarray, name: str) -> np.ndarray:
+    import ml_dtypes  # comes with JAX; NumPy has no bfloat16 of its own
+
+    if x.dtype.kind in "iub":
+        return x
+    return x.astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    shifted = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    return shifted / np.sum(shifted, axis=axis, keepdims=True)
+
+
+def _logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
+    top = np.max(x, axis=axis, keepdims=True)
+    return np.squeeze(top, axis) + np.log(np.sum(np.exp(x - top), axis=axis))
+
+
+def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[..., np.ndarray]:
+    """A function of stacked matrices with NaN for those on which NumPy raises."""
+
+    def one(*matrices: np.ndarray) -> np.ndarray:
+        try:
+            return function(*matrices)
+        except np.linalg.LinAlgError:
+            return np.full_like(matrices[-1], math.nan)  # of the result's shape in both uses
+
+    def stacked(*matrices: np.ndarray) -> np.ndarray:
+        try:
+            return function(*matrices)
+        except np.linalg.LinAlgError:
+            return np.vectorize(one, signature=signature)(*matrices)
+
+    return stacked
+
+
+def _triangular_inverse(lower: np.ndarray) -> np.ndarray:
+    inverse = np.linalg.solve(np.tril(lower), np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
+    return np.asarray(inverse, lower.dtype)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -x))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf  # half a second to import, which the other functions need not wait for
+
+    return np.asarray(x * (1 + erf(x / math.sqrt(2))) / 2)
+
+
+def _windows(x: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
+    """All windows of images (N, C, H, W) as (N, C, rows, columns, *shape), without a copy."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, shape, axis=(2, 3))
+    return windows[:, :, ::stride, ::stride]
+
+
+def _conv2d(x: np.ndarray, weight: np.ndarray, stride: int = 1, padding: int = 0) -> np.ndarray:
+    padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    windows = _windows(padded, weight.shape[2:], stride)
+    return np.einsum("ncijhw,ochw->noij", windows, weight, optimize=True)
+
+
+def numpy_ops(dtype: str = "float64") -> Ops:
+    """The table for NumPy in the given precision."""
+    kind = np.dtype(dtype)
+
+    def asarray(x: Any) -> np.ndarray:
+        array = np.asarray(x)
+        return array if array.dtype.kind in "iub" else array.astype(kind, copy=False)
+
+    return Ops(
+        **like_numpy(np, kind),
+        backend="numpy",
+        dtype=dtype,
+        asarray=asarray,
+        to_numpy=np.asarray,
+        astype_float=lambda x: np.asarray(x).astype(kind),
+        cast=_cast,
+        cast_like=lambda x, other: x.astype(other.dtype),
+        stop_gradient=lambda x: x,
+        abs=np.abs,
+        eigh=guarded(lambda x: np.linalg.eigh(symmetric_part(x)), np.isfinite, np.where),
+        solve=_or_nan(np.linalg.solve, "(n,n),(n,k)->(n,k)"),
+        cholesky=guarded(
+            _or_nan(lambda x: np.linalg.cholesky(symmetric_part(x)), "(n,n)->(n,n)"), np.isfinite, np.where
+        ),
+        triangular_inverse=_or_nan(_triangular_inverse, "(n,n)->(n,n)"),
+        relu=lambda x: np.maximum(x, 0),
+        gelu=_gelu,
+        silu=lambda x: x * _sigmoid(x),
+        sigmoid=_sigmoid,
+        log_sigmoid=lambda x: -np.logaddexp(0, -x),
+        softmax=_softmax,
+        log_softmax=lambda x, axis: x - np.expand_dims(_logsumexp(x, axis), axis),
+        logsumexp=_logsumexp,
+        conv2d=_conv2d,
+        max_pool2d=lambda x, window, stride: _windows(x, (window, window), stride).max(axis=(4, 5)),
+        average_pool2d=lambda x, window, stride: _windows(x, (window, window), stride).mean(axis=(4, 5)),
+    )

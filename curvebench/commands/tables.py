@@ -1,0 +1,81 @@
+"""`curvebench tables`: those of jobs as one (merge), of machines as one (combine), as CSV (export)."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from curvebench.commands.command import argument, command
+
+
+@command(
+    "tables merge",
+    argument("--out", type=Path, required=True, metavar="DIR", help="folder for the merged tables"),
+    argument(
+        "--jobs",
+        type=Path,
+        required=True,
+        nargs="+",
+        metavar="DIR",
+        help="folders of jobs, or files with a folder a line",
+    ),
+)
+def merge(given: Namespace) -> None:
+    """Merge the tables of jobs."""
+    from curvebench.results import merging
+
+    merging.merge([folder for path in given.jobs for folder in _folders(path)], given.out)
+    print(_summary(given.out))
+
+
+@command(
+    "tables combine",
+    argument("out", type=Path, metavar="OUT", help="folder for the combined tables"),
+    argument("first", type=Path, metavar="A", help="folder of merged tables"),
+    argument("second", type=Path, metavar="B", help="folder of merged tables of another machine"),
+    argument("more", type=Path, nargs="*", metavar="MORE", help="further folders"),
+)
+def combine(given: Namespace) -> None:
+    """Combine merged tables of several machines.
+
+    Every row is kept under its machine; a run is then called <run>@<machine>.
+    """
+    from curvebench.results import merging
+
+    merging.combine([given.first, given.second, *given.more], given.out)
+    print(_summary(given.out))
+
+
+@command(
+    "tables export",
+    argument("folder", type=Path, metavar="FOLDER", help="a published set, or a folder of tables"),
+    argument("--out", type=Path, required=True, metavar="DIR", help="folder for the CSV files"),
+)
+def export(given: Namespace) -> None:
+    """Write tables as CSV."""
+    from curvebench.results import exporting
+
+    for path in exporting.export(given.folder, given.out):
+        print(path)
+
+
+def _folders(path: Path) -> list[Path]:
+    """A folder of a job, or those that a file lists, a line each."""
+    return list(map(Path, path.read_text().splitlines())) if path.is_file() else [path]
+
+
+def _summary(folder: Path) -> str:
+    """What the tables hold: rows, machines, and cells whose runs come from several machines."""
+    import polars as pl
+
+    from curvebench.results.merging import KEYS, machines, mixed_hardware
+    from curvebench.results.reading import read, scan
+
+    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in KEYS}
+    lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
+    lines += [
+        ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+        for row in machines(read(folder, "jobs")).iter_rows(named=True)
+    ]
+    lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]
+    return "\n".join(lines)

@@ -1,0 +1,263 @@
+"""`curvebench try`: one new method next to a published field, whose methods are not run again."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from argparse import ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
+from curvebench.spec.errors import InputError
+
+if TYPE_CHECKING:
+    from curvebench.planning.config import Config
+    from curvebench.planning.newcomer import Newcomer
+    from curvebench.planning.plan import Plan
+
+UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+FIELD = "field"  # the study whose published set newcomers join
+STAGES = 3  # of jobs, one after the other: the coarse sweep, the refined one, the final runs
+PAGES = 40.0  # seconds that a plan, figures and pages take
+
+
+def duration(text: str) -> float:
+    """Seconds of an argument such as `3min` or `90s`.
+
+    Raises:
+        ArgumentTypeError: for anything else.
+    """
+    for unit, seconds in UNITS.items():
+        number = text.removesuffix(unit)
+        if number != text and number.replace(".", "", 1).isdecimal() and float(number) > 0:
+            return float(number) * seconds
+    raise ArgumentTypeError(f"{text!r} is no time such as 90s, 3min or 1h")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names of an argument such as `a,b`."""
+    return tuple(text.split(","))
+
+
+@command(
+    "try",
+    argument(
+        "method", help="my.py:Lion, torch:package.Class, optax:package.function, or a rule's name or file"
+    ),
+    argument("--options", default="{}", metavar="YAML", help="its arguments, such as '{betas: [0.9, 0.95]}'"),
+    argument("--label", default="", help="what tables call it"),
+    argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
+    argument("--budget", type=duration, metavar="TIME", help="such as 3min: leaves out the dearest problems"),
+    argument("--author", default="", help="who hands the method in"),
+    argument("--paper", default="", help="where it is described"),
+    argument("--code", default="", help="where its code is"),
+    argument("--publish", metavar="NAME", help="write the set that hands it in, results/published/NAME"),
+    argument("--minutes", type=float, default=10, help="the most for the runs of a problem (default: 10)"),
+    argument("--cores", default="all", help="of Snakemake (default: %(default)s)"),
+    argument("--open", action="store_true", help="show the page in a browser"),
+    JSON,
+    STUDIES,
+    RESULTS_FOLDER,
+)
+def try_method(given: Namespace) -> int:
+    """Run one new method next to a published field, and say where it stands.
+
+    It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
+    done already is not done again, so that an interrupted command goes on.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    from curvebench.planning.newcomer import write_newcomer
+    from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
+    from curvebench.reports.failures import in_words, read_failures
+    from curvebench.reports.pages.site import study_file
+    from curvebench.reports.sets.reproduce import environment
+    from curvebench.reports.tables import tables_of
+    from curvebench.results.outcomes import finished
+    from curvebench.spec.archive import HERE
+    from curvebench.spec.plan import read_plan
+    from curvebench.spec.study import Contribution
+    from curvebench.timing.clocks import limit_threads
+
+    field = given.studies / f"{FIELD}.yaml"
+    if not field.exists():
+        raise InputError(f"{field}: there is no such file; run curvebench in the checkout's folder")
+    try:
+        options = YAML(typ="safe", pure=True).load(given.options)
+    except YAMLError as error:
+        said = " ".join(str(getattr(error, "problem", error)).split())
+        raise InputError(f"--options: not valid YAML ({said})") from error
+    if not isinstance(options, dict):
+        raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
+    if given.publish:
+        check_new_set(given)
+    by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
+    wanted = {"label": given.label, "options": options, "contributed": by}
+    newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
+    if given.budget is not None:  # before a check loads JAX, whose threads may wait for each other for ever
+        limit_threads(1)
+    try:
+        check(given.method, newcomer)
+        if given.budget is not None:
+            kept = within(given.budget, newcomer.config(given.results))
+            newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
+        config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
+        planned = plan_of(config)
+        if given.publish:
+            check_runs(planned, given.results / "runs" / newcomer.name)
+    except InputError:
+        if not newcomer.config(given.results).site.exists():
+            shutil.rmtree(newcomer.path.parent)
+        raise
+    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
+    begun = time.time()
+    called = ["snakemake", "--cores", given.cores, target, "--config", *settings, *name]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *called, "--quiet", "all"],
+            check=False,
+            stdout=sys.stderr,
+            env=environment(),
+        )
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it was", file=sys.stderr)
+        return 130
+    path = config.site / "plan.json"
+    if done.returncode and not (path.exists() and path.stat().st_mtime >= begun):
+        raise InputError(
+            "snakemake ended with an error; where none stands above, see it by\n"
+            f"  {shlex.join(called)}\nThe same curvebench try goes on."
+        )
+    plan = read_plan(path)
+    for failure in read_failures(plan):
+        print(f"failed: {in_words(failure)}", file=sys.stderr)
+    (study,) = (one for each in plan.archive for one in each.studies if one.name == newcomer.joins)
+    tables = tables_of(study)
+    found = next((one for one in newcomers(study, tables) if one.place == HERE), None)
+    without_hope = hopeless(tables.runs, given.method, newcomer.name)
+    if found is None:
+        raise InputError(without_hope or "no final run says anything of the method; what failed stands above")
+    page = (config.site / study_file(study.name)).resolve()
+    if given.json:
+        print_json({**as_json(found), "page": str(page)})
+    else:
+        print(f"{as_text(found)}\n\nPage: {page}")
+    if without_hope:
+        print(without_hope, file=sys.stderr)
+    if given.open:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())
+    return done.returncode or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
+
+
+def check(method: str, newcomer: Newcomer) -> None:
+    """Take a step of a newcomer, before anything is run.
+
+    Raises:
+        InputError: that names the method as the user does, not the study that was written for it.
+    """
+    from curvebench.commands.studies import check_methods
+    from curvebench.interop.foreign import missing_arguments
+    from curvebench.planning.newcomer import located
+    from curvebench.planning.studies import read_study
+
+    try:
+        study = read_study(newcomer.path)
+        (own,) = study.optimizers
+        if missing := missing_arguments(own.locator, own.options["arguments"]) if own.only_backend else ():
+            example = ", ".join(f"{one}: VALUE" for one in missing)
+            given = f"must be given {', '.join(missing)}: --options '{{{example}}}'"
+            raise InputError(f"{newcomer.path}: {given}")
+        check_methods([study])
+    except InputError as error:
+        text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
+        text = text.replace(f"optimizers.{located(method)}: ", "")
+        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ")) from error
+
+
+def check_new_set(given: Namespace) -> None:
+    """Check that a set may be written of what is about to be run.
+
+    Raises:
+        InputError: for a name that will not do, some of the problems, and code that no commit has.
+    """
+    from curvebench.interop.files import FILE
+    from curvebench.interop.foreign import is_foreign
+    from curvebench.results.provenance import check_committed
+    from curvebench.spec.sets import FOLDER, check_name
+
+    check_name(given.publish, FOLDER)
+    if given.problems or given.budget is not None:
+        raise InputError("--publish: a set has all problems; leave --problems and --budget out")
+    named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)
+    check_committed(Path(named["path"]).resolve() if named else None)
+
+
+def plan_of(config: Config) -> Plan:
+    """The plan of a newcomer's runs, made before Snakemake makes it again.
+
+    Raises:
+        InputError: where it cannot join, in words of the command.
+    """
+    from curvebench.planning.plan import make_plan
+
+    try:
+        return make_plan(config)
+    except InputError as error:
+        raise InputError(str(error).replace("`label:`", "--label")) from error
+
+
+def check_runs(planned: Plan, folder: Path) -> None:
+    """Check that those runs of a newcomer that are there already can be published.
+
+    Args:
+        folder: of its runs.
+
+    Raises:
+        InputError: where some are of code that was not committed.
+    """
+    from curvebench.results.reading import read
+
+    paths = [job.folder / "jobs.parquet" for job in planned.jobs]
+    jobs = read([path for path in paths if path.exists()], "jobs")
+    if unknown := jobs["dirty"].fill_null(value=True).sum():
+        raise InputError(
+            f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
+            "again"
+        )
+
+
+def within(budget: float, config: Config) -> list[str]:
+    """The problems that fit into some seconds, the cheapest first; says which are left out.
+
+    Raises:
+        InputError: where none does.
+    """
+    from curvebench.planning.estimating import problem_costs
+
+    left, kept = budget - PAGES, []
+    costs = problem_costs(plan_of(config))
+    for name, seconds in sorted(costs.items(), key=lambda item: item[1]):
+        left -= seconds
+        kept += [name] if left >= 0 else []
+    dropped = [f"{name} ({costs[name]:.0f} s)" for name in costs if name not in kept]
+    if not kept:
+        raise InputError(
+            f"--budget: {budget:.0f} s are too few: pages take {PAGES:.0f} s, and {', '.join(dropped)}; the "
+            f"least is --budget {math.ceil(PAGES + min(costs.values()))}s"
+        )
+    if dropped:
+        print(f"left out for the budget: {', '.join(dropped)}", file=sys.stderr)
+    return kept
+
+
+def _written(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,921 @@
+"""How a bundle of lanes is run: seeds x settings of one workload, rule and basis in one program."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from curvebench.backends.engine import Engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.backends.ops import Ops, separate_copies
+from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
+from curvebench.engine.checkpoints import Checkpoint, Checkpoints
+from curvebench.engine.derivatives import (
+    DRAWS,
+    OverLanes,
+    lane_evaluation,
+    lane_gradient,
+    model_of,
+    step_evaluation,
+)
+from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
+from curvebench.engine.layout import Layout, end_to_end, layout
+from curvebench.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
+from curvebench.interop.foreign import TorchRule, closure_evaluations
+from curvebench.optimizers.bases import Change
+from curvebench.optimizers.needs import Need
+from curvebench.optimizers.rule import Rule
+from curvebench.optimizers.state_precision import with_parameters_in_half
+from curvebench.precision import Policy
+from curvebench.workloads.workload import (
+    GRADIENT_NORM,
+    MINIBATCH_LOSS,
+    Problem,
+    Random,
+    Split,
+    Workload,
+    examples_in,
+    placeholder_of,
+)
+
+SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
+RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written: in 12 hours every 43 s
+# But after so many products of a parameter and an example of one lane at the earliest: a second or so of a
+# layer that is dense on a CPU, minutes of convolutions. All runs that take less stay as they are.
+PRODUCTS = 10**10
+LEAST_PRODUCTS = (
+    10**6
+)  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
+PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
+PHASES = ("import", "data", "compile", "step", "evaluation")
+CHECKPOINT = "checkpoint"  # a phase that tables have among the others
+WAITING, BASIS = "waiting", "basis"  # parts of phases: of data for the next inputs, of step for a basis anew
+
+
+class Clock:
+    """Seconds by phase, on the monotonic clock; `earlier` of them in other processes.
+
+    `parts` are seconds that a phase has too.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys((*PHASES, CHECKPOINT), 0.0)
+        self.parts: dict[str, float] = dict.fromkeys((WAITING, BASIS), 0.0)
+        self.earlier = 0.0
+
+    @property
+    def named(self) -> dict[str, float]:
+        """The seconds of phases and of parts, by name."""
+        return self.seconds | self.parts
+
+    def take_over(self, seconds: Mapping[str, float]) -> None:
+        """Go on from the seconds of a process before this one."""
+        for name, taken in seconds.items():
+            if name in self.parts:
+                self.parts[name] += taken
+            else:
+                self.seconds[name] += taken
+                self.earlier += taken
+
+    @contextmanager
+    def phase(self, name: str, part: str | None = None) -> Iterator[None]:
+        """Charge what runs inside to a phase, and to a part of it where one is named."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - start
+            self.seconds[name] += taken
+            if part is not None:
+                self.parts[part] += taken
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The lanes that advance together: S problems (one a seed) x K settings.
+
+    Args:
+        problems: one a seed.
+        settings: the workload's settings.
+        randoms: one a seed, for noise and data sources; may be left out where the workload has neither.
+        orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
+        hyperparameters: (K,) values by name, complete.
+        matrices: V by the names of the parameters that a basis changes together, (S, n, r).
+        changes: how it changes them, where it does not rotate them.
+        schedule: (steps,) multipliers of the learning rate.
+        evaluations: how many stretches the steps are cut into; metrics are taken after each.
+        stop_gradient_norm: the gradient norm below which a lane stops, or None.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
+        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
+        factors: of hyperparameters, by their name, then by parameter name or kind.
+        reestimation: when and how bases are estimated anew, or None.
+    """
+
+    workload: Workload
+    rule: Rule
+    problems: Sequence[Problem]
+    orders: np.ndarray | None
+    hyperparameters: Mapping[str, np.ndarray]
+    schedule: np.ndarray
+    evaluations: int
+    matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
+    changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
+    stop_gradient_norm: float | None = None
+    clip_gradient_norm: float | None = None
+    gradient_accumulation: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    randoms: Sequence[Random] = ()
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    reestimation: RenewalPlan | None = None
+
+    def __post_init__(self) -> None:
+        if self.workload.noise is not None and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
+        if any(need.draw for need in self.rule.needs) and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
+        sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
+        if sources and not self.workload.streamed:
+            raise ValueError(f"{self.workload.name}: {', '.join(sources)} is a data source: set streamed")
+        if sources and len(self.randoms) != len(self.problems):
+            raise ValueError(f"{self.workload.name} has data sources: randoms needs a generator a problem")
+        if self.workload.streamed and self.orders is None:
+            raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+        parts = self.gradient_accumulation
+        if parts > 1 and (self.orders is None or self.batch_size % parts):
+            raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
+        if self.reestimation is not None and len(self.randoms) != len(self.problems):
+            raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of its parameters."""
+        shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
+        roles = self.workload.roles(self.settings)
+        changes = {
+            group: (self.changes[group], matrix.shape[-1])
+            for group, matrix in self.matrices.items()
+            if group in self.changes
+        }
+        return layout(shapes, roles, tuple(self.matrices), self.factors, changes)
+
+    @cached_property
+    def update(self) -> Update:
+        """Its rule bound to its layout."""
+        return Update(self.rule, self.layout)
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """What the rule needs of the loss besides its gradient."""
+        return self.update.bound.needs
+
+    def own_evaluations(self, steps: Any) -> Any:
+        """The gradient evaluations of so many steps, a number or an array, with those of needs."""
+        found, model = steps, model_of(self.layout)
+        for need in self.needs:
+            times = self.update.observations(steps) if need.amortized else steps
+            found = found + times * need.gradient_evaluations(model)
+        return found
+
+    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
+        """The gradient evaluations of a run that has taken the gradients of so many steps."""
+        own: np.ndarray = self.own_evaluations(steps)
+        return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the model's outputs for a minibatch, (examples, ..., C)."""
+        likelihood, problem = self.workload.likelihood, self.problems[0]
+        assert likelihood is not None, "a need draws only from a likelihood"
+        one = {name: value[None] for name, value in placeholder_of(problem.splits["train"]).items()}
+        draw = self.workload.noise
+        noise = {} if draw is None else draw(self.settings, np.random.default_rng(0), 1)
+        found = likelihood.outputs(numpy_ops(), problem.parameters, problem.state, one, noise)
+        return (self.batch_size, *found.shape[1:])
+
+    def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
+        """What the loss and the needs of a step draw from for one seed: of each step its own generator.
+
+        At a step that does not observe, what amortized needs would draw is 0.
+        """
+        found: dict[str, np.ndarray] = {}
+        if self.workload.noise is not None:
+            generator = self.randoms[seed](f"noise of step {step}")
+            found |= self.workload.noise(self.settings, generator, self.batch_size)
+        likelihood = self.workload.likelihood
+        for need in self.needs:
+            if need.draw is not None and likelihood is not None:
+                generator = self.randoms[seed](f"{need.name} of step {step}")
+                is_due = not need.amortized or self.update.work_of(step) & Work.OBSERVE
+                shape = self.output_shape
+                found[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
+        return found
+
+    def check_accumulation(self) -> None:
+        """Check that what the rule needs can be taken part by part.
+
+        Raises:
+            OptionError: for a need that cannot.
+        """
+        for need in self.needs:
+            need.check_accumulation(self.rule.name, self.gradient_accumulation)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether steps draw anything."""
+        return self.workload.noise is not None or any(need.draw for need in self.needs)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """After how many steps bases are estimated anew."""
+        return () if self.reestimation is None else self.reestimation.points
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """Seeds and settings."""
+        return len(self.problems), len(next(iter(self.hyperparameters.values())))
+
+    @property
+    def batch_size(self) -> int:
+        """Examples in a minibatch, all of the training split where there is none."""
+        if self.orders is not None:
+            return int(self.orders.shape[2])
+        return examples_in(self.problems[0].splits["train"])
+
+    def part(self, seeds: slice, settings: slice) -> Bundle:
+        """Some of its lanes."""
+        return replace(
+            self,
+            problems=self.problems[seeds],
+            orders=None if self.orders is None else self.orders[:, seeds],
+            hyperparameters={name: values[settings] for name, values in self.hyperparameters.items()},
+            matrices={group: matrix[seeds] for group, matrix in self.matrices.items()},
+            randoms=self.randoms[seeds],
+        )
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What the lanes of a bundle did.
+
+    Args:
+        steps: (C,) the numbers of steps after which metrics were taken; the first is 0.
+        metrics: (C, S, K) by full name.
+        diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
+            gradient was below the threshold; 0 where there was none.
+        state_bytes: bytes of optimizer state of one lane.
+        closure_evaluations: (C,) gradients that a lane's optimizer has asked for besides that of each step.
+        reestimation_seconds: (S, K) seconds of estimating bases anew.
+    """
+
+    steps: np.ndarray
+    metrics: Mapping[str, np.ndarray]
+    diverged_at: np.ndarray
+    stopped_at: np.ndarray
+    state_bytes: int
+    closure_evaluations: np.ndarray
+    reestimation_seconds: np.ndarray
+
+
+def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
+    """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
+
+    An upper bound where lanes are evaluated in turn. Counted are the basis of a seed, twice where V may be
+    held with V^T; of each lane four copies of its parameters, two of its state, what the rule needs besides
+    the gradient, and twice the activations of the part of a minibatch, or of the largest split, that is
+    evaluated at once, taken as one number for every example and row of a parameter; and a seed's data where
+    it is held on the device. Accumulation holds the gradient and the needs of a part beside their sums, and
+    clipping the gradient as it was. Settings do not share a basis that is estimated anew around each one's
+    iterate.
+    """
+    seeds, settings = bundle.lanes
+    settings = 1 if bundle.points else settings
+    if bundle.workload.alone or not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
+        return 1, 1
+    problem, workload = bundle.problems[0], bundle.workload
+    shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
+    basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
+    held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
+    evaluated = [problem.splits[name] for name in workload.evaluated_splits]
+    examples = max(map(examples_in, evaluated), default=0)
+    parts = bundle.gradient_accumulation
+    at_once = max(bundle.batch_size // parts, min(examples, workload.evaluation_batch or examples))
+    rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
+    total = bundle.layout.total
+    copies = 4 + (parts > 1) + (bundle.clip_gradient_norm is not None)
+    lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
+    lane += (1 + (parts > 1)) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
+    data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
+    fixed = itemsize * (basis + data)
+    fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
+    if fitting < settings:
+        return 1, fitting
+    return max(1, min(seeds, memory_limit_bytes // (fixed + itemsize * settings * lane))), settings
+
+
+def state_entries(rule: Rule, lay: Layout) -> int:
+    """The numbers that a rule remembers of one lane."""
+    param = np.broadcast_to(np.float32(0), (1, 1, lay.total))
+    return sum(leaf.size for leaf in leaves(Update(rule, lay).init(numpy_ops("float32"), param)))
+
+
+def leaves(state: Any) -> list[np.ndarray]:
+    """The arrays of a state, which is made of tuples, lists and mappings."""
+    if not isinstance(state, tuple | list | Mapping):
+        return [state]
+    return [
+        leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
+    ]
+
+
+def cuts(length: int, most: int) -> list[slice]:
+    """So many lanes cut into nearly equal stretches of at most so many."""
+    bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)
+    return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]
+
+
+def is_held(workload: Workload, split: str) -> bool:
+    """Whether a split is held on the device, and not sent in pieces."""
+    if split == "train" and not workload.streamed:
+        return True
+    return workload.evaluation_batch is None and split in workload.evaluated_splits
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A bundle on its device: the program, what it reads, and where it starts."""
+
+    program: Program
+    carry: Carry
+    constants: Constants
+    splits: Mapping[str, Mapping[str, Any]]
+
+
+def arrays_of(split: Split) -> dict[str, np.ndarray]:
+    """The fields of a split that is held on the device."""
+    assert isinstance(split, Mapping), "data sources are streamed"
+    return dict(split)
+
+
+def _stacked(
+    bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
+    if bundle.workload.shared_data:
+        return examples(bundle.problems[0].splits[split])
+    found = [examples(problem.splits[split]) for problem in bundle.problems]
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def rule_held(rule: Rule, policy: Policy) -> Rule:
+    """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in.
+    """
+    rule.check_dtype(policy.parameters)
+    as_computed = policy.parameters == policy.computed or isinstance(rule, TorchRule)
+    return rule if as_computed else with_parameters_in_half(rule)
+
+
+def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
+    """Move a bundle to its device and build its program; call inside the engine's context.
+
+    Args:
+        bundle: what is moved.
+        engine: the backend.
+        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
+            tracing and compiling its operations does.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in.
+    """
+    ops, lay, workload = engine.ops, bundle.layout, bundle.workload
+    bundle.check_accumulation()
+    seeds, settings = bundle.lanes
+    shared = workload.shared_data
+    per_seed = bundle.orders is not None or not shared
+    program = Program(
+        ops=ops,
+        update=Update(rule_held(bundle.rule, engine.policy), lay),
+        evaluation=step_evaluation(engine, workload.loss, workload.likelihood, lay, per_seed, bundle.needs),
+        stop_gradient_norm=bundle.stop_gradient_norm,
+        held=engine.policy.parameters,
+        clip_gradient_norm=bundle.clip_gradient_norm,
+        parts=bundle.gradient_accumulation,
+        accumulate=engine.accumulate,
+        averages_losses=MINIBATCH_LOSS in workload.metrics,
+    )
+
+    def lanes(values: Sequence[np.ndarray]) -> Any:
+        stacked = np.stack(values)[:, None]
+        return ops.asarray(np.repeat(stacked, settings, axis=1))
+
+    clock = clock or Clock()
+    with clock.phase("data"):
+        splits = {
+            split: {name: ops.asarray(array) for name, array in _stacked(bundle, split, arrays_of).items()}
+            for split in bundle.problems[0].splits
+            if is_held(workload, split)
+        }
+        constants = Constants(
+            data={} if workload.streamed else splits["train"],
+            rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
+            matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
+            hyper={
+                name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
+                for name, values in bundle.hyperparameters.items()
+            },
+        )
+        params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
+        model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
+    with clock.phase("compile"):
+        carry = program.start(params, model, constants)
+    return Loaded(program, carry, constants, splits)
+
+
+Evaluate = Callable[[Carry, Constants], dict[str, np.ndarray]]
+
+
+def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
+    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
+
+    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
+    values are means weighted by the examples of each piece.
+    """
+    workload, program, constants = bundle.workload, loaded.program, loaded.constants
+    carry, splits = loaded.carry, loaded.splits
+    mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
+
+    def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        params = program.evaluated(carry, constants)
+        with engine.products():
+            return {
+                f"{split}_{key}": value
+                for split, arrays in splits.items()
+                if split in workload.evaluated_splits
+                for key, value in mapped(params, carry.model, arrays).items()
+                if f"{split}_{key}" in workload.metrics
+            }
+
+    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        # A copy: a metric may be a view of parameters, which the next step overwrites.
+        return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
+
+    if workload.evaluation_batch is not None:
+        return _in_pieces(bundle, engine, carry, constants, values, mapped, host)
+    full_gradient = lane_gradient(engine, workload.loss, per_seed=not workload.shared_data)
+
+    def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        found = values(carry, constants, splits)
+        if GRADIENT_NORM in workload.metrics:
+            params = program.evaluated(carry, constants)
+            _, grads, _ = full_gradient(params, carry.model, constants.data, {})
+            flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
+            flat = program.ops.astype_float(flat)
+            found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
+        return found
+
+    _compile_evaluation(bundle, engine, mapped, partial(values, carry, constants, splits))
+    compiled = engine.compiled(whole, carry, constants, splits)
+    return lambda carry, constants: host(compiled(carry, constants, splits))
+
+
+def _compile_evaluation(bundle: Bundle, engine: Engine, mapped: OverLanes, call: Callable[[], Any]) -> None:
+    """Compile a single run's metrics, where its evaluations are worth the time."""
+    splits = bundle.problems[0].splits
+    examples = sum(examples_in(splits[name]) for name in bundle.workload.evaluated_splits)
+    work = float(bundle.evaluations) * examples * bundle.layout.total
+    if bundle.lanes == (1, 1):
+        engine.compile_alone(mapped.single, work, call, "evaluation")
+
+
+def _in_pieces(
+    bundle: Bundle,
+    engine: Engine,
+    carry: Carry,
+    constants: Constants,
+    values: Callable[..., dict[str, Any]],
+    mapped: OverLanes,
+    host: Callable[[Mapping[str, Any]], dict[str, np.ndarray]],
+) -> Evaluate:
+    size = bundle.workload.evaluation_batch
+    assert size is not None
+    splits = bundle.problems[0].splits
+    counts = {split: examples_in(splits[split]) for split in bundle.workload.evaluated_splits}
+    pieces = [
+        (split, start, min(start + size, count))
+        for split, count in counts.items()
+        for start in range(0, count, size)
+    ]
+    fetches = any(not isinstance(splits[split], Mapping) for split in counts)
+    compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
+
+    def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
+        arrays = _stacked(bundle, split, examples)
+        return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
+
+    def piece(number: int) -> dict[str, Any]:
+        split, start, stop = pieces[number]
+        with engine.context():
+            return sent(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
+
+    for split, start, stop in pieces:
+        if (split, stop - start) not in compiled:
+            given = (carry, constants, sent(split, partial(placeholders, count=stop - start)))
+            _compile_evaluation(bundle, engine, mapped, partial(values, *given))
+            compiled[split, stop - start] = engine.compiled(values, *given)
+
+    def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
+        sums: dict[str, np.ndarray] = {}
+        numbers = range(len(pieces))
+        with prefetched(piece, numbers) if fetches else nullcontext(map(piece, numbers)) as made:
+            for (split, start, stop), arrays in zip(pieces, made, strict=True):
+                found = host(compiled[split, stop - start](carry, constants, arrays))
+                for name, value in found.items():
+                    sums[name] = sums.get(name, 0.0) + value * ((stop - start) / counts[split])
+        return sums
+
+    return evaluate
+
+
+def stretches(steps: int, evaluations: int) -> list[int]:
+    """Lengths of the stretches between evaluations: nearly equal, in at most two lengths."""
+    bounds = np.linspace(0, steps, min(evaluations, steps) + 1).round().astype(int)
+    return [int(length) for length in np.diff(bounds)]
+
+
+def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
+    """Each stretch's length as those of its parts, cut where bases are estimated anew."""
+    cuts, start = [], 0
+    for length in lengths:
+        inside = [point for point in points if start < point < start + length]
+        bounds = [start, *inside, start + length]
+        cuts.append([high - low for low, high in itertools.pairwise(bounds)])
+        start += length
+    return cuts
+
+
+def stretch_inputs(
+    bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
+) -> Inputs:
+    """The inputs of steps start + 1 ... start + length; call inside the engine's context.
+
+    Where an optimizer starts anew, its steps are counted from there. Numbers of steps and the schedule
+    stay on the host, where the engine reads them.
+
+    Args:
+        room: as many steps as are sent, zeros after the last; None for no more than there are.
+    """
+    before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
+    kind, missing = engine.ops.dtype, (room or length) - length
+
+    def sent(array: np.ndarray) -> Any:
+        return engine.send(np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array)
+
+    order = None if bundle.orders is None else bundle.orders[start : start + length]
+    batch = None
+    if bundle.workload.streamed:
+        assert order is not None, "__post_init__ asks for minibatches"
+        minibatches = _minibatches(bundle, order, start, engine.threads)
+        batch = {name: sent(array) for name, array in minibatches.items()}
+    drawn = _noise(bundle, start, length)
+    return Inputs(
+        step=np.asarray(np.arange(start + 1, start + length + 1) - before, kind),
+        schedule=np.asarray(bundle.schedule[start : start + length], kind),
+        order=None if order is None or batch is not None else sent(order),
+        batch=batch,
+        noise=None if drawn is None else {name: sent(array) for name, array in drawn.items()},
+    )
+
+
+def _filled(inputs: Inputs, length: int) -> Inputs:
+    """Inputs with the number and the schedule of their last step repeated to a length."""
+    missing = length - len(inputs.step)
+    step, schedule = (np.pad(values, (0, missing), "edge") for values in (inputs.step, inputs.schedule))
+    return inputs._replace(step=step, schedule=schedule)
+
+
+def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) -> dict[str, np.ndarray]:
+    """The minibatches of the steps after `start`, (steps, S, batch_size, ...) by field, on the host."""
+
+    def drawn(seeds: slice, split: Split) -> dict[str, np.ndarray]:
+        generators = generators_of(bundle.randoms[seeds], "examples of step", start + 1)
+        return gathered(split, order[:, seeds], threads, generators)
+
+    if bundle.workload.shared_data:
+        return drawn(slice(None), bundle.problems[0].splits["train"])
+    found = [
+        drawn(slice(seed, seed + 1), problem.splits["train"]) for seed, problem in enumerate(bundle.problems)
+    ]
+    return {name: np.concatenate([one[name] for one in found], axis=1) for name in found[0]}
+
+
+def _notes(bundle: Bundle) -> list[str]:
+    """What data sources say of what has been fetched."""
+    splits = [split for problem in bundle.problems for split in problem.splits.items()]
+    sources = [(name, split) for name, split in splits if not isinstance(split, Mapping)]
+    return [f"{name}: {note}" for name, source in sources for note in source.notes]
+
+
+def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
+    """What a stretch draws from, (steps, S, ...) by name."""
+    if not bundle.is_random:
+        return None
+    seeds = range(len(bundle.problems))
+    drawn = [[bundle.draws(seed, step) for seed in seeds] for step in range(start + 1, start + length + 1)]
+    return {name: np.stack([np.stack([one[name] for one in each]) for each in drawn]) for name in drawn[0][0]}
+
+
+def pieces_of(bundle: Bundle, length: int) -> list[int]:
+    """A stretch cut into nearly equal pieces, by the bundle alone.
+
+    The inputs of each fit what is sent at once, and of a long run no piece takes long.
+    """
+    one = 0
+    if bundle.orders is not None:
+        order = bundle.orders[:1]
+        one = order.nbytes
+        if bundle.workload.streamed:
+            example = placeholder_of(bundle.problems[0].splits["train"])
+            one += order.size * sum(array.nbytes for array in example.values())
+    if bundle.is_random:
+        one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
+    products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
+    most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
+    return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
+
+
+@dataclass
+class Record:
+    """What is kept of a bundle's run on the way; C evaluations of S seeds and K settings.
+
+    Args:
+        ended: where lanes ended.
+        seconds: (S, K), of estimating bases anew.
+        done: how many steps.
+        rows: C times metrics (S, K) by full name.
+        besides: C times the gradients that a lane's optimizer has asked for besides that of each step.
+    """
+
+    ended: TerminationTracker
+    seconds: np.ndarray
+    done: int = 0
+    rows: list[dict[str, np.ndarray]] = field(default_factory=list)
+    besides: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Record:
+        """That of a run before its first step."""
+        return cls(TerminationTracker(bundle), np.zeros(bundle.lanes))
+
+    @property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Each (C, S, K) by full name."""
+        return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it but the steps, by name."""
+        return {
+            **{f"metric {name}": values for name, values in self.metrics.items()},
+            "besides": np.array(self.besides),
+            "diverged at": self.ended.diverged_at,
+            "stopped at": self.ended.stopped_at,
+            "seconds": self.seconds,
+        }
+
+    def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `arrays` gave after so many steps."""
+        start = "metric "
+        names = [name.removeprefix(start) for name in arrays if name.startswith(start)]
+        self.besides = arrays["besides"].tolist()
+        self.rows = [
+            {name: arrays[start + name][number] for name in names} for number in range(len(self.besides))
+        ]
+        self.ended.diverged_at, self.ended.stopped_at = arrays["diverged at"], arrays["stopped at"]
+        self.seconds, self.done = arrays["seconds"], done
+
+
+def execute(
+    bundle: Bundle,
+    engine: Engine,
+    clock: Clock | None = None,
+    progress: Callable[[int], None] = lambda steps: None,
+    checkpoints: Checkpoints | None = None,
+) -> Trajectories:
+    """Run every lane of a bundle to its budget.
+
+    Args:
+        bundle: what is run.
+        engine: the backend.
+        clock: takes the seconds by phase.
+        progress: called with the number of steps done after each stretch.
+        checkpoints: where the run is kept on the way, and what it goes on from; None to keep nothing.
+            Whoever gives them ends their deferral of SIGTERM, when what is returned is safe.
+    """
+    clock = clock or Clock()
+    steps, ops = len(bundle.schedule), engine.ops
+    if bundle.points and bundle.lanes[1] > 1:
+        raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
+    lengths = stretches(steps, bundle.evaluations)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    pieces = [
+        piece for cut in cut_at(lengths, bundle.points) for part in cut for piece in pieces_of(bundle, part)
+    ]
+    with engine.context(), ExitStack() as stack:
+        record, keeper = Record.of(bundle), None
+        loaded = load(bundle, engine, clock)
+        with clock.phase("data"):
+            engine.finish(loaded.carry)
+        if checkpoints is not None:
+            keeper = _Keeper(checkpoints, engine, clock, record)
+            loaded = keeper.newest(loaded)
+            if record.done:
+                progress(record.done)
+        program, carry, constants = loaded.program, loaded.carry, loaded.constants
+        bounds, pace = np.cumsum(pieces), Pace()
+        left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
+        cut = left if keeper is None else pace.cut(left)
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, max(pieces)))
+        with clock.phase("data", WAITING):
+            given = next(inputs)
+        with clock.phase("compile"):
+            evaluate = evaluator(bundle, engine, loaded)
+            advance = engine.segment(program, carry, constants, _filled(given, max(pieces)), steps)
+            del loaded  # with the first carry, of which nothing is to stay
+            renew = None
+            if bundle.reestimation is not None and bundle.points:
+                renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
+        if keeper is not None:
+            keeper.checkpoints.termination.begin()
+
+        def measure() -> None:
+            nonlocal carry
+            with clock.phase("evaluation"):
+                rows = record.rows
+                rows.append(evaluate(carry, constants))
+                if carry.losses is not None:
+                    rows[-1][MINIBATCH_LOSS], first = mean_losses(ops, carry.losses)
+                    if len(rows) == 2:
+                        rows[0][MINIBATCH_LOSS] = first
+                    carry = carry._replace(losses=program.no_losses(bundle.lanes))
+            record.besides.append(closure_evaluations(carry.state))
+
+        if not record.rows:
+            measure()
+        while record.done < steps:
+            if renew is not None and record.done in bundle.points:
+                record.ended.update(ops, carry, record.done)
+                with clock.phase("step", BASIS):
+                    carry, constants, taken = renew(record.done, carry, constants)
+                    engine.finish(carry)
+                record.seconds += taken[:, None]
+            before = clock.seconds["step"]
+            with clock.phase("step"):
+                carry = advance(carry, constants, given)
+                engine.finish(carry)
+            record.done += len(given.step)
+            pace.a_step = (clock.seconds["step"] - before) / len(given.step)
+            if record.done in ends:
+                measure()
+                progress(record.done)
+            engine.notes += sorted(set(_notes(bundle)).difference(engine.notes))
+            if record.done < steps:
+                if keeper is not None:
+                    keeper.offer(carry, constants)
+                with clock.phase("data", WAITING):
+                    given = next(inputs)
+        state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
+        record.ended.update(ops, carry, record.done)
+    return Trajectories(
+        steps=ends,
+        metrics=record.metrics,
+        diverged_at=record.ended.diverged_at,
+        stopped_at=record.ended.stopped_at,
+        state_bytes=state_bytes,
+        closure_evaluations=np.array(record.besides),
+        reestimation_seconds=record.seconds,
+    )
+
+
+@dataclass
+class Pace:
+    """Cuts pieces again where steps turn out slow, so that a run can be kept soon; no result depends on it.
+
+    Args:
+        a_step: seconds that one took last; infinite before the first, which is then run alone.
+    """
+
+    a_step: float = math.inf
+
+    def cut(self, pieces: Iterable[int]) -> Iterator[int]:
+        """The lengths of what is run at once."""
+        for piece in pieces:
+            while piece:
+                length = min(piece, max(int(PIECE_SECONDS / self.a_step), 1))
+                yield length
+                piece -= length
+
+
+class _Keeper:
+    """Keeps a run between its pieces, and has it go on from there."""
+
+    def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
+        self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
+        self.begun = clock.named
+
+    def newest(self, loaded: Loaded) -> Loaded:
+        """What the run goes on from; as it is loaded where there is no checkpoint."""
+        engine, record, ops = self.engine, self.record, self.engine.ops
+
+        def restored(checkpoint: Checkpoint) -> Loaded:
+            arrays = checkpoint.arrays
+            carry = engine.restored(loaded.carry, arrays)
+            matrices = tuple(ops.bases(arrays[f"matrix {n}"]) for n in range(len(loaded.constants.matrices)))
+            record.restore(checkpoint.done, arrays)
+            self.clock.take_over(checkpoint.seconds)
+            return replace(loaded, carry=carry, constants=loaded.constants._replace(matrices=matrices))
+
+        with self.clock.phase(CHECKPOINT):
+            found = self.checkpoints.newest(restored)
+        self._copy_notes()
+        return found or loaded
+
+    def offer(self, carry: Carry, constants: Constants) -> None:
+        """Have the run kept where it is time, and end it here where it is asked to end."""
+        termination = self.checkpoints.termination
+        if self.checkpoints.is_due(termination.came):
+            with self.clock.phase(CHECKPOINT):
+                self.checkpoints.save(self._checkpoint(carry, constants))
+            self._copy_notes()
+        if termination.came:
+            termination.pass_on()
+
+    def _checkpoint(self, carry: Carry, constants: Constants) -> Checkpoint:
+        matrices = [np.asarray(self.engine.ops.to_numpy(one)) for one in constants.matrices]
+        arrays = {f"matrix {number}": matrix for number, matrix in enumerate(matrices)}
+        arrays |= self.record.arrays() | self.engine.kept(carry)
+        seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
+        return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
+
+    def _copy_notes(self) -> None:
+        """Have what is noted of checkpoints in the provenance, in later processes too."""
+        notes = self.engine.notes
+        notes += [note for note in self.checkpoints.notes if note not in notes]
+
+
+def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
+    total, count, first = (np.array(ops.to_numpy(each), np.float64) for each in losses)
+    return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
+
+
+class TerminationTracker:
+    """Where lanes diverged and stopped; a carry counts steps from its optimizer's last start."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.diverged_at = np.zeros(bundle.lanes, np.int64)
+        self.stopped_at = np.zeros(bundle.lanes, np.int64)
+
+    def update(self, ops: Ops, carry: Carry, steps: int) -> None:
+        """Take what has happened since the last call, before an optimizer is started after so many steps."""
+        anew = self.bundle.reestimation
+        before = 0 if anew is None else anew.before(steps - 1)
+        for ends, seen in ((self.diverged_at, carry.diverged_at), (self.stopped_at, carry.stopped_at)):
+            found = np.asarray(ops.to_numpy(seen)).astype(np.int64)
+            new = (ends == 0) & (found > 0)
+            ends[new] = found[new] + before
+
+
+@contextmanager
+def prefetch_inputs(
+    bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
+) -> Iterator[Iterator[Inputs]]:
+    """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
+
+    Where they are much work, they are made while the piece before is run. A length is asked for when its
+    inputs are made.
+    """
+
+    def make(piece: tuple[int, int]) -> Inputs:
+        begin, length = piece
+        with engine.context():
+            return stretch_inputs(bundle, engine, begin, length, room)
+
+    def places() -> Iterator[tuple[int, int]]:
+        begin = start
+        for length in lengths:
+            yield begin, length
+            begin += length
+
+    is_much_work = bundle.workload.streamed or bundle.is_random
+    with prefetched(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
+        yield made

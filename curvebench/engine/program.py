@@ -1,0 +1,594 @@
+"""What one step of a bundle computes, written once for every backend."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from curvebench.backends.ops import Array, Ops
+from curvebench.engine.derivatives import Evaluation, StepInfo, map_arrays
+from curvebench.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import Part, Rule
+from curvebench.spec.errors import unknown
+
+# Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
+ENTRIES_AT_ONCE = 1 << 22
+SHARE_AT_ONCE = 8  # an eighth of all entries, where that is less; of fewer than MANY_ENTRIES all
+MANY_ENTRIES = 1 << 19
+
+
+class Work(IntFlag):
+    """The amortized work before the update of a step."""
+
+    NONE = 0
+    REFRESH = 1
+    START = 2  # of the first step, where a rule begins otherwise than it goes on
+    OBSERVE = 4  # a rule takes up amortized needs, which are evaluated at such steps alone
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The leaves that one rule updates at once: a stack of the layout, or the whole buffer.
+
+    Args:
+        part: the rule, and what it calls its hyperparameters.
+        stack: the leaves; None where the rule takes the buffer as it is.
+        named: the layout by which the rule takes the whole buffer as arrays by name; None for an array.
+    """
+
+    part: Part
+    stack: Stack | None
+    named: Layout | None = None
+
+    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The optimizer's hyperparameters, arrays or numbers, as they are for these leaves."""
+        factors = {} if self.stack is None else dict(self.stack.factors)
+        names = {self.part.names.get(name, name): factor for name, factor in factors.items()}
+        return {**values, **{name: values[name] * factor for name, factor in names.items()}}
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.part.rule
+
+    def take(self, ops: Ops, flat: Array) -> Array:
+        """What the rule sees of a buffer (*lanes, total)."""
+        if self.named is not None:
+            return self.named.unflatten(ops, flat)
+        return flat if self.stack is None else self.stack.take(ops, flat)
+
+    def give(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
+        """The part of a buffer (*lanes, entries) that the rule sees so."""
+        if self.named is not None:
+            return self.named.flatten(ops, seen, len(lanes))
+        return ops.reshape(seen, (*lanes, -1))
+
+
+def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
+    """A rule's hyperparameters, `step` and `schedule`, with so many axes and the rate scheduled.
+
+    Args:
+        part: the rule, and what the optimizer calls its hyperparameters.
+        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them; and what the
+            rule needs besides, (*lanes, ...), but for amortized needs at steps that do not observe.
+        axes: how many axes the rule's arrays have.
+    """
+    names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
+    names |= {"step": "step", "schedule": "schedule"}
+    given = {name: values[other] for name, other in names.items()}
+    given["learning_rate"] = given["learning_rate"] * given["schedule"]
+    numbers = {
+        name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in given.items()
+    }
+    return numbers | {need.name: values[need.name] for need in part.rule.needs if need.name in values}
+
+
+def updated(
+    ops: Ops,
+    part: Part,
+    grad: Array,
+    state: Any,
+    param: Array,
+    values: Mapping[str, Array],
+    work: Work,
+) -> tuple[Array, Any]:
+    """A rule's update of what it sees, after its amortized work where this is a step for it."""
+    rule = part.rule
+    hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
+    if work & Work.OBSERVE and rule.observe is not None:
+        state = rule.observe(ops, grad, state, hyper)
+    refresh = rule.start if work & Work.START and rule.start else rule.refresh
+    if work & (Work.REFRESH | Work.START) and refresh is not None:
+        state = refresh(ops, grad, state, hyper)
+    return rule.update(ops, grad, state, param, hyper)
+
+
+@dataclass(frozen=True)
+class Update:
+    """A rule bound to a layout: how it sees the flat buffer of shape (*lanes, total)."""
+
+    rule: Rule
+    layout: Layout
+
+    @cached_property
+    def bound(self) -> Rule:
+        """The rule for these parameters.
+
+        Raises:
+            OptionError: where they are not those of a model that it is for.
+        """
+        if self.rule.for_model is None:
+            return self.rule
+        if self.layout.blocks:
+            raise OptionError(f"{self.rule.name}: sees layers, which no basis keeps; run it without a basis")
+        return self.rule.for_model(self.layout.shapes, self.layout.roles)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What is updated at once, in buffer order.
+
+        Raises:
+            OptionError: for an option that is wrong for a shape, factors or a basis that the rule cannot
+                take, or a part's need that the whole rule does not declare.
+        """
+        for need in self.bound.needs:
+            if self.layout.blocks and need.change_basis is None:
+                raise OptionError(
+                    f"{self.rule.name}: needs {need.description} of the loss, which is known in the original "
+                    "coordinates alone; run it without a basis"
+                )
+        if self.layout.factors and self.rule.scope in ("model", "named"):
+            raise OptionError(
+                f"{self.rule.name}: has one set of hyperparameters for all parameters; leave factors out"
+            )
+        uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
+        if uniform or self.rule.scope == "model":
+            return (Piece(Part(self.rule), None),)
+        if self.rule.scope == "named":
+            return (Piece(Part(self.bound), None, self.layout),)
+        whole = Part(self.rule)
+        part_of = self.rule.part or (lambda role, shape: whole)
+        total = self.layout.total
+        entries_at_once = min(ENTRIES_AT_ONCE, total // SHARE_AT_ONCE if total >= MANY_ENTRIES else total)
+        pieces = []
+        for stack in self.layout.stacks:
+            parts = [part_of(role, stack.shape) for role in stack.roles]
+            first = 0
+            for _, alike in itertools.groupby(parts, id):
+                last = first + len(list(alike))
+                at_once = max(1, entries_at_once // math.prod(stack.shape))
+                pieces += [
+                    Piece(parts[first], stack.part(start, min(start + at_once, last)))
+                    for start in range(first, last, at_once)
+                ]
+                kind = stack.roles[first].kind
+                for need in parts[first].rule.needs:
+                    if need not in self.rule.needs:
+                        raise OptionError(
+                            f"{self.rule.name}: the rule of a {kind}, {parts[first].rule.name}, needs "
+                            f"{need.name!r}, which the needs of {self.rule.name} do not have"
+                        )
+                for name, _ in stack.factors:
+                    if name not in parts[first].rule.hyperparameters:
+                        owner = f"{self.rule.name}: factors: the rule of a {kind}"
+                        known = parts[first].rule.hyperparameters
+                        raise OptionError(unknown(owner, "hyperparameter", name, known))
+                first = last
+        return tuple(pieces)
+
+    def check_change_of_basis(self) -> tuple[str, ...]:
+        """The fields of its state that change with the coordinates like a gradient.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        fields = {piece.rule.first_moments for piece in self.pieces}
+        found = fields.pop() if len(fields) == 1 else None
+        if found is None:
+            raise OptionError(
+                f"{self.rule.name}: its state cannot go on in other coordinates; set"
+                " the basis's state: restarted"
+            )
+        return found
+
+    def change_basis(
+        self, ops: Ops, state: Sequence[Any], change: Callable[[Array], Array]
+    ) -> tuple[Any, ...]:
+        """The state in other coordinates: `change` takes a gradient's (S, K, total) to the new ones.
+
+        Raises:
+            OptionError: where its state cannot go on in other coordinates.
+        """
+        states = list(state)
+        for field in self.check_change_of_basis():
+            seen = [getattr(held, field) for held in states]
+            lanes = tuple(seen[0].shape[:2])
+            flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
+            changed = change(side_by_side(ops, flats))
+            states = [
+                held._replace(**{field: piece.take(ops, changed)})
+                for piece, held in zip(self.pieces, states, strict=True)
+            ]
+        return tuple(states)
+
+    @property
+    def cadence(self) -> frozenset[Work]:
+        """The amortized work that steps differ by."""
+        refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
+        steps = (1, 2, 1 + refresh, 1 + observe, 1 + math.lcm(refresh, observe))
+        return frozenset(map(self.work_of, steps))
+
+    def work_of(self, step: int) -> Work:
+        """The amortized work that is done before the update of a step, from 1."""
+        work = Work.NONE
+        if any(piece.rule.observe for piece in self.pieces) and (step - 1) % self.bound.observe_every == 0:
+            work |= Work.OBSERVE
+        if step == 1 and any(piece.rule.start for piece in self.pieces):
+            return work | Work.START
+        every = self.bound.refresh_every
+        due = step == 1 if every is None else (step - 1) % every == 0
+        if due and any(piece.rule.refresh or piece.rule.start for piece in self.pieces):
+            work |= Work.REFRESH
+        return work
+
+    def observations(self, steps: Any) -> Any:
+        """How many of so many first steps observe, whole numbers or arrays of them."""
+        return -(-steps // self.bound.observe_every)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether gradients are taken elsewhere than at the parameters."""
+        return any(piece.rule.gradient_at is not None for piece in self.pieces)
+
+    def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
+        """Where the gradient is taken, (*lanes, total); `values` as in `apply`."""
+        if not self.looks_ahead:
+            return flat
+        points = []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param = piece.take(ops, flat)
+            if piece.rule.gradient_at is not None:
+                hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
+                param = piece.rule.gradient_at(ops, held, param, hyper)
+            points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
+        return side_by_side(ops, points)
+
+    def evaluated(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
+        """Where metrics are taken, (*lanes, total)."""
+        if all(piece.rule.evaluated_at is None for piece in self.pieces):
+            return flat
+        points = []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param = piece.take(ops, flat)
+            if piece.rule.evaluated_at is not None:
+                param = piece.rule.evaluated_at(ops, held, param)
+            points.append(piece.give(ops, param, tuple(flat.shape[:-1])))
+        return side_by_side(ops, points)
+
+    def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
+        """The state at the first parameters: one of its rule's for each piece."""
+        return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
+
+    def apply(
+        self,
+        ops: Ops,
+        grad: Array,
+        state: Sequence[Any],
+        flat: Array,
+        values: Mapping[str, Array],
+        work: Work = Work.NONE,
+    ) -> tuple[Array, tuple[Any, ...]]:
+        """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
+        flats, states = [], []
+        for piece, held in zip(self.pieces, state, strict=True):
+            param, own = piece.take(ops, flat), piece.values(values)
+            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, work)
+            flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
+            states.append(new_state)
+        return side_by_side(ops, flats), tuple(states)
+
+
+class StepLosses(NamedTuple):
+    """What the losses of the steps since the last evaluation come to; (S, K) are seeds and settings."""
+
+    total: Array  # (S, K)
+    count: Array  # (S, K), fewer than the steps where a lane has stopped
+    first: Array  # (S, K), the loss of the first of these steps
+
+
+class Carry(NamedTuple):
+    """What a bundle carries from step to step; (S, K) are seeds and settings."""
+
+    coordinates: Array  # (S, K, total), the parameters in the basis
+    state: tuple[Any, ...]  # the rules' state, one a piece of the update
+    model: dict[str, Array]  # model state, each (S, K, ...)
+    diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
+    stopped_at: Array  # (S, K), the step whose gradient was below the threshold; 0 means none
+    losses: StepLosses | None = None  # None where no metric asks for them
+
+
+class Constants(NamedTuple):
+    """What a bundle reads at every step."""
+
+    # training arrays, (examples, ...) where seeds share them, else (S, examples, ...); none where sent
+    data: dict[str, Array]
+    rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
+    matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
+    hyper: dict[str, Array]  # each (1, K, 1)
+
+
+class Inputs(NamedTuple):
+    """What differs from step to step; executors add a leading axis of steps."""
+
+    step: Array  # the number of the step, from 1
+    schedule: Array  # the learning rate's multiplier
+    order: Any = None  # (S, batch_size) indices of the minibatch, or None for the full batch
+    batch: Any = None  # the minibatch itself where it is sent, (S, batch_size, ...) by field, else None
+    noise: Any = None  # what the loss draws from, (S, ...) by name, or None
+
+
+def step_of(inputs: Inputs, index: Any) -> Inputs:
+    """The inputs of one step out of those of several."""
+    return map_arrays(lambda value: None if value is None else value[index], inputs)
+
+
+def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
+    """The minibatch of each seed, (S, batch_size, ...), or all data where there is no order."""
+    if inputs.batch is not None:
+        return dict(inputs.batch)
+    order = inputs.order
+    if order is None:
+        return constants.data
+    if constants.rows is None:
+        return {name: values[order] for name, values in constants.data.items()}
+    return {name: values[constants.rows, order] for name, values in constants.data.items()}
+
+
+def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
+    """What of a step's inputs differs between equal parts of its minibatch, with a first axis of parts.
+
+    Noise is cut where its axis after the seeds counts the examples; what a whole step draws, all parts see.
+    """
+
+    def cut(array: Array) -> Array:
+        seeds, examples, *rest = array.shape
+        return ops.swapaxes(ops.reshape(array, (seeds, parts, examples // parts, *rest)), 0, 1)
+
+    whole = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
+    noise = {
+        name: array
+        for name, array in (inputs.noise or {}).items()
+        if array.ndim > 1 and array.shape[1] == whole.shape[1]
+    }
+    given = {"order": inputs.order, "batch": inputs.batch, "noise": noise}
+    return {name: map_arrays(cut, value) for name, value in given.items() if value is not None}
+
+
+def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
+    """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
+
+    def chosen(one: Array, other: Array) -> Array:
+        return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+
+    return map_arrays(chosen, one, other)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The pure functions of a bundle; a step is `point`, `evaluate` and `apply`.
+
+    Args:
+        ops: the backend's array functions.
+        update: the rule on its layout.
+        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
+            noise have the seeds as their first axis.
+        held: the precision of parameters between steps, and of their gradients.
+        stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
+        parts: into how many equal parts a minibatch is cut, whose losses, gradients and needs are averaged.
+        accumulate: the backend's (`Derivatives.accumulate`); None where there is one part.
+        averages_losses: whether the losses of steps are averaged between evaluations.
+    """
+
+    ops: Ops
+    update: Update
+    evaluation: Evaluation
+    stop_gradient_norm: float | None
+    held: str
+    clip_gradient_norm: float | None = None
+    parts: int = 1
+    accumulate: Callable[..., tuple[Any, Any]] | None = None
+    averages_losses: bool = False
+
+    def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
+        """Named parameters (S, K, ...) from coordinates (S, K, d)."""
+        return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
+
+    def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
+        """Parameters end to end (S, K, d), as they are held, from coordinates."""
+        lay = self.update.layout
+        wide = self.ops.astype_float(coordinates) if lay.blocks else coordinates
+        return self.ops.cast(lay.to_parameters(self.ops, matrices, wide), self.held)
+
+    def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
+        """Coordinates (S, K, d), as they are held, from named parameters or gradients (S, K, ...)."""
+        return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
+
+    def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
+        """Coordinates (S, K, d), as they are held, from parameters or gradients end to end (S, K, d)."""
+        lay = self.update.layout
+        wide = self.ops.astype_float(flat) if lay.blocks else flat
+        return self.ops.cast(lay.to_coordinates(self.ops, matrices, wide), self.held)
+
+    def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
+        """The carry before the first step: the same point in every basis (000 Sec. 6)."""
+        coordinates = self.coordinates(params, constants.matrices)
+        lanes = tuple(coordinates.shape[:2])
+        state = self.update.init(self.ops, coordinates)
+        losses = self.no_losses(lanes) if self.averages_losses else None
+        return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
+
+    def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
+        """The losses of no step."""
+        return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
+
+    def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
+        """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
+        one = self.ops.zeros((1, 1, 1))
+        return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
+
+    def needed(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
+        """What the rule needs besides the gradient, in the coordinates, by name."""
+        ops, lay = self.ops, self.update.layout
+        if not lay.blocks:
+            return info.needs
+
+        def to_coordinates(flat: Array) -> Array:
+            return lay.to_coordinates(ops, matrices, flat)
+
+        return {
+            need.name: need.change_basis(ops, to_coordinates, info.needs[need.name])
+            for need in self.update.bound.needs
+            if need.change_basis is not None
+        }
+
+    def change_basis(
+        self, state: Sequence[Any], old: Sequence[Array], new: Sequence[Array]
+    ) -> tuple[Any, ...]:
+        """The rules' state in the coordinates of new matrices: a first moment m becomes J_new^T (J_old m).
+
+        Raises:
+            OptionError: where the state cannot go on in other coordinates.
+        """
+        lay = self.update.layout
+
+        def change(moment: Array) -> Array:
+            return lay.to_coordinates(self.ops, new, lay.to_parameters(self.ops, old, moment))
+
+        return self.update.change_basis(self.ops, state, change)
+
+    def point(self, carry: Carry, constants: Constants, inputs: Inputs) -> dict[str, Array]:
+        """Where a step evaluates the loss: named parameters (S, K, ...)."""
+        values = self.values(constants, inputs)
+        coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
+        return self.parameters(coordinates, constants.matrices)
+
+    def evaluated(self, carry: Carry, constants: Constants) -> dict[str, Array]:
+        """Where metrics are taken: named parameters (S, K, ...)."""
+        coordinates = self.update.evaluated(self.ops, carry.state, carry.coordinates)
+        return self.parameters(coordinates, constants.matrices)
+
+    def evaluate(
+        self,
+        point: Mapping[str, Array],
+        model: Mapping[str, Array],
+        constants: Constants,
+        inputs: Inputs,
+        work: Work,
+    ) -> StepInfo:
+        """What a step learns there of the loss of its minibatch, in parts where gradients are accumulated.
+
+        The model state goes from part to part; all else is the mean over parts.
+        """
+
+        def of(model: Mapping[str, Array], given: Inputs) -> StepInfo:
+            observes = bool(work & Work.OBSERVE)
+            return self.evaluation(point, model, pick(constants, given), given.noise or {}, observes)
+
+        if self.parts == 1 or self.accumulate is None:
+            return of(model, inputs)
+        ops = self.ops
+
+        def of_part(model: Mapping[str, Array], part: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+            noise = {**(inputs.noise or {}), **part["noise"]}
+            info = of(model, inputs._replace(**{**part, "noise": noise}))
+            return info.model, (info.loss, map_arrays(ops.astype_float, info.gradient), info.needs)
+
+        parts = in_parts(ops, inputs, self.parts)
+        after, total = self.accumulate(of_part, dict(model), parts)
+        loss, gradient, needs = map_arrays(lambda array: array / self.parts, total)
+        return StepInfo(loss, gradient, after, needs)
+
+    def clipped(self, info: StepInfo) -> StepInfo:
+        """The record with the gradient that the rule sees: g min(1, c / |g|) of each lane.
+
+        |g| is the Euclidean norm over all parameters in the original coordinates, as Pascanu et al. 2013,
+        Alg. 1, without overflow: entries are divided by the largest. What is not finite stays so.
+        """
+        if self.clip_gradient_norm is None:
+            return info
+        ops, shapes = self.ops, self.update.layout.parameters
+        flat = ops.astype_float(end_to_end(ops, shapes, info.gradient, 2))
+        largest = ops.max(ops.abs(flat), axis=-1, keepdims=True)
+        largest = ops.where(largest > 0, largest, 1.0)
+        relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
+        share = (self.clip_gradient_norm / largest) / relative_norm
+        share = ops.where(share < 1, share, 1.0)  # NaN, of a gradient that is not finite, is not below 1
+        return info._replace(gradient=by_name(ops, shapes, flat * share))
+
+    def apply(
+        self,
+        carry: Carry,
+        info: StepInfo,
+        constants: Constants,
+        inputs: Inputs,
+        work: Work = Work.NONE,
+    ) -> Carry:
+        """The carry after the rule's update, which a lane that stops does not take."""
+        grad = self.coordinates(self.clipped(info).gradient, constants.matrices)
+        values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
+        coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
+        model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
+        if self.stop_gradient_norm is not None:
+            held = (carry.coordinates, carry.state, carry.model)
+            new = (coordinates, state, model)
+            coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
+        return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
+
+    def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
+        """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
+        if self.stop_gradient_norm is None:
+            return carry.stopped_at
+        ops = self.ops
+        flat = ops.astype_float(end_to_end(ops, self.update.layout.parameters, info.gradient, 2))
+        is_short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
+        return ops.where((carry.stopped_at == 0) & is_short, inputs.step, carry.stopped_at)
+
+    def with_losses(self, carry: Carry, stopped_at: Array, losses: Array, steps: Array) -> Carry:
+        """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite.
+
+        Args:
+            stopped_at: (S, K), as it was before these steps.
+        """
+        ops = self.ops
+        first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
+        is_new = (carry.diverged_at == 0) & ops.isfinite(first)
+        carry = carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
+        if carry.losses is None:
+            return carry
+        goes_on = (stopped_at == 0)[..., None]
+        goes_on = goes_on & ((carry.stopped_at == 0)[..., None] | (steps <= carry.stopped_at[..., None]))
+        count = ops.sum(ops.astype_float(goes_on), axis=-1)
+        is_first = (carry.losses.count == 0) & (count > 0)
+        total, counted = carry.losses.total, ops.where(goes_on, losses, 0.0)
+        for step in range(len(steps)):  # one by one: a sum would round by how many steps are taken together
+            total = total + counted[..., step]
+        return carry._replace(
+            losses=StepLosses(
+                total=total,
+                count=carry.losses.count + count,
+                first=ops.where(is_first, losses[..., 0], carry.losses.first),
+            )
+        )
+
+    def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
+        """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
+        info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
+        stepped = self.apply(carry, info, constants, inputs, work)
+        return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])

@@ -1,0 +1,63 @@
+"""What `check` and `plan` say of valid studies: claims out of reach of their seeds, means that stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import ceil, log2
+
+from curvebench.optimizers.rule import share
+from curvebench.optimizers.state_precision import HALF
+from curvebench.planning.studies import Study, final_seeds, rule_of, tuning_seeds
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.claim import Condition
+from curvebench.spec.method import OptimizerSpec
+
+LEAST_PAIRS = ceil(-log2(ALPHA))  # all leaning one way have a p-value of 2^-pairs on one side
+MOST_KEPT = 0.99  # of a running mean in half precision: smaller moves than 1/256 of it are rounded away
+
+
+def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
+    """A sentence on each claim that cannot hold at a scale: so few pairs give no p-value small enough.
+
+    And one on each method whose state in half precision holds running means that hardly move there.
+    """
+    for whole in (one for one in studies if scale in one.scales):
+        study = whole.at(scale)
+        for claim in whole.claims:
+            if claim not in study.claims:
+                yield f"{study.path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
+        for optimizer in study.optimizers:
+            if slow := dict(_slow_means(study, optimizer)):
+                kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
+                yield (
+                    f"{study.path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
+                    f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
+                )
+        for claim in study.own_claims:
+            for backend in study.scales[scale].backends:
+                counts = [_pairs(study, condition, scale, backend) for condition in claim.conditions]
+                pairs = min(filter(None, counts), default=LEAST_PAIRS)
+                if pairs < LEAST_PAIRS:
+                    yield (
+                        f"{study.path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
+                        f"runs no p-value is below {2.0**-pairs:.2g}; {LEAST_PAIRS} seeds can reach {ALPHA}"
+                    )
+
+
+def _slow_means(study: Study, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
+    """The shares kept of running means, by name, that are too large for state in half precision."""
+    held = optimizer.options.get("state_precision")
+    if held == HALF or (study.precision == HALF and held != "computed"):
+        tuned = study.tuning_of(optimizer).bounds
+        for name, one in rule_of(optimizer).hyperparameters.items():
+            value = optimizer.hyperparameters.get(name, one.default) or 0.0
+            if one.interval == share("", 0.0).interval and name not in tuned and value > MOST_KEPT:
+                yield name, value
+
+
+def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:
+    """How many pairs of runs a comparison has; none of tuning runs where a backend has none."""
+    own = study.scales[scale]
+    if not condition.of_tuning:
+        return len(final_seeds(study, scale, backend))
+    return 0 if own.backends[backend].tuned_on else len(tuning_seeds(study, scale))

@@ -1,0 +1,944 @@
+"""The plan: which jobs answer the chosen studies, from which files to which files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from curvebench import ENTRIES
+from curvebench.backends import BACKENDS
+from curvebench.backends import module_of as backend_module
+from curvebench.interop.foreign import named_in
+from curvebench.optimizers import rules
+from curvebench.optimizers.bases import KIND as BASES
+from curvebench.optimizers.bases import bases as known_bases
+from curvebench.paths import stored_kernels
+from curvebench.planning.archive import archive_of, sums_of
+from curvebench.planning.config import CENSUS, Config, read_config
+from curvebench.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
+from curvebench.planning.studies import (
+    FirstSeeds,
+    Study,
+    at_defaults,
+    final_seeds,
+    missing_of,
+    read_studies,
+    rule_of,
+    tuning_seeds,
+)
+from curvebench.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
+from curvebench.precision import policy_of
+from curvebench.property_checks.check_rules import check_rule
+from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
+from curvebench.registry import RULES, WORKLOADS, find_workload, origin
+from curvebench.results.temporary import write_texts
+from curvebench.seeding import generator
+from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
+from curvebench.spec.archive import joined_here, with_figures
+from curvebench.spec.errors import InputError, by_reason, nearest, unknown
+from curvebench.spec.job import (
+    HOST,
+    BasesSpec,
+    ChecksSpec,
+    JobSpec,
+    ParitySpec,
+    RunsSpec,
+    TimingSpec,
+    job_folder,
+    runs_spec,
+    spec_file,
+    training,
+)
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.plan import (
+    ChecksPlan,
+    ReportPlan,
+    SkippedStudy,
+    StudyPlan,
+    UnrunClaim,
+    read_plan,
+)
+from curvebench.spec.study import Scale
+from curvebench.spec.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
+from curvebench.stages.job import estimated_at
+from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
+from curvebench.stages.supervision import FAILED
+from curvebench.workloads.data import FOLDER_VARIABLE
+
+ALL = "all"  # parity compares every backend with every other
+CLAIMS = "claims"  # what the checks of claims have for a study
+ARCHIVE = "archive"  # what the figures of published sets have
+VALUES = "curvebench.spec.values"  # of all documents the only one that decides what parity and checks compute
+PACKAGES = {
+    "jax": ("jax", "jaxlib", "numpy"),
+    "torch": ("numpy", "torch"),
+    HOST: ("jax", "jaxlib", "numpy"),
+    ALL: ("jax", "jaxlib", "numpy", "torch"),
+}
+SHOWN = "plan.json"  # the site's copy of the plan that it shows
+
+RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
+REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
+
+
+# --- what the user asks for ----------------------------------------------------------------------
+
+
+def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
+    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks.
+
+    One that only repeats claims is among them where it is named, or what it repeats is and `repeats` is set.
+    """
+    by_name = {claim.id: study for study in studies for claim in study.claims}
+    by_name |= {study.name: study for study in studies}
+    known = [*by_name, *claims]
+    for name in config.studies:
+        if name not in known:
+            where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
+            said = f"{where} has no study or claim {name!r}{nearest(name, known)}"
+            there = ", ".join(study.name for study in studies)
+            raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
+    wanted = {by_name[name].name for name in config.studies if name in by_name}
+    if not any(config.scale in study.scales for study in studies):
+        named = [study for study in studies if study.name in wanted] or studies
+        where = ", ".join(study.name for study in named) if wanted else str(config.study_folder)
+        scales = sorted({scale for study in named for scale in study.scales})
+        raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
+    if not config.studies:
+        wanted = {study.name for study in studies if not study.only_repeats}
+    if config.repeats:
+        shown = {claim.id for study in studies if study.name in wanted for claim in study.claims}
+        wanted |= {study.name for study in studies if study.only_repeats and study.repeated & shown}
+    return tuple(study for study in studies if study.name in wanted)
+
+
+def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
+    """Studies on the seeds of a published set, where the configuration names one and it has them."""
+    if config.seeds_of is None:
+        return studies
+    known = {
+        one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
+        for one in read_plan(config.seeds_of).studies
+    }
+    return tuple(replace(study, first_seeds=known.get(study.name)) for study in studies)
+
+
+def _why_skipped(study: Study, config: Config) -> str | None:
+    if config.scale not in study.scales:
+        return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
+    own = study.scales[config.scale].backends
+    used = [name for name in own if study.running_on(name)]
+    if not set(config.backends or used).intersection(used):
+        backends = ", ".join(config.backends or own)
+        return f"it does not run on {backends} at this scale (it runs on: {', '.join(used) or 'none'})"
+    alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).alone]
+    if alone and not config.studies:
+        return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"
+    return missing_of(study.workloads[config.scale])
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunSelection:
+    """What one job takes of an optimizer's runs in a stage.
+
+    Args:
+        alone: whether it is one run (of finals: one seed's) that is a job of its own.
+        setting: of such a run, which of the settings that its stage tries; None where it takes all.
+    """
+
+    workloads: tuple[WorkloadSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    seeds: tuple[int, ...]
+    alone: bool = False
+    setting: int | None = None
+
+    @property
+    def cells(self) -> int:
+        """How many runs it has of a setting."""
+        return len(self.workloads) * len(self.bases) * len(self.seeds)
+
+    def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
+        """Whether an earlier job has settings or bases for it."""
+        if isinstance(spec, BasesSpec):
+            return (
+                any(basis in spec.bases for basis in self.bases)
+                and any(seed in spec.seeds for seed in self.seeds)
+                and self.workloads[0] in spec.workloads  # where one is, all are
+            )
+        assert isinstance(spec, RunsSpec)
+        if not self.alone or not spec.alone:
+            return self.alone == spec.alone
+        return spec.workloads == self.workloads and spec.bases[0].label == tuning.chooser(self.bases[0].label)
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """One job with its place in the DAG.
+
+    Args:
+        results: the results folder.
+        lanes: how many runs it holds; for bases how many estimates, for timing how many methods, for checks
+            how many claims.
+        upstream: the jobs whose tables it reads.
+    """
+
+    spec: JobSpec
+    results: Path
+    lanes: int
+    upstream: tuple[PlannedJob, ...] = ()
+
+    @property
+    def spec_path(self) -> Path:
+        """Its spec file."""
+        return spec_file(self.results, self.spec)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its tables."""
+        return job_folder(self.results, self.spec)
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """A study with its jobs and what is made of their tables."""
+
+    study: Study
+    jobs: tuple[PlannedJob, ...]
+    plan: StudyPlan
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Makes the jobs of one study at one scale."""
+
+    study: Study
+    scale: str
+    results: Path
+    tree: SourceTree
+
+    @property
+    def size(self) -> Scale:
+        """The study's scale."""
+        return self.study.scales[self.scale]
+
+    @property
+    def tuning_seeds(self) -> tuple[int, ...]:
+        """The seeds that settings are tried on."""
+        return tuning_seeds(self.study, self.scale)
+
+    def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
+        """All jobs that the given backends need, upstream jobs first."""
+        most_final_seeds = max(
+            (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
+        )
+        tuning_bases = self._bases(self.tuning_seeds, self.study.tried_bases)
+        final_bases = self._bases(most_final_seeds, self.study.bases)
+        tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
+        finals: dict[str, list[PlannedJob]] = {}
+        for backend in backends:
+            for optimizer in self.study.running_on(backend):
+                elsewhere = None if rule_of(optimizer).backend else self.size.backends[backend].tuned_on
+                tuner = elsewhere or backend
+                key = tuner, optimizer.label
+                if key not in tuned:
+                    tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
+                upstream = (*tuned[key], *final_bases)
+                finals.setdefault(backend, []).extend(self._finals(backend, optimizer, upstream))
+        timed = (
+            finals if self.size.timing and not self.study.joins else {}
+        )  # seconds are those of one machine
+        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in timed.items()]
+        return (
+            *tuning_bases,
+            *(job for jobs in tuned.values() for job in jobs),
+            *final_bases,
+            *(job for jobs in finals.values() for job in jobs),
+            *timings,
+        )
+
+    def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
+        """The jobs that compute bases for some seeds; none where no basis is estimated."""
+        bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
+        workloads = self.study.workloads[self.scale] if bases else ()
+        first, where = next(iter(self.size.backends.items()))
+        places = [estimated_at(find_workload(one.locator), first, where.device) for one in workloads]
+        jobs = []
+        for backend, device in dict.fromkeys(places):
+            here = tuple(
+                one for one, place in zip(workloads, places, strict=True) if place == (backend, device)
+            )
+            precision = self.study.precision
+            if precision and backend == HOST:
+                precision = policy_of(precision).computed
+            for own, some in self._shares(bases, seeds):
+                spec = BasesSpec(
+                    stage="bases",
+                    study=self.study.name,
+                    device=device,
+                    precision=precision,
+                    **self._common(backend, (), some, (), own, here),
+                )
+                jobs.append(PlannedJob(spec, self.results, len(here) * len(own) * len(some)))
+        return tuple(jobs)
+
+    def _shares(
+        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
+    ) -> list[tuple[tuple[BasisSpec, ...], tuple[int, ...]]]:
+        """The bases and seeds of each final job, and of each that estimates bases, as the scale cuts them."""
+        if self.size.final_jobs == "optimizer":
+            return [(bases, seeds)]
+        parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
+        return [((basis,), part) for basis, part in product(bases, parts)]
+
+    def _tuning(
+        self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
+    ) -> tuple[PlannedJob, ...]:
+        """The sweep, and its refinement where the protocol has one."""
+        tuning = self.study.tuning_of(optimizer)
+        settings = tuning.settings(generator(self.study.name, tuning.protocol))
+        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), self.tuning_seeds)
+        sweep = tuple(
+            self._runs("sweep", backend, optimizer, share, bases, settings=settings)
+            for share in cut(len(settings))
+        )
+        if not isinstance(tuning, TwoStageSweep):
+            return sweep
+        upstream = (*sweep, *bases)
+        refined = (self._runs("refine", backend, optimizer, share, upstream) for share in cut(REFINED_RATES))
+        return (*sweep, *refined)
+
+    def _finals(
+        self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
+    ) -> Iterator[PlannedJob]:
+        """The final jobs of an optimizer, as the scale cuts them."""
+        seeds = final_seeds(self.study, self.scale, backend)
+        assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
+        rules = deciding(self.study, self.scale)["rules"]
+        for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
+            compared = self._compared(optimizer, share.bases)
+            own = {"compared": compared, "claim_rules": rules}
+            yield self._runs("final", backend, optimizer, share, upstream, **own)
+
+    def _cut(
+        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...], settings: int | None = None
+    ) -> Iterator[RunSelection]:
+        """The jobs of a stage: those of all workloads together, and one for each run that is to be alone.
+
+        Args:
+            settings: how many a tuning stage tries; None for finals, whose settings are known later.
+        """
+        alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
+        workloads = self.study.workloads[self.scale]
+        together = tuple(workload for workload in workloads if not alone[workload.name])
+        shares = self._shares(bases, seeds) if settings is None else [(bases, seeds)]
+        yield from (RunSelection(together, own, some) for own, some in shares if together)
+        for workload, basis, seed in product(workloads, bases, seeds):
+            if alone[workload.name]:
+                numbers = [None] if settings is None else range(settings)
+                yield from (RunSelection((workload,), (basis,), (seed,), True, number) for number in numbers)
+
+    def _runs(
+        self,
+        stage: str,
+        backend: str,
+        optimizer: OptimizerSpec,
+        share: RunSelection,
+        upstream: tuple[PlannedJob, ...],
+        settings: tuple[Setting, ...] | None = None,
+        **own: Any,
+    ) -> PlannedJob:
+        """The job that makes a share of an optimizer's runs.
+
+        Args:
+            upstream: the jobs of which it may read some.
+            settings: all that a sweep tries.
+        """
+        tuning = self.study.tuning_of(optimizer)
+        read = tuple(job for job in upstream if share.reads(job.spec, tuning))
+        if settings is not None and share.setting is not None:
+            settings = (settings[share.setting],)
+        spec = runs_spec(
+            self.study,
+            self.size,
+            stage=stage,
+            tuning=tuning,
+            settings=settings,
+            alone=share.alone,
+            setting=share.setting,
+            **self._common(backend, (optimizer,), share.seeds, read, share.bases, share.workloads),
+            **self._running(backend),
+            **own,
+        )
+        tried = {"sweep": len(settings or ()), "refine": 1 if share.alone else REFINED_RATES, "final": 1}
+        return PlannedJob(spec, self.results, share.cells * tried[stage], read)
+
+    def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
+        """Those of some bases in which claims of the study compare final runs of a method."""
+        if not self.size.alternatives:
+            return ()
+        compared = frozenset[str]().union(*(one.methods for one in self.study.own_claims))
+        labels = [basis.label for basis in bases]
+        return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
+
+    def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        seeds = final_seeds(self.study, self.scale, backend)[:1]
+        upstream = tuple(job for job in upstream if seeds[0] in job.spec.seeds)
+        common = self._common(backend, self.study.running_on(backend), seeds, upstream)
+        spec = TimingSpec(
+            stage="timing", **training(self.study, self.size), **common, **self._running(backend)
+        )
+        count = len(methods(spec.optimizers, spec.bases))
+        return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
+
+    def _common(
+        self,
+        backend: str,
+        optimizers: tuple[OptimizerSpec, ...],
+        seeds: tuple[int, ...],
+        upstream: tuple[PlannedJob, ...],
+        bases: tuple[BasisSpec, ...] | None = None,
+        workloads: tuple[WorkloadSpec, ...] | None = None,
+    ) -> dict[str, Any]:
+        """What every job of the study has; of all its bases and workloads where none are given."""
+        workload_specs = self.study.workloads[self.scale] if workloads is None else workloads
+        used = self.study.bases if bases is None else bases
+        origins = [
+            *(
+                origin(RULES, locator)
+                for optimizer in optimizers
+                for locator in (optimizer.locator, *named_in(optimizer.options))
+            ),
+            *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
+        ]
+        modules = [
+            *(module for one in origins for module in one.modules),
+            *(BASES.module_of(basis.name) for basis in used),
+        ]
+        files = {key: path for one in origins for key, path in one.files.items()}
+        packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
+        return {
+            "scale": self.scale,
+            "backend": backend,
+            "optimizers": optimizers,
+            "workloads": workload_specs,
+            "bases": used,
+            "seeds": seeds,
+            "upstream": _by_stage(upstream),
+            "sources": {
+                **self.tree.sources(modules),
+                **self.tree.outside(files),
+                **self.tree.data_files(workload_specs),
+            },
+            "versions": self.tree.versions(packages),
+        }
+
+    def _running(self, backend: str) -> dict[str, Any]:
+        """Where and in what memory a backend runs methods."""
+        device = self.size.backends[backend].device
+        return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
+
+
+def _bases_of(optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[BasisSpec, ...]:
+    """Those that an optimizer takes."""
+    return tuple(basis for basis in bases if basis.is_of(optimizer.label))
+
+
+def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
+    """The hashes of jobs by their stage."""
+    found: dict[str, tuple[str, ...]] = {}
+    for job in upstream:
+        found[job.spec.stage] = (*found.get(job.spec.stage, ()), job.spec.hash)
+    return found
+
+
+def _gathered(spec: JobSpec) -> dict[str, list[str]]:
+    """The hashes of the runs alone that a run alone reads, by stage.
+
+    They are gathered, and what reads them waits for that: n runs that read m others each are then n + m edges
+    of Snakemake's graph, not n m.
+    """
+    if not (isinstance(spec, RunsSpec) and spec.alone):
+        return {}
+    return {stage: list(hashes) for stage, hashes in spec.upstream.items() if stage != "bases"}
+
+
+def parity_job(
+    optimizers: tuple[str, ...], problems: tuple[ParityProblem, ...], results: Path, tree: SourceTree
+) -> PlannedJob:
+    """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
+    workload_specs = tuple(problem.workload_spec for problem in problems)
+    basis_specs = tuple(problem.basis_spec for problem in problems)
+    modules = [
+        "curvebench.stages.parity",
+        VALUES,
+        *(f"curvebench.backends.{backend}_engine" for backend in BACKENDS),
+        *(module for name in optimizers for module in origin(RULES, name).modules),
+        *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
+        *(BASES.module_of(spec.name) for spec in basis_specs),
+    ]
+    spec = ParitySpec(
+        stage="parity",
+        study="parity",
+        scale=ALL,
+        backend=ALL,
+        optimizers=tuple(map(OptimizerSpec, optimizers)),
+        workloads=workload_specs,
+        bases=basis_specs,
+        steps=STEPS,
+        sources={
+            **tree.sources(modules, (*RULES_AND_WORKLOADS, "harness")),
+            **tree.data_files(workload_specs),
+        },
+        versions=tree.versions(PACKAGES[ALL]),
+    )
+    return PlannedJob(spec, results, len(problems) * len(optimizers))
+
+
+def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
+    """SHA-256 by file of what decides the measures of a module's claims, and of all that is found by name."""
+    found_by_name = [
+        *(kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own()),
+        *map(backend_module, BACKENDS),
+        *ENTRIES.values(),
+    ]
+    return tree.sources(
+        ("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
+        (*RULES_AND_WORKLOADS, "harness", "benchmarks"),
+    )
+
+
+def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
+    """The job that checks the claims of a module of benchmarks/claims."""
+    claims = claims_of(module)
+    workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
+    spec = ChecksSpec(
+        stage="checks",
+        study=CLAIMS,
+        scale=scale,
+        backend=HOST,
+        optimizers=(OptimizerSpec(module),),
+        workloads=workload_specs,
+        sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
+        versions=tree.versions((*PACKAGES[ALL], "scipy")),
+        claim_rules={claim.id: check_rule(claim) for claim in claims},
+    )
+    lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
+    return PlannedJob(spec, results, lanes)
+
+
+# --- the whole -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that `snakemake reports` will do."""
+
+    config: Config
+    studies: tuple[PlannedStudy, ...]
+    skipped: tuple[tuple[Study, str], ...]
+    parity: tuple[PlannedJob, ...]
+    checks: tuple[PlannedJob, ...]
+    claims: ChecksPlan | None  # what is shown of the checks; None where there are none
+    reports_code: str
+    kernels: tuple[Path, ...]  # the files of kernel speed
+    archive: tuple[ReportPlan, ...]  # what is shown of published sets
+    census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
+    archive_figures: Path  # the folder of their figures
+
+    @cached_property
+    def report(self) -> ReportPlan:
+        """What the site shows, with the hash of the code that shows it."""
+        return ReportPlan(
+            scale=self.config.scale,
+            studies=tuple(study.plan for study in self.studies),
+            skipped=tuple(
+                SkippedStudy(reason=reason, cost=cost_of(study), **deciding(study, self.config.scale))
+                for study, reason in self.skipped
+            ),
+            parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
+            checks=self.claims,
+            code=self.reports_code,
+            jobs=len(self.jobs),
+            kernels=stored_kernels(self.config.results) if self.kernels else None,
+            folders=self.config.other_folders,
+            archive=self.archive,
+            census=self.census,
+        )
+
+    @cached_property
+    def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
+        """The folders of figures: what is drawn into each, and the tables that it is drawn from."""
+        report = partial(ReportPlan, scale=self.config.scale)
+        drawn = {
+            study.plan.figures: (report(studies=(study.plan,)), _merged(study.plan)) for study in self.studies
+        }
+        if self.claims:
+            tables = tuple(tables_in(job.folder for job in self.checks))
+            drawn[self.claims.figures] = report(studies=(), checks=self.claims), tables
+        if self.archive:
+            tables = tuple(name for plan in self.archive for study in plan.studies for name in _merged(study))
+            drawn[self.archive_figures] = report(studies=(), archive=self.archive), tables
+        return drawn
+
+    @property
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """All jobs, upstream first."""
+        return (*(job for planned in self.studies for job in planned.jobs), *self.parity, *self.checks)
+
+    @property
+    def report_path(self) -> Path:
+        """The file that tells the report what to show; its name carries its hash."""
+        return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
+
+    @property
+    def wiring_path(self) -> Path:
+        """The file of the wiring; its name carries its hash."""
+        return self.config.results / "specs" / f"wiring.{_digest(self.wiring.to_json())}.json"
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """What the Snakefile asks."""
+        shown = [name for study in self.studies for name in _merged(study.plan)]
+        shown += map(str, self.kernels)
+        shown += tables_in(job.folder for job in (*self.parity, *self.checks))
+        shown += map(str, self.figures)
+        tables = {_hash_of(study.plan.tables): study for study in self.studies}
+        upstream = {hash_: tuple(job.spec.hash for job in study.jobs) for hash_, study in tables.items()}
+        for job in self.jobs:
+            gathered = _gathered(job.spec)
+            direct = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
+            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *direct)
+            upstream |= {_digest(hashes): tuple(hashes) for hashes in gathered.values()}
+        return Wiring(
+            summary=self.summary(),
+            config=self.config,
+            report_path=str(self.report_path),
+            shown=tuple(shown),
+            jobs={job.spec.hash: WiredJob.of(job.spec, job.folder) for job in self.jobs},
+            upstream=upstream,
+            tables={hash_: str(study.plan.tables) for hash_, study in tables.items()},
+            drawn={_hash_of(folder): tables for folder, (_, tables) in self.figures.items()},
+        )
+
+    def summary(self) -> str:
+        """The plan for people: jobs and runs by study and stage, and what is skipped."""
+        lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
+        for planned in self.studies:
+            stages = [
+                f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
+                for stage in TABLES
+                if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
+            ]
+            lines.append(
+                f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: "
+                f"{'; '.join([*stages, *_remarks(planned.jobs)])}"
+            )
+        if self.parity:
+            compared = sum(job.lanes for job in self.parity)
+            lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
+        if self.checks:
+            claims = sum(job.lanes for job in self.checks)
+            lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
+        return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is skipped, studies and property claims, in a line a reason."""
+        claims = {claim.id: claim.missing for claim in (self.claims.claims if self.claims else ())}
+        studies = {study.name: reason for study, reason in self.skipped}
+        return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
+
+
+def _jobs(jobs: Sequence[PlannedJob]) -> str:
+    return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
+
+
+def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
+    """What to know of some jobs: whose runs are jobs of their own, and how many take a GPU."""
+    specs = [job.spec for job in jobs]
+    alone = {spec.workloads[0].name: None for spec in specs if isinstance(spec, RunsSpec) and spec.alone}
+    if alone:
+        yield f"each run of {' and '.join(alone)} a job of its own"
+    on_gpus = sum(spec.device != "cpu" for spec in specs)
+    if on_gpus:
+        yield f"a GPU each for {on_gpus} jobs"
+
+
+LANES = {"bases": "matrices", "timing": "methods"}
+
+
+def make_plan(config: Config, root: Path = ROOT) -> Plan:
+    """The plan of a configuration. Writes nothing, imports neither torch nor jax.
+
+    Args:
+        config: what the user asks for.
+        root: the folder of the first-party packages, whose sources are hashed.
+
+    Raises:
+        InputError: for bad studies or a configuration that they do not know.
+    """
+    names, config = config.studies, config.with_tour()
+    names = names and config.studies  # none for the tour and for all
+    planned, skipped = [], []
+    tree = SourceTree(root)
+    reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
+    claims = _property_claims(names, config, root)
+    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names), config)
+    _check_ids(studies, claims)
+    for study in _select(studies, claims, config):
+        reason = _why_skipped(study, config)
+        if reason is not None:
+            skipped.append((study, reason))
+        else:
+            planned.append(_planned(study, config, tree, reports_code, results_code))
+    named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
+    own_plans = [one.plan for one in planned]
+    archive = archive_of(named, own_plans)
+    studies_of_sets = (one for plan in archive for one in plan.studies)
+    sums = sums_of((plan.published for plan in archive), studies_of_sets)
+    archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
+    archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
+    folders = dict(config.other_folders)
+    for key in ("study_folder", "seeds_of"):  # the studies of published sets are the checkout's
+        folders.pop(key, None)
+    parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
+    modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
+    checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
+    shown = _shown_claims(checks, config, [results_code, reports_code]) if checks else None
+    decided = {
+        *_decided(ReportPlan(scale=config.scale, studies=tuple(own_plans), checks=shown, archive=archive)),
+        *(claim.id for study, _ in skipped for claim in study.claims),
+    }
+    return Plan(
+        config=config,
+        studies=tuple(_with_joined(one, archive, config) for one in planned),
+        skipped=tuple(skipped),
+        parity=parity,
+        checks=tuple(checks.values()),
+        claims=shown,
+        reports_code=reports_code,
+        kernels=_kernels(config.results),
+        archive=tuple(
+            with_figures(plan, archive_figures / plan.published).model_copy(update={"folders": folders})
+            for plan in archive
+        ),
+        archive_figures=archive_figures,
+        census=() if names else _census(config, studies, claims, decided),
+    )
+
+
+def _decided(plan: ReportPlan) -> Iterator[str]:
+    """The ids of all claims that a plan and its archive decide."""
+    for one in (plan, *plan.archive):
+        yield from (claim.id for study in one.studies for claim in study.claims)
+        yield from (claim.id for claim in (one.checks.claims if one.checks else ()))
+
+
+def _census(
+    config: Config,
+    studies: Iterable[Study],
+    checked: Mapping[str, tuple[str, PropertyClaim]],
+    decided: Collection[str],
+) -> tuple[UnrunClaim, ...]:
+    """The claims of studies and of checks that are not decided, and why not.
+
+    Raises:
+        InputError: when the census is damaged, or names a claim that none of these decides.
+    """
+    unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
+    known = {
+        one.id: unrun(
+            one,
+            study=study.name,
+            scale=study.scale_deciding(one, config.scale),
+            cost=cost_of(study),
+        )
+        for study in studies
+        for one in deciding(study, config.scale)["claims"]
+    }
+    known |= {name: unrun(one, study=file_of(module)) for name, (module, one) in checked.items()}
+    for claim in config.census():
+        if claim not in known:
+            path = config.study_folder.parent / CENSUS
+            raise InputError(f"{path}: {unknown('the suite', 'claim', claim, known)}")
+    return tuple(claim for claim in known.values() if claim.id not in decided)
+
+
+def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:
+    """A study with what joins its published version; the name of its figures carries the hash of that."""
+    plan = joined_here(planned.plan, archive)
+    if not plan.joined:
+        return planned
+    hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])
+    figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
+    return replace(planned, plan=plan.model_copy(update={"figures": figures}))
+
+
+def _merged(study: StudyPlan) -> tuple[str, ...]:
+    """The merged tables of a study, and of those that join it."""
+    folders = (study.tables, *(one.tables for one in study.joining))
+    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
+
+
+def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> ChecksPlan:
+    """The checks of claims as the report shows them; the name of their figures carries their hash."""
+    described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
+    hash_ = _digest([described.model_dump(mode="json"), *code])
+    return described.model_copy(
+        update={"figures": config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"}
+    )
+
+
+def _property_claims(
+    names: Sequence[str], config: Config, root: Path
+) -> dict[str, tuple[str, PropertyClaim]]:
+    """The claims that property checks decide, with their modules, by id.
+
+    None where each name that is asked for is a study's file: a broken module is then in nobody's way.
+    """
+    files = {path.stem for path in config.study_folder.glob("*.yaml")}
+    if names and files.issuperset(names):
+        return {}
+    return claims_by_id(root / FOLDER.relative_to(ROOT))
+
+
+def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
+    """Check that a name that is asked for can mean one thing only."""
+    homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
+    twice = [
+        f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ"
+        for name, (module, _) in claims.items()
+        if name in homes
+    ]
+    if twice:
+        raise InputError("\n".join(twice))
+
+
+def _compared(
+    planned: Iterable[PlannedStudy], config: Config
+) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
+    """The optimizers whose backends are compared, with the problems, by job.
+
+    Those of the studies on all problems; where all studies are shown, the others on a few. None where what is
+    shown ran on one backend, or parity is not asked for.
+    """
+    if not config.parity:
+        return []
+    if not {backend for study in planned for backend in study.plan.backends}.issuperset(BACKENDS):
+        return []
+    used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
+    shown = [name for name in rules() if name in used]
+    others = [name for name in rules() if name not in used and not config.studies]
+    return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
+
+
+def _kernels(results: Path) -> tuple[Path, ...]:
+    """The files in which asv has stored the speed of kernels; none where it has measured nothing."""
+    stored = stored_kernels(results)
+    files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
+    measured = any(path.parent != stored and path.name != "machine.json" for path in files)
+    return tuple(sorted(files)) if measured else ()
+
+
+def _planned(
+    study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
+) -> PlannedStudy:
+    study = study.at(config.scale)
+    own = study.scales[config.scale].backends
+    backends = tuple(
+        name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
+    )
+    jobs = Planner(study, config.scale, config.results, tree).jobs(backends)
+    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
+    described = describe(study, config.scale, backends)
+    figures_hash = _digest([tables_hash, described.model_dump(mode="json"), reports_code])
+    name = f"{study.name}.{config.scale}"
+    folders = {
+        "tables": config.results / "tables" / f"{name}.{tables_hash}",
+        "figures": config.results / "figures" / f"{name}.{figures_hash}",
+    }
+    return PlannedStudy(study, jobs, described.model_copy(update=folders))
+
+
+def _digest(content: str | list[Any]) -> str:
+    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _hash_of(folder: Path) -> str:
+    return folder.name.rpartition(".")[2]
+
+
+def _code(root: Path, patterns: Iterable[str]) -> str:
+    return files_hash({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}, root)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_specs(plan: Plan) -> None:
+    """Write the spec files and the report's plan, each only where absent, so that times stay as they are.
+
+    Raises:
+        InputError: when the results folder cannot be written to, before any compute is spent.
+    """
+    files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
+    files[plan.report_path] = plan.report.to_json()
+    files[plan.wiring_path] = plan.wiring.to_json()
+    specs = plan.report_path.parent
+    for folder, (drawn, _) in plan.figures.items():
+        files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = drawn.to_json()
+    for study in plan.studies:  # on a command line they would be too many
+        folders = "".join(f"{job.folder}\n" for job in study.jobs)
+        files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
+    try:
+        for folder in (specs, plan.config.site):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
+        write_texts({path: text for path, text in files.items() if not path.exists()})
+        before = plan.config.site / SHOWN
+        if not before.exists() or before.read_text() != files[plan.report_path]:
+            os.utime(plan.report_path)  # the site is gone or shows another plan: newer input renders it
+        _touch_failed(plan)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "
+            "give other folders with --config results=FOLDER site=FOLDER"
+        ) from error
+
+
+def _touch_failed(plan: Plan) -> None:
+    """Have jobs of which something failed run again: a spec that is newer than their tables does that."""
+    for job in plan.jobs:
+        if (job.folder / FAILED).exists():
+            os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
+
+
+def with_data(config: Config) -> Config:
+    """The configuration, whose folder of data this process and its children read from now on."""
+    if config.data is not None:
+        os.environ[FOLDER_VARIABLE] = str(config.data)
+    return config
+
+
+def prepare(raw: Mapping[str, Any]) -> Plan:
+    """The plan for a Snakefile's `config`, with its spec files in place.
+
+    Raises:
+        InputError: for bad input of any kind.
+    """
+    config = read_config(raw)
+    plan = make_plan(with_data(config))
+    write_specs(plan)
+    return plan

@@ -1,0 +1,1 @@
+"""Property claims: their checks on random instances, and the identity of a claim's rule."""

@@ -1,0 +1,165 @@
+"""Which first-party files decide what a module does, found in the syntax tree without importing."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from curvebench.registry import find_workload, located
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import TRAJECTORY_VERSION, JobSpec
+from curvebench.spec.method import WorkloadSpec
+
+ROOT = Path(__file__).resolve().parent.parent
+RULES_AND_WORKLOADS = ("optimizers", "workloads")
+# Of studies; the golden test makes TRAJECTORY_VERSION cover the harness.
+FOLLOWED = ("documents", *RULES_AND_WORKLOADS)
+DATA = "data:"  # marks the key of a data file among the sources
+
+
+class SourceTree:
+    """Files and packages as a plan finds them: each is looked up, read and hashed once.
+
+    Args:
+        root: the folder that holds the packages.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.root = root
+        self._file = cache(self._find)
+        self._sha256 = cache(sha256)
+        self._imported = cache(self._imports)
+        self._sources = cache(self._all_sources)
+        self._version = cache(version)
+
+    def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
+        """SHA-256 by file of the modules and of all that they import from the followed packages.
+
+        Imports inside functions count; a package's `__init__` counts for each of its modules.
+
+        Args:
+            modules: dotted names such as `curvebench.optimizers.adam`.
+            followed: the packages whose imports are followed.
+
+        Returns:
+            Hexadecimal SHA-256 of the file's bytes by path relative to the root, sorted.
+
+        Raises:
+            InputError: for a module without a file, or a file that is no Python.
+        """
+        return self._sources(tuple(sorted(set(modules))), followed)
+
+    def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
+        """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
+        return {
+            f"{DATA}{path.name}": self._sha256(path)
+            for spec in specs
+            for path in find_workload(spec.locator).files(spec.settings)
+        }
+
+    def versions(self, packages: Iterable[str]) -> dict[str, str]:
+        """The versions of installed packages, sorted by name."""
+        return {package: self._version(package) for package in sorted(packages)}
+
+    def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
+        """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.
+
+        Raises:
+            InputError: for a file that is no Python.
+        """
+        imported = [name for path in files.values() for name in self._imported(path.stem, path, followed)]
+        own = {key: self._sha256(path) for key, path in files.items()}
+        return {**own, **self.sources(imported, followed)}
+
+    def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
+        found: dict[str, Path] = {}
+        waiting = [name for module in modules for name in _with_packages(module)]
+        while waiting:
+            module = waiting.pop()
+            if module in found:
+                continue
+            path = self._file(module)
+            if path is None:
+                raise InputError(
+                    f"{module}: no such module below {self.root}; the job's sources cannot be hashed"
+                )
+            found[module] = path
+            waiting.extend(self._imported(module, path, followed))
+        return {path.relative_to(self.root).as_posix(): self._sha256(path) for path in sorted(found.values())}
+
+    def _find(self, module: str) -> Path | None:
+        path = self.root.joinpath(*module.split("."))
+        candidates = (path.with_suffix(".py"), path / "__init__.py")
+        return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+    def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
+        """Dotted names of the followed modules that a file imports, with the packages around them."""
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        try:
+            names = _names(path.read_bytes(), package)
+        except SyntaxError as error:
+            raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+        return tuple(
+            part
+            for name in names
+            if name.split(".")[0] in followed
+            for part in _with_packages(name)
+            if self._file(part) is not None  # the last part may be a function, not a module
+        )
+
+
+def check_unchanged(spec: JobSpec) -> None:
+    """Check that sources, data and packages are still those that the spec was planned with.
+
+    Raises:
+        InputError: naming what changed since; its result would be stored under a hash that is not its own.
+    """
+    files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
+    now = {name: sha256(path) if path.is_file() else None for name, path in files.items()}
+    now |= SourceTree().data_files(spec.workloads) if len(files) < len(spec.sources) else {}
+    changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
+    changed += [package for package, planned in spec.versions.items() if version(package) != planned]
+    if spec.trajectory_version != TRAJECTORY_VERSION:
+        changed.append("curvebench.spec.job.TRAJECTORY_VERSION")
+    if changed:
+        raise InputError(
+            f"{spec.study} {spec.stage} {spec.hash}: {', '.join(changed)} changed since it was planned; "
+            "run snakemake again, which plans it anew"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
+    """One SHA-256 (first 16 digits) over the names and bytes of several files below `root`."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _with_packages(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
+
+
+@cache
+def _names(source: bytes, package: str) -> tuple[str, ...]:
+    """Every dotted name that import statements could mean, modules and their members alike."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names += [f"{base}.{alias.name}" for alias in node.names]
+    return tuple(names)

@@ -1,0 +1,469 @@
+"""The plan as resolved: which studies there are, what they ask, and where their tables lie.
+
+`plan.json` is exactly the `model_dump_json` of a `ReportPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from curvebench.spec.claim import Claim
+from curvebench.spec.document import Direction, Document, Headline, Targets, Which, dotted, targets_on
+from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.method import BasisSpec, OptimizerSpec, methods
+from curvebench.spec.sets import PLAN, Objection
+from curvebench.spec.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
+from curvebench.spec.tuning import Tuning
+from curvebench.spec.values import Precision
+
+
+class MetricPlan(Document):
+    """What a metric means and whether less is better."""
+
+    description: str
+    direction: Direction
+    unit: str = ""
+
+
+class WorkloadPlan(Document):
+    """A workload of a study, its metrics by name and its settings in full.
+
+    Args:
+        name: what tables call it.
+        locator: where it is found (curvebench.registry); its name where none is given.
+        settings: its settings, completed.
+        dtype: the precision of its runs where the study asks for none.
+    """
+
+    name: str
+    locator: str = ""
+    description: str
+    metrics: dict[str, MetricPlan]
+    source: str = ""
+    settings: dict[str, Any] = Field(default={})
+    dtype: Precision = "float32"
+
+
+class BackendPlan(Document):
+    """A backend: the one whose runs chose its learning rates, and on how many seeds methods are judged."""
+
+    device: str
+    tuned_on: str
+    final_seeds: int = Field(ge=1)
+
+
+class Deciding(Document):
+    """A study as far as claims are concerned.
+
+    Args:
+        claims: those that it decides.
+        repeated: claims of other studies, repeated; they decide nothing.
+        rules: the hash of the rule of each of them at the scale.
+        at_most_partly: why no claim can be fully reproduced at this scale; empty where one can.
+    """
+
+    name: str
+    claims: tuple[Claim, ...] = ()
+    repeated: tuple[Claim, ...] = ()
+    rules: dict[str, str] = Field(default={})
+    at_most_partly: str = ""
+
+
+class SkippedStudy(Deciding):
+    """A study that is left out, why, what it would cost as far as its file says so, and its claims."""
+
+    reason: str
+    cost: str = ""
+
+
+class StudyPlan(Deciding):
+    """A study at one scale: its settings in full, and where its tables and figures lie.
+
+    Args:
+        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
+            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
+        notes: where the setting departs from the source.
+        runs_on: the backends in the study's order; the first one leads the overview.
+        precision: of all runs; None: each workload's own.
+        first_tuning_seed: of the seeds that settings are tried on.
+        first_final_seed: of the seeds that methods are judged on.
+        targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
+            at a stop.
+        compare: the headline metric, with its floor.
+        budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
+        tuning_epochs: the length of the runs that tune; None: that of all.
+        evaluations: how many equal stretches a run is cut into.
+        evaluated_splits: those that metrics are of; None: all.
+        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
+        clip_gradient_norm: the norm to which longer gradients are shortened; None: they are not.
+        joins: the study whose methods its own are compared with, under the same protocol; empty for none.
+        contributed: who hands its method in; None where nobody does.
+        joined: the studies that join this one, by the set that they are of, or `HERE`.
+        all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
+    """
+
+    question: str
+    source: str
+    source_figures: dict[str, str] = Field(default={})
+    notes: tuple[str, ...] = ()
+    workloads: Annotated[tuple[WorkloadPlan, ...], Field(min_length=1)]
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    runs_on: dict[str, BackendPlan]
+    seeds: Seeds
+    first_tuning_seed: int = 0
+    first_final_seed: int = FIRST_FINAL_SEED
+    precision: Precision | None = None
+    tuning: Tuning
+    schedule: Schedule = Schedule()
+    stop: dict[str, float] = Field(default={})
+    clip_gradient_norm: float | None = None
+    targets: Targets = Field(default={})
+    compare: Headline
+    budget: dict[str, int]
+    tuning_epochs: int | None = None
+    evaluations: int
+    evaluated_splits: tuple[str, ...] | None = None
+    gradient_accumulation: int = 1
+    tables: Path
+    figures: Path
+    joins: str = ""
+    contributed: Contribution | None = None
+    joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
+    all_workloads: int | None = None
+
+    @model_validator(mode="after")
+    def _compares_what_is_measured(self) -> StudyPlan:
+        for workload in self.workloads:
+            if self.metric not in workload.metrics:
+                raise ValueError(
+                    f"compare.metric: {unknown(workload.name, 'metric', self.metric, workload.metrics)}"
+                )
+        return self
+
+    @property
+    def metric(self) -> str:
+        """The headline metric."""
+        return self.compare.metric
+
+    @property
+    def which(self) -> Which:
+        """Whether its `final` or `best` value counts."""
+        return self.compare.which
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Names in the study's order."""
+        return tuple(self.runs_on)
+
+    @property
+    def tuned_on(self) -> dict[str, str]:
+        """The backend whose runs chose the learning rates, by backend."""
+        return {name: used.tuned_on for name, used in self.runs_on.items()}
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+        return methods(self.optimizers, self.bases)
+
+    @property
+    def only_repeats(self) -> bool:
+        """Whether all that it is for is to repeat claims of other studies."""
+        return bool(self.repeated) and not self.claims
+
+    @property
+    def direction(self) -> Direction:
+        """Whether less of the headline metric is better."""
+        return self.direction_of(self.metric)
+
+    @property
+    def estimates_anew(self) -> bool:
+        """Whether a run estimates a basis anew, by gradients that are its own."""
+        return any(basis.options.get("every") is not None for basis in self.bases)
+
+    @property
+    def shares_rates(self) -> bool:
+        """Whether the setting that was chosen in the identity basis serves all bases."""
+        return self.tuning.shared_across == "bases"
+
+    def tuned_names(self, optimizer: str) -> tuple[str, ...]:
+        """The hyperparameters of an optimizer that were tuned, the learning rate first."""
+        space = self.optimizer(optimizer).space
+        return tuple(sorted(space, key=lambda name: name != "learning_rate")) or self.tuning.names
+
+    @property
+    def joining(self) -> tuple[StudyPlan, ...]:
+        """The studies that join this one."""
+        return tuple(study for own in self.joined.values() for study in own)
+
+    def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
+        """Threshold by metric: the targets that runs on a workload have."""
+        return {
+            name: at
+            for name, at in targets_on(self.targets, workload.name).items()
+            if name in workload.metrics
+        }
+
+    def optimizer(self, label: str) -> OptimizerSpec:
+        """The contestant of a label."""
+        return next(one for one in self.optimizers if one.label == label)
+
+    def direction_of(self, metric: str) -> Direction:
+        """Whether less of a metric is better; workloads of one study agree on that."""
+        found = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
+        return found[0].direction if found else "minimize"
+
+
+class ProblemPlan(Document):
+    """A small problem on which backends are compared, and what is known of its gradients."""
+
+    label: str
+    description: str
+    full_rank: bool
+    free_of_noise: bool
+    reason: str
+
+
+class ParityPlan(Document):
+    """The comparison of backends: how many steps, the tolerance, the problems, and folders of job tables."""
+
+    steps: int = Field(ge=1)
+    tolerance: float = Field(gt=0)
+    problems: tuple[ProblemPlan, ...]
+    tables: tuple[Path, ...]
+
+
+class PartPlan(Document):
+    """A part of a claim, how many instances are drawn of it, and whether its measures are estimates.
+
+    Of a bound there are instances more, which searches found: at least one, and at most one a quantity.
+    """
+
+    part: str
+    variant: str
+    instances: int = Field(ge=1)
+    sampled: bool = False
+    bound: bool = False
+
+
+class ClaimPlan(Document):
+    """A claim that property checks decide, and the file that does it; `id` is its name.
+
+    `rule` is the hash of its checks as they are written (curvebench.property_checks.check_rules), empty where none is known;
+    `at_most_partly` says why it cannot be fully reproduced, `missing` what data it lacks, so that it is not
+    run; both are empty where nothing is to be said.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    setting: str
+    file: str
+    rule: str = ""
+    parts: tuple[PartPlan, ...] = ()
+    at_most_partly: str = ""
+    missing: str = ""
+
+
+class ChecksPlan(Document):
+    """The checks of claims: folders of job tables, and the folder of their figures."""
+
+    claims: tuple[ClaimPlan, ...]
+    tables: tuple[Path, ...]
+    figures: Path
+
+
+class UnrunClaim(Document):
+    """A claim that neither what is run nor a published set decides, and why.
+
+    Args:
+        study: the study or the module of checks that would decide it.
+        scale: at which the study does; empty for that of the plan.
+        cost: what that would cost, as far as the study's file says so.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    reason: str
+    study: str
+    scale: str = ""
+    cost: str = ""
+
+
+class Publication(Document):
+    """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
+
+    published: str
+    machines: tuple[str, ...]
+
+
+class ReportPlan(Document):
+    """All studies of a report at one scale, and those left out.
+
+    Args:
+        parity: None where what is shown ran on one backend.
+        checks: None where no property of a claim is checked.
+        kernels: the folder where asv stores the speed of kernels; None where nothing is stored.
+        code: the hash of the code that shows it.
+        jobs: how many jobs it takes; 0 where that is not known.
+        folders: those of the configuration that are not where they are by default, by their key; of data,
+            where one is named.
+        published: the name of the published set that it shows, else empty.
+        waived: what stood in the way of publishing and was waived.
+        verdicts: the folder with the tables `claims` and `findings` of a published set.
+        origin: of a plan in an archive, where its runs come from.
+        archive: what is shown of published sets with it (`curvebench.spec.archive`); each names its set.
+        census: the claims that are decided nowhere; empty where only some are asked for.
+        path: the file that it was read from; no part of the document.
+    """
+
+    scale: str
+    studies: tuple[StudyPlan, ...]
+    skipped: tuple[SkippedStudy, ...] = ()
+    parity: ParityPlan | None = None
+    checks: ChecksPlan | None = None
+    kernels: Path | None = None
+    code: str = ""
+    jobs: int = 0
+    folders: dict[str, str] = Field(default={})
+    published: str = ""
+    waived: tuple[Objection, ...] = ()
+    verdicts: Path | None = None
+    origin: Publication | None = None
+    archive: tuple[ReportPlan, ...] = ()
+    census: tuple[UnrunClaim, ...] = ()
+    path: Annotated[Path, Field(exclude=True)] = Path()
+
+    def study(self, name: str) -> StudyPlan:
+        """The study of that name.
+
+        Raises:
+            InputError: when there is none; lists those there are.
+        """
+        for study in self.studies:
+            if study.name == name:
+                return study
+        names = ", ".join(study.name for study in self.studies) or "none"
+        raise InputError(f"the plan has no study {name!r} (it has: {names})")
+
+    def at(self, place: Callable[[Path], Path]) -> ReportPlan:
+        """The plan with another place for each of its folders."""
+        moved = {name: _placed(value, place) for name, value in self if name != "path"}
+        return self.model_copy(update=moved)
+
+    def to_json(self) -> str:
+        """The text of `plan.json`."""
+        return self.model_dump_json(indent=1) + "\n"
+
+
+def _placed(value: Any, place: Callable[[Path], Path]) -> Any:
+    """A value of a document with another place for each path in it."""
+    if isinstance(value, Path):
+        return place(value)
+    if isinstance(value, tuple):
+        return tuple(_placed(one, place) for one in value)
+    if isinstance(value, dict):
+        return {name: _placed(one, place) for name, one in value.items()}
+    if isinstance(value, Document):
+        return value.model_copy(update={name: _placed(one, place) for name, one in value})
+    return value
+
+
+def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
+    """Read a plan; relative folders count from the working directory, as Snakemake's do.
+
+    Those of a published set count from its plan's folder, and lie in it.
+
+    Args:
+        path: of the file, or of the folder of a published set or a site, which holds it.
+        root: another folder than the working directory, for the plan of another checkout.
+
+    Raises:
+        InputError: when the file is missing or damaged, or lacks a key.
+    """
+    path = path / PLAN if path.is_dir() else path
+    try:
+        plan = ReportPlan.model_validate_json(path.read_bytes()).model_copy(update={"path": path})
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it, or "
+            "name that of a published set, results/published/NAME/plan.json"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
+        raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
+    if plan.published:
+        return plan.at(partial(_inside, path))
+    return plan if root is None else plan.at(lambda place: root / place)
+
+
+def with_studies_of(first: ReportPlan, others: Sequence[ReportPlan]) -> ReportPlan:
+    """A plan with the studies of others too, which ran elsewhere or at another time.
+
+    Raises:
+        InputError: when they are of several scales, two have one study or claim, two have parity or property
+            checks, or a claim is repeated with other conditions.
+    """
+    plans, owner = (first, *others), dict[str, ReportPlan]()
+    for plan in plans:
+        if plan.scale != first.scale:
+            raise InputError(f"{plan.path}: is of scale {plan.scale}, {first.path} of scale {first.scale}")
+        for name in _owned(plan):
+            if name in owner:
+                remedy = "narrow one of the two with studies= or parity=false, and run it again"
+                raise InputError(f"{plan.path}: has {name}, as {owner[name].path} has; {remedy}")
+            owner[name] = plan
+    _check_repeated(plans)
+    studies = {study.name: study for plan in plans for study in plan.studies}
+    skipped = {study.name: study for plan in plans for study in plan.skipped}
+    return first.model_copy(
+        update={
+            "studies": tuple(studies.values()),
+            "skipped": tuple(study for name, study in skipped.items() if name not in studies),
+            "parity": next((plan.parity for plan in plans if plan.parity), None),
+            "checks": next((plan.checks for plan in plans if plan.checks), None),
+            "jobs": sum(plan.jobs for plan in plans),
+        }
+    )
+
+
+def _owned(plan: ReportPlan) -> Iterator[str]:
+    """What only one of several plans may have, in words."""
+    for study in plan.studies:
+        yield f"study {study.name}"
+        yield from (f"claim {claim.id}" for claim in study.claims)
+    if plan.parity is not None:
+        yield "parity"
+    if plan.checks is not None:
+        yield "property checks"
+        yield from (f"claim {claim.id}" for claim in plan.checks.claims)
+
+
+def _check_repeated(plans: Sequence[ReportPlan]) -> None:
+    """Refuse a claim repeated as it stood before its conditions changed: they are compared in their order."""
+    decided = {claim.id: (plan, claim) for plan in plans for study in plan.studies for claim in study.claims}
+    for plan in plans:
+        for repeat in (claim for study in plan.studies for claim in study.repeated):
+            other, claim = decided.get(repeat.repeats, (plan, repeat))
+            kinds = [[(part.judged, len(part.named)) for part in one.conditions] for one in (repeat, claim)]
+            if kinds[0] != kinds[1]:
+                said = f"{repeat.id} repeats {claim.id} with other conditions than {other.path} has"
+                raise InputError(f"{plan.path}: {said}; run it again")
+
+
+def _inside(path: Path, name: Path) -> Path:
+    """The folder of a published set, beside its plan.
+
+    Raises:
+        InputError: for one that would lie elsewhere.
+    """
+    if name.is_absolute() or ".." in name.parts:
+        raise InputError(f"{path}: the folder {name} does not lie in the set")
+    return path.parent / name

@@ -1,0 +1,141 @@
+"""The small problems on which backends are compared, and what is known of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from curvebench.optimizers.bases import bases
+from curvebench.optimizers.rule import Rule
+from curvebench.spec.method import BasisSpec, WorkloadSpec
+from curvebench.workloads import workloads
+
+STEPS = 20
+TOLERANCE = 1e-10  # largest difference over largest entry, where the problem is judged
+LEARNING_RATE = 0.01
+DAMPING = 0.1  # of rules for layers, whose steps are divided by it: less enlarges rounding
+EPSILON = 1e-4  # of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill conditioned
+
+
+@dataclass(frozen=True)
+class ParityProblem:
+    """A small workload, its EGOP basis, and two facts that decide whether equal steps can be asked for.
+
+    Args:
+        label, description: its name in the matrix, and a line about it for the report.
+        workload, settings: what is run; the settings are completed by the workload's defaults.
+        basis: options of an EGOP basis, or None for the identity.
+        full_rank: whether G G^T and G^T G have full rank and distinct eigenvalues for the gradient G of every
+            parameter, at every step; g g^T of a vector never has. In a null space, eigenvectors are the
+            decomposition's choice, and methods that use them may differ between backends.
+        free_of_noise: whether every coordinate of the gradients, in the basis, is either 0 or far above
+            rounding. A coordinate that is rounding noise differs between backends by all of its digits, and
+            methods that divide by its size enlarge it.
+        reason: why a fact does not hold; empty where both do.
+    """
+
+    label: str
+    description: str
+    workload: str
+    settings: Mapping[str, Any]
+    basis: Mapping[str, Any] | None = None
+    full_rank: bool = True
+    free_of_noise: bool = True
+    reason: str = ""
+
+    @property
+    def workload_spec(self) -> WorkloadSpec:
+        """The workload with its settings completed."""
+        return WorkloadSpec(self.workload, workloads()[self.workload].complete(self.settings))
+
+    @property
+    def basis_spec(self) -> BasisSpec:
+        """The basis with its options completed."""
+        if self.basis is None:
+            return BasisSpec("identity", "identity")
+        return BasisSpec("egop", "egop", bases()["egop"].complete(self.basis))
+
+    def judges(self, rule: Rule) -> bool:
+        """Whether a rule must take equal steps: one whose scope is an entry has no such matrix."""
+        return self.free_of_noise and (self.full_rank or rule.scope == "entry")
+
+
+def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
+    counts = {"train_examples": 60, "validation_examples": 20, "test_examples": 20, "batch_size": 20}
+    return {"widths": list(widths), "alpha": alpha, **counts}
+
+
+def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityProblem:
+    about = f"the same in the eigenbasis of {gradients} gradients"
+    return replace(problem, label=f"{problem.label}, EGOP", description=about, basis={"samples": samples})
+
+
+def hyperparameters_of(rule: Rule) -> dict[str, float]:
+    """What a rule is compared with: its defaults, but for learning rate, layers' damping, an epsilon of 0."""
+    epsilon = rule.hyperparameters.get("epsilon")
+    given = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
+    given |= {"damping": DAMPING} if rule.for_model and "damping" in rule.hyperparameters else {}
+    return rule.complete({"learning_rate": LEARNING_RATE, **given})
+
+
+VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
+NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
+
+# Every optimizer is compared on the problems of `CORE`; those that are shown, on all.
+LEAST_SQUARES = ParityProblem(
+    "least squares",
+    "12 equations for 8 unknowns",
+    "least_squares",
+    {"n": 12, "d": 8},
+    full_rank=False,
+    reason=VECTOR,
+)
+LINEAR_NETWORK = ParityProblem(
+    "linear network",
+    "weights of 6 by 4, 5 by 6 and 3 by 5, batches of 20 examples",
+    "linear_network",
+    _linear_network(4, 6, 5, 3),
+    full_rank=False,
+    reason=NOT_SQUARE,
+)
+PROBLEMS = (
+    LEAST_SQUARES,
+    _in_basis(LEAST_SQUARES, 80, "10.0 d"),
+    ParityProblem(
+        "logistic regression",
+        "20 examples of 3 features",
+        "logistic_regression",
+        {"n": 20, "d": 3},
+        full_rank=False,
+        reason=VECTOR,
+    ),
+    ParityProblem(
+        "square linear network",
+        "two weights of 3 by 3, batches of 20 examples",
+        "linear_network",
+        # Inverse roots lose eps times the condition number of GGᵀ: 3e3 here, and 4e5 at 5 by 5 and alpha 0.5.
+        _linear_network(3, 3, 3, alpha=0.0),
+    ),
+    ParityProblem(
+        "wide least squares, EGOP",
+        "5 equations for 8 unknowns, in the eigenbasis of 80 gradients",
+        "least_squares",
+        {"n": 5, "d": 8},
+        {"samples": "10.0 d"},
+        full_rank=False,
+        free_of_noise=False,
+        reason="every gradient lies in 5 of 8 dimensions, and its other 3 coordinates are rounding noise",
+    ),
+    LINEAR_NETWORK,
+    _in_basis(LINEAR_NETWORK, 345, "5.0 d"),
+    ParityProblem(
+        "digits network",
+        "ReLU network 64-32-10, batches of 50 images",
+        "digits_mlp",
+        {"batch_size": 50},
+        full_rank=False,
+        reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
+    ),
+)
+CORE = tuple(one for one in PROBLEMS if one.label in ("least squares", "square linear network"))

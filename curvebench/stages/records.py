@@ -1,0 +1,250 @@
+"""Rows of the runs and curves tables from the trajectories of a bundle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from curvebench.engine.execution import Bundle, Trajectories
+from curvebench.planning.studies import rule_of
+from curvebench.results import schema
+from curvebench.spec.document import targets_on
+from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
+from curvebench.stages.supervision import Failure, Lanes
+from curvebench.workloads.workload import Workload, examples_in
+
+LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one lane did: what its evaluations gave up to its end, and how it ended."""
+
+    steps: np.ndarray  # (C,) of the evaluations up to its end
+    values: Mapping[str, np.ndarray]  # metric to (C,) values
+    outcome: str
+    outcome_step: int | None
+    total_steps: int  # updates made
+    gradients: int  # steps whose gradient was taken
+    besides: np.ndarray  # (C,) gradients that closures have taken
+
+
+def lane_of(
+    trajectories: Trajectories, seed: int, setting: int, targets: Mapping[str, float], workload: Workload
+) -> Lane:
+    """The record of one lane: the curve up to its divergence or stop, and its outcome.
+
+    A lane that stops at its t-th gradient has made t - 1 updates; the evaluation after it, whose values are
+    those of the stop, is recorded at that step.
+    """
+    steps = trajectories.steps
+    values = {name: table[:, seed, setting] for name, table in trajectories.metrics.items()}
+    total = int(steps[-1])
+    diverged = int(trajectories.diverged_at[seed, setting])
+    stopped = int(trajectories.stopped_at[seed, setting])
+    losses = [values[name] for name in LOSSES if name in values]
+    if not diverged and losses and not np.isfinite(losses[0][-1]):
+        diverged = total
+    end = diverged or (stopped - 1 if stopped else total)
+    kept = int(np.searchsorted(steps, end)) + 1
+    steps = np.minimum(steps[:kept], end)
+    values = {name: value[:kept] for name, value in values.items()}
+    besides = trajectories.closure_evaluations[:kept]
+    if diverged:
+        return Lane(steps, values, "diverged", diverged, diverged, diverged, besides)
+    if stopped:
+        return Lane(steps, values, "reached", end, end, stopped, besides)
+    reached = [
+        steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
+        for metric, threshold in targets.items()
+        if metric in values
+    ]
+    met = [step for step in reached if step is not None]
+    if met:
+        return Lane(steps, values, "reached", min(met), total, total, besides)
+    return Lane(steps, values, "budget", None, total, total, besides)
+
+
+def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
+    """The step of the first evaluation at which a target is met, or None."""
+    met = values <= threshold if direction == "minimize" else values >= threshold
+    return int(steps[np.argmax(met)]) if met.any() else None
+
+
+def best(steps: np.ndarray, values: np.ndarray, direction: str) -> tuple[float, int]:
+    """The best value of a curve and its step; NaN and the first step where no value is a number."""
+    if np.isnan(values).all():
+        return float("nan"), int(steps[0])
+    index = int(np.nanargmin(values) if direction == "minimize" else np.nanargmax(values))
+    return float(values[index]), int(steps[index])
+
+
+def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+class RunTables(NamedTuple):
+    """Rows of the tables of runs, and of their curves."""
+
+    curves: pl.DataFrame
+    runs: pl.DataFrame  # stored last: where they are, the curves are
+
+
+def rows(
+    job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
+) -> RunTables:
+    """The rows of lanes that were run together."""
+    batch = _batch(cell, bundle)
+    runs: list[dict[str, Any]] = []
+    curves: list[pl.DataFrame] = []
+    for s, k in np.ndindex(*bundle.lanes):
+        lane = lane_of(
+            trajectories, s, k, targets_on(job.training.targets, cell.workload.name), cell.workload
+        )
+        place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
+        run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
+        run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
+        runs.append({**run, "state_bytes": trajectories.state_bytes})
+        evaluations = bundle.evaluations_of(lane.steps) + lane.besides
+        curves += [
+            _curve(runs[-1]["run"], lane.steps, evaluations, batch, name, values)
+            for name, values in lane.values.items()
+        ]
+    return RunTables(pl.concat(curves), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def failed_rows(
+    job: Job,
+    cell: Cell,
+    number: int,
+    lanes: Sequence[tuple[int, int]],
+    failure: Failure,
+    built: tuple[Bundle, LoadedBasis] | None = None,
+) -> RunTables:
+    """The rows of lanes (seed, setting) that failed: without curves, their targets not reached.
+
+    What they cost is that of their steps and of their basis, where the cell's bundle and basis were `built`.
+    """
+    steps = failure.step or 0
+    lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
+    runs = [
+        {**_row(job, cell, (number, *one), lane, built, len(lanes)), "reason": failure.reason}
+        for one in lanes
+    ]
+    return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
+
+
+def with_remedy(failure: Failure, settings: Mapping[str, Any], accumulation: int) -> Failure:
+    """A failure of runs; where memory was short it names what would hold half of it at a time.
+
+    Args:
+        settings: of the workload.
+        accumulation: into how many parts a batch is cut (`gradient_accumulation`).
+    """
+    if failure.outcome != "out_of_memory":
+        return failure
+    size, parts = settings.get("batch_size"), 2 * accumulation
+    half = f"with gradient_accumulation {parts} in the study would hold half of it at a time"
+    remedy = f"batch_size {size} {half}"
+    if size is None:
+        remedy = "all examples are one batch; a batch_size in the study would hold less at a time"
+    elif size % parts:
+        remedy = f"a smaller batch_size than {size} would hold less, and one that {parts} divides {half}"
+    return replace(failure, reason=f"{failure.reason}; {remedy}")
+
+
+def _row(
+    job: Job,
+    cell: Cell,
+    place: tuple[int, int, int],
+    lane: Lane,
+    built: tuple[Bundle, LoadedBasis] | None,
+    together: int,
+) -> dict[str, Any]:
+    """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built."""
+    direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
+    gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
+    gradients += int(lane.besides[-1]) if len(lane.besides) else 0
+    bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
+    return {
+        **_identity(job, cell, *place),
+        "outcome": lane.outcome,
+        "outcome_step": lane.outcome_step,
+        "reason": None,
+        "steps": lane.total_steps,
+        "gradient_evaluations": gradients,
+        "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
+        "basis_seconds": built[1].seconds[place[1]] if built else 0.0,
+        "examples": gradients * _batch(cell, built[0]) if built else 0,
+        "final_metrics": _named({name: float(values[-1]) for name, values in lane.values.items()}),
+        "best_metrics": [
+            {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
+        ],
+        "targets": [
+            {
+                "metric": metric,
+                "threshold": at,
+                "steps": steps_to(lane.steps, lane.values[metric], at, direction[metric])
+                if metric in lane.values
+                else None,
+                "seconds": None,
+                "seconds_kind": None,
+            }
+            for metric, at in targets_on(job.training.targets, cell.workload.name).items()
+            if metric in cell.workload.metrics
+        ],
+        "state_bytes": None,
+        "bundle_lanes": together,
+    }
+
+
+def _batch(cell: Cell, bundle: Bundle) -> int:
+    """How many examples a gradient is of."""
+    return cell.workload_spec.settings.get("batch_size") or examples_in(bundle.problems[0].splits["train"])
+
+
+def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:
+    """What names a run: the lane of a seed and a setting, by their numbers, in the job's cell of a number."""
+    spec = job.spec
+    rule = rule_of(cell.optimizer, job.training.schedule.name)
+    hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
+    return {
+        "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
+        "study": spec.study,
+        "scale": spec.scale,
+        "workload": cell.workload.name,
+        "optimizer": cell.optimizer.label,
+        "basis": cell.basis.label,
+        "backend": spec.backend,
+        "device": spec.device,
+        "dtype": precision_of(job.training, cell.workload),
+        "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
+        "seed": spec.seeds[seed],
+        "learning_rate": float(hyper["learning_rate"]),
+        "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
+        "seconds": None,
+        "spec_hash": spec.hash,
+        "machine": job.machine,
+    }
+
+
+def _curve(
+    run: str, steps: np.ndarray, evaluations: np.ndarray, batch: int, metric: str, values: np.ndarray
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "run": [run] * len(steps),
+            "step": steps,
+            "gradient_evaluations": evaluations,
+            "examples": evaluations * batch,
+            "seconds": [None] * len(steps),
+            "metric": [metric] * len(steps),
+            "value": values,
+        },
+        schema=schema.CURVES,
+    )

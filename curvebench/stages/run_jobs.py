@@ -1,0 +1,365 @@
+"""The stages sweep, refine and final: every cell's lanes as bundles, written as runs and curves."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from curvebench.backends.engine import Engine
+from curvebench.engine.checkpoints import EVERY, Checkpoints
+from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from curvebench.paths import checkpoints_folder
+from curvebench.planning import tuning
+from curvebench.progress import Progress
+from curvebench.results import schema
+from curvebench.results.outcomes import missing
+from curvebench.results.reading import read
+from curvebench.results.tuning import Judge
+from curvebench.results.writing import write_table
+from curvebench.sources import check_unchanged
+from curvebench.spec.job import RunsSpec
+from curvebench.spec.method import Method
+from curvebench.stages.job import (
+    PARTS,
+    Cell,
+    Instance,
+    Job,
+    LoadedBasis,
+    basis_of,
+    bundle_of,
+    dtype_of,
+    instance,
+    precision_of,
+    workload_of,
+)
+from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
+from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
+
+
+def run_lanes(job: Job) -> list[str]:
+    """Run all lanes of a job that are not done, and write its tables; returns notes.
+
+    A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
+    all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
+    if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
+    """
+    spec = job.spec
+    with job.clock.phase("data"):
+        cells = _cells(job)
+    progress = Progress(
+        f"{spec.study} {spec.stage} {spec.who} on {spec.backend}",
+        sum(len(cell.settings) for cell in cells) * len(spec.seeds),
+    )
+    engines: dict[str, Engine] = {}
+    instances: dict[str, list[Instance]] = {}
+
+    def engine_of(precision: str) -> Engine:
+        if precision not in engines:
+            engines[precision] = job.engine(precision)
+        return engines[precision]
+
+    def instances_of(cell: Cell) -> list[Instance]:
+        if cell.workload.name not in instances:
+            instances.clear()  # only one workload's problems are held at a time
+            settings = cell.workload_spec.settings
+            made = [instance(cell.workload, settings, seed) for seed in spec.seeds]
+            instances[cell.workload.name] = made
+        return instances[cell.workload.name]
+
+    tables = [
+        table
+        for number, cell in enumerate(cells)
+        for table in _CellRun(job, cell, number, engine_of, instances_of, progress).tables()
+    ]
+    nothing = RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(schema=schema.RUNS))
+    for name, frames in zip(RunTables._fields, zip(nothing, *tables, strict=True), strict=True):
+        frame = pl.concat(frames).sort("run", maintain_order=True)
+        write_table(job.folder / f"{name}.parquet", frame, schema.TABLES[name])
+    return sorted({note for engine in engines.values() for note in engine.notes})
+
+
+def _cells(job: Job) -> list[Cell]:
+    """The cells of a job; one whose tuning is missing has no settings."""
+    spec = job.spec
+    settings = _settings(job)
+    return [
+        Cell(
+            workload_of(workload, job.training.evaluated_splits),
+            workload,
+            spec.optimizers[0],
+            basis,
+            settings[workload.name, basis.label],
+        )
+        for workload in spec.workloads
+        for basis in spec.bases
+    ]
+
+
+def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
+    """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
+
+    Of final runs the first setting is the one that was chosen; a refined run alone has its own. None where
+    runs that tune it were interrupted, which the next call ends, but for one that tries nothing again.
+    """
+    spec = job.spec
+    assert isinstance(spec, RunsSpec)
+    if spec.settings is not None:
+        return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
+    runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
+    metrics = workload_of(spec.workloads[0]).metrics
+    judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
+    lacking = runs.clear() if job.keep_failed else runs.filter(missing())
+    waiting = set(lacking.select("workload", "basis").rows())
+    if spec.stage == "refine":
+        refined = {key: own for key, own in tuning.refine(runs, judge).items() if key not in waiting}
+        own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
+        return {
+            (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())[own]
+            for one in spec.workloads
+            for basis in spec.bases
+        }
+    groups = {key: own for key, own in tuning.groups_tried(runs, judge).items() if key not in waiting}
+    names = spec.tuning.names
+    found: dict[tuple[str, str], Sequence[Mapping[str, float]]] = {}
+    for one, basis in itertools.product(spec.workloads, spec.bases):
+        tried = groups.get((one.name, spec.tuning.chooser(basis.label)))
+        settings = () if tried is None else tried.likely if basis.label in spec.compared else (tried.chosen,)
+        found[one.name, basis.label] = [dict(zip(names, setting, strict=True)) for setting in settings]
+    return found
+
+
+@dataclass
+class _CellRun:
+    """One cell of a job: what is done of it is stored, and the rest is run bundle by bundle.
+
+    Args:
+        number: of the cell in its job.
+        engine_of: the engine of a precision.
+        instances_of: the problems of a cell, by seed.
+    """
+
+    job: Job
+    cell: Cell
+    number: int
+    engine_of: Callable[[str], Engine]
+    instances_of: Callable[[Cell], list[Instance]]
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        cell, seeds = self.cell, self.job.spec.seeds
+        self.lanes = Lanes(self.number, 0, len(seeds), 0, len(cell.settings))
+        key = json.dumps([cell.workload.name, cell.basis.label, seeds, list(map(dict, cell.settings))])
+        self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
+        self.folder = self.job.folder / PARTS / self.key
+        self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)
+        self.done = self._stored("runs")
+
+    def tables(self) -> list[RunTables]:
+        """The rows of all lanes of the cell."""
+        attendance, building = self.job.attendance, Lanes(self.number)
+        if not self.cell.settings:
+            why = "no runs that tune it: they were interrupted, and come first, or failed"
+            self.job.fail(self._name, Failure("interrupted", why))
+            return []
+        if sum(map(len, map(_pairs, self.done))) == len(_pairs(self.lanes)):
+            return [self._read(lanes) for lanes in self.done]
+        if attendance.ended:
+            return self._kept(attendance.ended)
+        for lanes in self._stored("failed"):  # tried again
+            self._file(lanes, "failed").unlink()
+        failure = attendance.lost.get(building)
+        if failure is None:
+            engine = self.engine_of(precision_of(self.job.training, self.cell.workload))
+            attendance.journal.begin(building)
+            try:
+                whole, basis = self._built()
+                itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
+                size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
+            except FAULTS as error:
+                self.job.trace(error)
+                failure = failure_of(error)
+        if failure is not None:
+            return self._left(self.lanes, failure, self._built() if failure.step else None)
+        return [
+            table
+            for seeds, settings in itertools.product(*map(cuts, whole.lanes, size))
+            for table in self._attempt(
+                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop),
+                whole,
+                basis,
+                engine,
+            )
+        ]
+
+    def _built(self) -> tuple[Bundle, LoadedBasis]:
+        job, cell = self.job, self.cell
+        with job.clock.phase("data"):
+            dtype, instances = dtype_of(job.training, cell.workload), self.instances_of(cell)
+            basis = basis_of(job, cell.workload_spec, cell.basis, instances, dtype)
+            return bundle_of(job, cell, instances, basis), basis
+
+    def _attempt(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> list[RunTables]:
+        """The rows of some lanes: read where they are stored, else run together, else setting by setting."""
+        if lanes in self.done:
+            return [self._read(lanes)]
+        attendance = self.job.attendance
+        failure = attendance.lost.get(lanes)
+        partly_done = any(lanes.holds(one) for one in self.done)
+        if failure is None and not partly_done:
+            attendance.journal.begin(lanes)
+            checkpoints = self._checkpoints(lanes)
+            with checkpoints.termination:  # from the first step on, until what is done is written
+                try:
+                    table = self._executed(lanes, whole, basis, engine, checkpoints)
+                except FAULTS as error:
+                    self.job.trace(error)
+                    failure = failure_of(error, attendance.journal.read()[1])
+                    if checkpoints.termination.came:  # which comes next, and is not why it failed
+                        self._failed(lanes, failure, (whole, basis))
+                except Interrupted as error:  # its rows are written with those of what did not begin
+                    self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
+                    raise
+                else:
+                    check_unchanged(self.job.spec)
+                    for name, frame in table._asdict().items():
+                        write_table(self._file(lanes, name), frame, schema.TABLES[name])
+                    checkpoints.remove()
+                    return [table]
+        settings = lanes.by_setting()
+        goes_on = (
+            failure is not None
+            and failure.outcome == "interrupted"
+            and self._checkpoints(lanes).done is not None
+        )
+        if len(settings) > 1 and not goes_on:
+            return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
+        assert failure is not None, "lanes of one setting are done as a whole"
+        parts = self.job.training.gradient_accumulation
+        failure = with_remedy(failure, self.cell.workload_spec.settings, parts)
+        return self._left(lanes, failure, (whole, basis))
+
+    def _executed(
+        self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine, checkpoints: Checkpoints
+    ) -> RunTables:
+        """Run lanes together."""
+        part = whole.part(
+            slice(lanes.first_seed, lanes.end_seed), slice(lanes.first_setting, lanes.end_setting)
+        )
+        report = self._reporter(lanes, len(part.schedule))
+        trajectories = execute(part, engine, self.job.clock, report, checkpoints)
+        return rows(self.job, self.cell, part, trajectories, basis, lanes)
+
+    def _left(
+        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
+    ) -> list[RunTables]:
+        """What is done of lanes, and rows that say of the others how they failed, which are stored."""
+        done = [one for one in self.done if lanes.holds(one)]
+        table = self._failed(lanes, failure, built)
+        self._fail(lanes, table.runs)
+        return [*map(self._read, done), table]
+
+    def _failed(
+        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
+    ) -> RunTables:
+        """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""
+        kept = self._checkpoints(lanes).done
+        if kept is not None:
+            reason = f"{failure.reason}; tried again, it goes on after step {kept}"
+            failure = replace(failure, reason=reason, step=max(kept, failure.step or 0))
+        left = sorted(self._left_of(lanes))
+        table = failed_rows(self.job, self.cell, self.number, left, failure, built)
+        write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
+        return table
+
+    def _kept(self, ended: Failure) -> list[RunTables]:
+        """What is done, what failed as it did, and of the rest that nothing is computed any more."""
+        for lanes in self._with_checkpoints():  # its process was killed, or had not come to them
+            if set(_pairs(lanes)) <= self._left_of(self.lanes, *self._stored("failed")):
+                built = None
+                with suppress(*FAULTS):  # without it the row lacks what its steps cost
+                    built = self._built()
+                self._failed(lanes, ended, built)
+        tables, failed = list(map(self._read, self.done)), self._stored("failed")
+        for lanes in failed:
+            runs = read([self._file(lanes, "failed")], "runs")
+            self._fail(lanes, runs)
+            tables.append(RunTables(pl.DataFrame(schema=schema.CURVES), runs))
+        left = sorted(self._left_of(self.lanes, *failed))
+        if left:
+            tables.append(failed_rows(self.job, self.cell, self.number, left, ended))
+            self._fail(self.lanes, tables[-1].runs)
+        return tables
+
+    def _left_of(self, lanes: Lanes, *failed: Lanes) -> set[tuple[int, int]]:
+        """The seed and the setting of what is neither done nor failed of lanes."""
+        return set(_pairs(lanes)).difference(*map(_pairs, (*self.done, *failed)))
+
+    def _fail(self, lanes: Lanes, runs: pl.DataFrame) -> None:
+        """Record that runs among the lanes failed, as their rows say."""
+        self.progress.advance(len(runs), f"({self._name})")
+        at = ""
+        if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
+            at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
+        failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
+        self.job.fail(f"{self._name}{at}, {len(runs)} of {len(_pairs(self.lanes))} runs", failure)
+
+    def _read(self, lanes: Lanes) -> RunTables:
+        self.progress.advance(len(_pairs(lanes)), f"({self._name}, done before)")
+        return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
+
+    def _stored(self, table: str) -> list[Lanes]:
+        """The lanes of the cell of which a table is stored; temporary names, which have a dot, are not."""
+        end = f".{table}.parquet"
+        names = [path.name.removesuffix(end) for path in self.folder.glob(f"[0-9]*{end}")]
+        return sorted(Lanes(self.number, *map(int, name.split("-"))) for name in names)
+
+    def _file(self, lanes: Lanes, table: str) -> Path:
+        return self.folder / f"{'-'.join(map(str, lanes[1:]))}.{table}.parquet"
+
+    def _with_checkpoints(self) -> list[Lanes]:
+        """The lanes of which a checkpoint stands."""
+        names = {path.parent.name for path in self.kept_in.glob(f"{self.key}-*/[0-9]*.npz")}
+        return sorted(Lanes(self.number, *map(int, name.split("-")[1:])) for name in names)
+
+    def _checkpoints(self, lanes: Lanes) -> Checkpoints:
+        spec, numbers = self.job.spec, "-".join(map(str, lanes[1:]))
+        folder = self.kept_in / f"{self.key}-{numbers}"
+        run = {"spec": spec.hash, "cell": self.key, "lanes": numbers}
+        minutes = self.job.checkpoint_minutes
+        every = EVERY if minutes is None else 60 * minutes
+        return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs", every=every)
+
+    @property
+    def _name(self) -> str:
+        method = Method(self.cell.optimizer.label, self.cell.basis.label)
+        seed = f", seed {self.job.spec.seeds[0]}" if self._alone else ""
+        return f"{method.label} on {self.cell.workload.name}{seed}"
+
+    @property
+    def _alone(self) -> bool:
+        return isinstance(self.job.spec, RunsSpec) and self.job.spec.alone
+
+    def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
+        """Turns the steps done by lanes into their share of the job's work."""
+        before, earlier = 0, self.job.clock.earlier
+
+        def report(done: int) -> None:
+            nonlocal before, earlier
+            self.job.attendance.journal.step(done, self.job.clock.earlier - earlier)
+            self.progress.advance(len(_pairs(lanes)) * (done - before) / steps)
+            before, earlier = done, self.job.clock.earlier
+
+        return report
+
+
+def _pairs(lanes: Lanes) -> list[tuple[int, int]]:
+    """The seed and the setting of each lane, by number."""
+    seeds, settings = range(lanes.first_seed, lanes.end_seed), range(lanes.first_setting, lanes.end_setting)
+    return list(itertools.product(seeds, settings))

@@ -1,0 +1,161 @@
+"""The timing stage: time and memory of every method's single run with its chosen setting, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from traceback import print_exception
+from typing import Any
+
+import polars as pl
+
+from curvebench.engine.execution import PHASES, Bundle
+from curvebench.progress import Progress
+from curvebench.results import schema
+from curvebench.results.outcomes import finished
+from curvebench.results.reading import read
+from curvebench.results.writing import write_table
+from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
+from curvebench.stages.job import (
+    Cell,
+    Instance,
+    Job,
+    basis_of,
+    bundle_of,
+    dtype_of,
+    instance,
+    precision_of,
+    workload_of,
+)
+from curvebench.stages.supervision import failure_of
+from curvebench.timing.clocks import pinned
+from curvebench.timing.step_times import NULL, Measured, Memory, Timing, measure_methods
+
+STEPS = 50  # the least of a stretch
+REPETITIONS = 9  # the least number at which a 95 % interval of a median leaves out both extremes
+NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
+Method = tuple[str, str]  # optimizer, basis
+
+
+def time_study(job: Job) -> list[str]:
+    """Measure the methods of a study that come to their end on one backend; returns notes."""
+    spec = job.spec
+    finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")]).filter(finished())
+    progress = Progress(
+        f"{spec.study} timing on {spec.backend}",
+        len(spec.workloads) * (1 + len(methods(spec.optimizers, spec.bases))) * (1 + REPETITIONS),
+    )
+    timings: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
+    notes: set[str] = set()
+    with pinned(job.threads) as processors:
+        for workload in spec.workloads:
+            engine = job.engine(precision_of(job.training, workload_of(workload)))
+            fail = partial(_fail, job, workload.name)
+            try:
+                bundles = _bundles(job, workload, finals)
+                if not bundles:
+                    continue
+                measured = measure_methods(
+                    {" @ ".join(method): bundle for method, bundle in bundles.items()},
+                    engine,
+                    STEPS,
+                    REPETITIONS,
+                    lambda method: progress.advance(
+                        1, f"({'no optimizer' if method == NULL.name else method})"
+                    ),
+                    fail,
+                )
+            except Exception as error:
+                fail("all methods", error)
+                continue
+            _charge(job, measured)
+            timings += [_timing_row(job, workload.name, timing) for timing in measured.timings]
+            memory += [_memory_row(job, workload.name, one) for one in measured.memory]
+            notes.update(engine.notes)
+    if not processors:
+        notes.add(NOT_PINNED)
+    write_table(job.folder / "timings.parquet", pl.DataFrame(timings, schema=schema.TIMINGS), schema.TIMINGS)
+    write_table(job.folder / "memory.parquet", pl.DataFrame(memory, schema=schema.MEMORY), schema.MEMORY)
+    return sorted(notes)
+
+
+def _fail(job: Job, workload: str, method: str, error: Exception) -> None:
+    print_exception(error)
+    job.fail(f"times of {method} on {workload}", failure_of(error))
+
+
+def _charge(job: Job, measured: Measured) -> None:
+    """Charge the timings to the job's clock; a warm-up is neither compilation nor steps, and stays other."""
+    for timing in measured.timings:
+        phase = "step" if timing.phase == "null_step" else timing.phase
+        if phase in PHASES:
+            job.clock.seconds[phase] += timing.seconds
+
+
+def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
+    """One run of each method: that of the job's seed, where it is among the runs."""
+    with job.clock.phase("data"):
+        one = instance(workload_of(workload), workload.settings, job.spec.seeds[0])
+        runs = {
+            (run["optimizer"], run["basis"]): run
+            for run in finals.filter(workload=workload.name, seed=job.spec.seeds[0]).iter_rows(named=True)
+        }
+        return {
+            method: _bundle(job, workload, optimizer, basis, one, runs[method])
+            for optimizer in job.spec.optimizers
+            for basis in job.spec.bases
+            if (method := (optimizer.label, basis.label)) in runs
+        }
+
+
+def _bundle(
+    job: Job,
+    workload: WorkloadSpec,
+    optimizer: OptimizerSpec,
+    basis: BasisSpec,
+    one: Instance,
+    run: Mapping[str, Any],
+) -> Bundle:
+    setting: Mapping[str, float] = {
+        "learning_rate": run["learning_rate"],
+        **{item["name"]: item["value"] for item in run["hyperparameters"]},
+    }
+    cell = Cell(workload_of(workload, job.training.evaluated_splits), workload, optimizer, basis, [setting])
+    loaded = basis_of(job, workload, basis, [one], dtype_of(job.training, cell.workload))
+    return bundle_of(job, cell, [one], loaded)
+
+
+def _timing_row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
+    return {
+        **_cell(job, workload, timing.method),
+        "phase": timing.phase,
+        "repetition": timing.repetition,
+        "steps": timing.steps,
+        "seconds": timing.seconds,
+    }
+
+
+def _memory_row(job: Job, workload: str, memory: Memory) -> dict[str, Any]:
+    return {
+        **_cell(job, workload, memory.method),
+        "host_baseline_bytes": memory.host_baseline,
+        "host_peak_bytes": memory.host_peak,
+        "device_peak_bytes": memory.device,
+    }
+
+
+def _cell(job: Job, workload: str, method: str) -> dict[str, Any]:
+    spec = job.spec
+    optimizer, _, basis = method.partition(" @ ")
+    return {
+        "study": spec.study,
+        "scale": spec.scale,
+        "workload": workload,
+        "optimizer": optimizer,
+        "basis": basis or "identity",
+        "backend": spec.backend,
+        "device": spec.device,
+        "spec_hash": spec.hash,
+        "machine": job.machine,
+    }

@@ -1,0 +1,396 @@
+"""Bases estimated anew in a run: by hand in NumPy, as runs one after the other, and what they are charged."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.backends.engine import Engine, engine
+from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.basis_estimation.gradients import GradientSampling, sampler
+from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle, stretch_inputs
+from curvebench.engine.program import Update
+from curvebench.optimizers import rules
+from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
+from curvebench.paths import basis_file
+from curvebench.results.reading import read
+from curvebench.seeding import WorkloadRandom
+from curvebench.spec.job import job_folder
+from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from curvebench.stages.job import instance, reestimation_of
+from curvebench.workloads.workload import Problem
+from tests.curvebench.engine.test_execution import make_bundle, orthogonal
+from tests.curvebench.stages.test_jobs import SWEEP, after, of_stage, run
+from tests.curvebench.toys import TANH, advanced, loss_and_gradient
+
+STEPS, EVERY, SAMPLES, SCALE, RATE = 12, 5, 40, 0.3, 0.05
+SETTINGS = {"batch_size": None}
+Arrays = dict[str, np.ndarray]
+
+
+def anew(
+    groups: tuple[Group, ...], carried: bool, points: tuple[int, ...] = (5, 10), **options: Any
+) -> RenewalPlan:
+    egop = bases()["egop"]
+    return RenewalPlan(
+        points,
+        carried,
+        GradientSampling(TANH, SETTINGS, SAMPLES, SCALE, around_start=True),
+        groups,
+        partial(egop.estimator, egop.complete(options)),
+    )
+
+
+ROTATED = (Group(("first",), 12), Group(("second", "bias"), 12))
+
+
+def bundle_of(rule: str, what: RenewalPlan | None, **changes: Any) -> Bundle:
+    given: dict[str, Any] = {
+        "seeds": (3, 4),
+        "rates": (RATE,),
+        "batch_size": None,
+        "schedule": np.ones(STEPS),
+        "evaluations": STEPS,
+        **changes,
+    }
+    bundle = make_bundle(TANH, rules()[rule], **given)
+    randoms = [WorkloadRandom(TANH.name, seed) for seed in given["seeds"]]
+    return dataclasses.replace(bundle, reestimation=what, randoms=randoms)
+
+
+def flat_of(arrays: Arrays) -> np.ndarray:
+    return np.concatenate([arrays[name].ravel() for name in ("first", "second", "bias")])
+
+
+def named_of(flat: np.ndarray) -> Arrays:
+    return {"first": flat[:12].reshape(4, 3), "second": flat[12:20].reshape(2, 4), "bias": flat[20:]}
+
+
+def rotation_at(theta: np.ndarray, train: Arrays, seed: int, step: int) -> np.ndarray:
+    """The block-diagonal V of the EGOP around theta, leading eigenvectors first, blocks side by side."""
+    random = WorkloadRandom(TANH.name, seed)(f"egop sampling after step {step}")
+    gradients = []
+    for _ in range(SAMPLES):
+        drawn = {
+            name: random.standard_normal(shape)
+            for name, shape in (("bias", 4), ("first", (4, 3)), ("second", (2, 4)))
+        }
+        gradients.append(flat_of(loss_and_gradient(named_of(theta + SCALE * flat_of(drawn)), train)[1]))
+    g = np.array(gradients)
+    v = np.zeros((24, 24))
+    for block in (slice(0, 12), slice(12, 24)):
+        v[block, block] = np.linalg.eigh(g[:, block].T @ g[:, block] / SAMPLES)[1][:, ::-1]
+    return v
+
+
+def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int, carried: bool) -> list[float]:
+    """Losses before each step and after the last."""
+    train, theta = problem.splits["train"], flat_of(problem.parameters)
+    first, second, started = np.zeros(24), np.zeros(24), 0
+    losses = []
+    for step in range(1, STEPS + 1):
+        if step - 1 in (5, 10):
+            new = rotation_at(theta, train, seed, step - 1)
+            if carried:
+                first = new.T @ (v @ first)
+            else:
+                first, second, started = np.zeros(24), np.zeros(24), step - 1
+            v = new
+        loss, grads = loss_and_gradient(named_of(theta), train)
+        losses.append(loss)
+        g = v.T @ flat_of(grads)
+        if rule == "adam":
+            first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
+            t = step - started
+            move = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        elif rule == "adagrad":
+            second = second + g**2
+            move = g / (np.sqrt(second) + 1e-10)
+        else:
+            first = 0.9 * first + g
+            move = first
+        theta = theta - RATE * (v @ move)
+    return [*losses, loss_and_gradient(named_of(theta), train)[0]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "carried"), [("adam", False), ("adam", True), ("adagrad", False), ("momentum", True)]
+)
+def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
+    bundle = bundle_of(rule, anew(ROTATED, carried))
+    wanted = np.stack(
+        [
+            by_hand(
+                rule,
+                problem,
+                np.block(
+                    [
+                        [bundle.matrices["first",][row], np.zeros((12, 12))],
+                        [np.zeros((12, 12)), bundle.matrices["second", "bias"][row]],
+                    ]
+                ),
+                seed,
+                carried,
+            )
+            for row, (problem, seed) in enumerate(zip(bundle.problems, (3, 4), strict=True))
+        ],
+        axis=1,
+    )
+    for backend in ("jax", "torch"):
+        found = execute(bundle, engine(backend, "float64"))
+        np.testing.assert_allclose(found.metrics["train_loss"][:, :, 0], wanted, rtol=1e-10)
+        assert (found.reestimation_seconds > 0).all()
+    up_front = execute(dataclasses.replace(bundle, reestimation=None), engine("jax", "float64"))
+    other = np.abs(up_front.metrics["train_loss"][:, :, 0] / wanted - 1).max(axis=1)
+    assert other[:6].max() < 1e-10
+    if rule != "momentum":
+        assert other[-1] > 1e-4
+
+
+def parameters(made: Engine, loaded: Any, carry: Any, constants: Any) -> Arrays:
+    named = loaded.program.parameters(carry.coordinates, constants.matrices)
+    return {name: np.array(made.ops.to_numpy(value)) for name, value in named.items()}
+
+
+FORMS: dict[str, tuple[dict[str, Any], int, int]] = {
+    "rotation": ({}, 12, 12),
+    "shared": ({"rows": "shared"}, 3, 3),
+    "auxiliary": ({"rank": 5, "complement": "auxiliary"}, 12, 5),
+}
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("form", FORMS)
+def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
+    options, size, rank = FORMS[form]
+    group = Group(("first",), size, CHANGES[form])
+    bundle = bundle_of(
+        "adam",
+        anew((group,), True, **options),
+        matrices={("first",): np.stack([orthogonal(size, seed)[:, :rank] for seed in (3, 4)])},
+        changes={("first",): CHANGES[form]},
+    )
+    made = engine(backend, "float64")
+    with made.context():
+        loaded, carry = advanced(bundle, made, 5)
+        before = parameters(made, loaded, carry, loaded.constants)
+        assert bundle.reestimation is not None
+        renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
+        carry, constants, seconds = renew(5, carry, loaded.constants)
+        after = parameters(made, loaded, carry, constants)
+        (old,), (new,) = (
+            [np.array(made.ops.to_numpy(matrix)) for matrix in each.matrices]
+            for each in (loaded.constants, constants)
+        )
+    assert new.shape == old.shape == (2, size, rank)
+    assert np.abs(new - old).max() > 0.1
+    np.testing.assert_allclose(np.einsum("sij,sik->sjk", new, new), np.stack([np.eye(rank)] * 2), atol=1e-12)
+    assert (seconds > 0).all()
+    for name, value in before.items():
+        assert np.abs(value - bundle.problems[0].parameters[name]).max() > 1e-3
+        np.testing.assert_allclose(after[name], value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_restarted_optimizer_is_a_new_run_from_there(backend: str) -> None:
+    """For any rule: its counts of steps, its amortized work and its state begin again."""
+    points = (EVERY,)
+    bundle = bundle_of(
+        "adafactor", anew(ROTATED, False, points), seeds=(3,), schedule=np.linspace(1, 0.5, STEPS)
+    )
+    made = engine(backend, "float64")
+    with made.context():
+        loaded, carry = advanced(bundle, made, EVERY)
+        here = parameters(made, loaded, carry, loaded.constants)
+    (problem,) = bundle.problems
+    at = dataclasses.replace(problem, parameters={name: here[name][0, 0] for name in problem.parameters})
+    v = rotation_at(flat_of(at.parameters), problem.splits["train"], 3, EVERY)
+    rest = dataclasses.replace(
+        bundle,
+        problems=[at],
+        schedule=bundle.schedule[EVERY:],
+        matrices={("first",): v[None, :12, :12], ("second", "bias"): v[None, 12:, 12:]},
+        reestimation=None,
+        evaluations=STEPS - EVERY,
+    )
+    wanted, found = execute(rest, made).metrics, execute(bundle, made).metrics
+    for name in ("train_loss", "gradient_norm"):
+        np.testing.assert_allclose(found[name][-1], wanted[name][-1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_parameters_in_half_stay_so_in_new_coordinates(backend: str) -> None:
+    found = execute(bundle_of("adam", anew(ROTATED, False)), engine(backend, "bfloat16"))
+    assert not found.diverged_at.any()
+    assert np.isfinite(found.metrics["train_loss"]).all()
+
+
+def test_settings_do_not_share_an_iterate() -> None:
+    bundle = bundle_of("adam", anew(ROTATED, False), rates=(0.01, 0.1))
+    assert lanes_per_bundle(bundle, 8, 1 << 30) == (2, 1)
+    made = engine("jax", "float64")
+    with pytest.raises(ValueError, match="belongs to one setting"):
+        execute(bundle, made)
+    second = execute(bundle.part(slice(0, 2), slice(1, 2)), made)
+    alone = execute(bundle.part(slice(1, 2), slice(1, 2)), made)
+    np.testing.assert_allclose(
+        second.metrics["train_loss"][:, 1, 0], alone.metrics["train_loss"][:, 0, 0], rtol=1e-11
+    )
+    assert second.reestimation_seconds.shape == (2, 1)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_ends_are_counted_in_steps_of_the_run(backend: str) -> None:
+    """SGD remembers nothing: restarted or carried it is the same run, counted anew or on."""
+    made = engine(backend, "float64")
+    norms = execute(bundle_of("sgd", anew(ROTATED, True)), made).metrics["gradient_norm"]
+    given: dict[str, Any]
+    for given, field in (
+        ({"rates": (2e27,)}, "diverged_at"),
+        ({"stop_gradient_norm": float(norms[6:8].mean())}, "stopped_at"),
+    ):
+        restarted, carried = (
+            getattr(execute(bundle_of("sgd", anew(ROTATED, goes_on), **given), made), field)
+            for goes_on in (False, True)
+        )
+        np.testing.assert_array_equal(restarted, carried)
+        assert (carried > 5).any()
+
+
+def test_gradients_that_are_not_finite_leave_the_basis() -> None:
+    made = engine("jax", "float64")
+    what = dataclasses.replace(
+        anew(ROTATED, False), sampling=GradientSampling(TANH, SETTINGS, SAMPLES, 1e300, around_start=True)
+    )
+    found = execute(bundle_of("sgd", what), made).metrics["train_loss"]
+    plain = execute(bundle_of("sgd", None), made).metrics["train_loss"]
+    np.testing.assert_allclose(found, plain, rtol=1e-12)
+    assert any("after step 5 a lane keeps its basis: egop: 40 of 40" in note for note in made.notes)
+
+
+def test_every_gradient_is_counted() -> None:
+    """An estimate after p steps is paid by runs that go on, before the gradient of step p + 1."""
+    bundle = bundle_of("adam", anew(ROTATED, False))
+    steps = np.array([0, 1, 5, 6, 10, 11, 12])
+    assert bundle.evaluations_of(steps).tolist() == [0, 1, 5, 46, 50, 91, 92]
+
+
+def test_an_optimizer_that_starts_anew_counts_its_steps_from_there() -> None:
+    made = engine("jax", "float64")
+    for carried, wanted in ((False, [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2]]), (True, [[6, 7, 8, 9, 10]])):
+        bundle = bundle_of("adam", anew(ROTATED, carried), schedule=np.arange(1.0, 13.0))
+        starts = [(0, 5), (5, 5), (10, 2)] if not carried else [(5, 5)]
+        with made.context():
+            found = [stretch_inputs(bundle, made, start, length) for start, length in starts]
+        assert [np.asarray(one.step).tolist() for one in found] == wanted
+        for (start, length), one in zip(starts, found, strict=True):
+            np.testing.assert_array_equal(one.schedule, np.arange(1.0, 13.0)[start : start + length])
+
+
+def test_what_a_study_says() -> None:
+    egop = bases()["egop"]
+    given = {
+        "train_examples": 100, "validation_examples": 10, "test_examples": 10, "widths": [2, 3, 2],
+        "batch_size": 20,
+    }  # fmt: skip
+    from curvebench.workloads.linear_network import LINEAR_NETWORK
+
+    workload = WorkloadSpec("linear_network", LINEAR_NETWORK.complete(given))
+    one = instance(LINEAR_NETWORK, workload.settings, 0)
+
+    def found(steps: int, **options: Any) -> RenewalPlan | None:
+        complete = egop.complete({"samples": 7, "blocks": "weights", **options})
+        return reestimation_of(BasisSpec("egop", "egop", complete), workload, one, steps)
+
+    assert found(100) is None
+    epoch = found(12, every="1 epoch", sampling={"normal": 0.2}, state="restarted")
+    assert epoch is not None
+    assert epoch.points == (5, 10)
+    assert not epoch.carries_state
+    sampling = epoch.sampling
+    assert (sampling.count, sampling.normal_scale, sampling.around_start) == (7, 0.2, True)
+    assert [group.names for group in epoch.groups] == [("W1",), ("W2",)]
+    steps = found(9, every="3 steps")
+    assert steps is not None
+    assert steps.points == (3, 6)
+    assert steps.carries_state
+    assert steps.sampling.normal_scale is None
+
+
+def test_a_distribution_of_initial_parameters_is_moved_to_the_iterate() -> None:
+    """theta + (a - b) / sqrt(2) for two draws a and b: mean theta, and the covariance of a."""
+    random = WorkloadRandom(TANH.name, 0)
+    problem = TANH.problem(SETTINGS, random)
+    what = GradientSampling(TANH, SETTINGS, 3, around_start=True)
+    (found,) = sampler(what, engine("jax", "float64"), problem, random)(problem, random)
+    generator = random("egop sampling")
+    for row in range(3):
+        a, b = (TANH.sample_parameters(SETTINGS, generator) for _ in range(2))
+        there = {name: value + (a[name] - b[name]) / np.sqrt(2) for name, value in problem.parameters.items()}
+        _, wanted = loss_and_gradient(there, problem.splits["train"])
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name][row], value, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("rule", ["soap", "shampoo", "adafactor"])
+def test_a_state_that_is_no_moments_cannot_be_carried(rule: str) -> None:
+    update = Update(rules()[rule], bundle_of(rule, None).layout)
+    with pytest.raises(OptionError, match=f"{rule}: its state cannot go on in other coordinates"):
+        update.change_basis(numpy_ops("float64"), (), lambda moment: moment)
+
+
+def test_a_job_charges_what_it_estimates(tmp_path: Path) -> None:
+    """Bases job and sweep: every estimate in the run's count, in its curve from there on, and its seconds."""
+    options = {"samples": 40, "sampling": {"normal": 1.0}, "every": "120 steps"}
+    egop = BasisSpec("egop", "egop", bases()["egop"].complete(options))
+    up_front = BasisSpec("up-front", "egop", bases()["egop"].complete({**options, "every": None}))
+    sweep = SWEEP.changed(
+        optimizers=(OptimizerSpec("adam", {}),),
+        seeds=(0, 1),
+        bases=(egop, up_front),
+        settings=({"learning_rate": 0.01},),
+    )
+    basis_job = of_stage("bases", optimizers=sweep.optimizers, bases=sweep.bases)
+    run(basis_job, tmp_path)
+    sweep = after(sweep, {"bases": basis_job})
+    run(sweep, tmp_path)
+    folder = job_folder(tmp_path, sweep)
+    runs, curves = read(folder, "runs"), read(folder, "curves")
+    counts = {"egop": [400 + 3 * 40] * 2, "up-front": [400] * 2}
+    by_basis = runs.sort("seed").group_by("basis").agg("gradient_evaluations", "basis_gradient_evaluations")
+    for basis, own, before in by_basis.iter_rows():
+        assert own == counts[basis]
+        assert before == [40, 40]
+    anew_runs = runs.filter(pl.col("basis") == "egop")
+    curve = curves.filter((pl.col("run") == anew_runs["run"][0]) & (pl.col("metric") == "train_loss")).sort(
+        "step"
+    )
+    assert curve["step"].to_list() == [0, 100, 200, 300, 400]
+    assert curve["gradient_evaluations"].to_list() == [0, 100, 240, 380, 520]
+    examples = curve["examples"].to_list()
+    assert examples[-1] * 100 == examples[1] * 520
+    seconds = {
+        (name, seed): float(
+            np.load(basis_file(job_folder(tmp_path, basis_job), "least_squares", name, seed))["seconds"]
+        )
+        for name in ("egop", "up-front")
+        for seed in (0, 1)
+    }
+    anew = 0.0
+    for row in runs.iter_rows(named=True):
+        more = row["basis_seconds"] - seconds[row["basis"], row["seed"]]
+        assert more > 0 if row["basis"] == "egop" else more == 0
+        anew += more
+    (job,) = read(folder, "jobs").to_dicts()
+    assert anew <= job["basis_seconds"] <= job["step_seconds"]
+    finals = {
+        row["basis"]: row["final_metrics"][0]["value"] for row in runs.filter(seed=0).iter_rows(named=True)
+    }
+    assert finals["egop"] != finals["up-front"]

@@ -1,0 +1,298 @@
+"""The command line: list, check, plan, run and show."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from curvebench.__main__ import main
+from curvebench.optimizers.gradient_descent import SGD
+from tests.conftest import ROOT
+from tests.curvebench.tiny import write_study
+from tests.results.rows import rows, target, write
+
+STUDIES = ["--studies", str(ROOT / "benchmarks/studies")]
+
+
+def test_list_names_all_that_studies_can_name(capsys):
+    assert main(["list", *STUDIES]) == 0
+    said = capsys.readouterr().out
+    for part in ("digits_mlp", "adamw", "egop", "jax, torch", "quick", "egop.linear-network"):
+        assert part in said
+    assert "beta1" not in said
+
+
+def test_list_tells_all_of_what_is_named(capsys):
+    assert main(["list", "adam", "egop.convex", *STUDIES]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        "learning_rate = must be given, in (0, inf): step size",
+        "beta1 = 0.9, in [0, 1)",
+        "study: convex",
+    ):
+        assert part in said
+    assert "digits_mlp" not in said
+    assert main(["list", "adamn", *STUDIES]) == 2
+    assert "nothing begins with 'adamn'; did you mean 'adam'?" in capsys.readouterr().err
+    assert main(["list", "004", "--json", *STUDIES]) == 0
+    of_source = json.loads(capsys.readouterr().out)
+    assert {*of_source} == {"workloads", "optimizers", "studies", "claims"}
+    assert "symo" in of_source["optimizers"]
+    assert {"symo.mean", "symo.train-tanh"} < of_source["claims"].keys()
+    assert "notes.regret" not in of_source["claims"]
+    assert main(["list", "KFAC", *STUDIES]) == 2
+    assert "nothing begins with 'KFAC'; did you mean 'kfac'?" in capsys.readouterr().err
+    assert main(["list", "KFAK", *STUDIES]) == 2
+    assert "nothing begins with 'KFAK'; did you mean 'kfac'?" in capsys.readouterr().err
+    assert main(["list", "qui", "jax", *STUDIES]) == 0
+    assert capsys.readouterr().out == "BACKENDS\n  jax\n\nSCALES\n  quick\n"
+    for page in ("--markdown", "--foreign"):
+        assert main(["list", "adam", page]) == 2
+        assert "leave the names out" in capsys.readouterr().err
+
+
+def test_list_as_json_holds_the_same(capsys):
+    assert main(["list", "--json", *STUDIES]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert list(content) == ["workloads", "optimizers", "bases", "backends", "studies", "scales", "claims"]
+    assert content["optimizers"]["adam"]["hyperparameters"]["beta2"]["default"] == 0.999
+    assert content["optimizers"]["adam"]["hyperparameters"]["learning_rate"]["default"] is None
+    assert content["workloads"]["digits_mlp"]["metrics"]["validation_accuracy"] == "maximize"
+    assert content["claims"]["egop.convex"]["study"] == "convex"
+
+
+def test_check_says_what_a_run_would_hold(tmp_path, capsys):
+    write_study(tmp_path)
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 study is valid: tiny" in said
+    assert "sweep 2 jobs, 16 runs" in said
+
+
+def test_check_reports_every_problem_on_a_line_of_its_own(tmp_path, capsys):
+    write_study(tmp_path, ("[sgd, adam]", "[sdg, adam]"), ("{name: constant}", "{name: flat}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("tiny.yaml: optimizers.sdg: " in line for line in lines) == 1
+    assert sum("tiny.yaml: schedule.name: " in line for line in lines) == 1
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):
+    write_study(tmp_path)
+    (tmp_path / "broken.yaml").write_text("question: none\n")
+    assert main(["check", "tiny", "--studies", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 study is valid: tiny" in said
+    assert "broken" not in said
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    (tmp_path / "broken.yaml").unlink()
+    capsys.readouterr()
+    assert main(["check", "tinny", "--studies", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "error: STUDY: " in said
+    assert "did you mean 'tiny'? (studies: tiny; claims: curvebench list)" in said
+
+
+def test_a_misspelt_optimizer_is_one_error_with_the_claims_that_name_it(tmp_path, capsys):
+    write_study(tmp_path, ("optimizers: [sgd, adam]", "optimizers: [sgd, adan]"))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "optimizers.adan: the suite has no optimizer 'adan'" in line
+
+
+def test_plan_tells_what_a_configuration_would_run_and_writes_nothing(tmp_path, capsys):
+    write_study(tmp_path / "studies")
+    folders = [f"study_folder={tmp_path / 'studies'}", f"results={tmp_path / 'results'}"]
+    config = [*folders, "studies=tiny", "parity=false"]
+    assert main(["plan", *config]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("curvebench, scale quick: ")
+    assert "jobs\n  tiny on " in said
+    assert not (tmp_path / "results").exists()
+    assert main(["plan", "quick"]) == 2
+    assert "'quick' is not KEY=VALUE, such as scale=paper; a study or a claim is studies=quick" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_copied_study_whose_claims_have_the_same_ids_is_not_valid(tmp_path, capsys):
+    write_study(tmp_path)
+    write_study(tmp_path, name="copied")
+    write_study(tmp_path, ("tiny.claim", "third.claim"), name="third")
+    (tmp_path / "broken.yaml").write_text("claims: [{id: tiny.claim}\n")
+    assert main(["check", "copied", "--studies", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"claims: the id 'tiny.claim' is also in {tmp_path}/tiny.yaml; ids must differ")
+    assert main(["check", "third", "--studies", str(tmp_path)]) == 0
+
+
+def test_a_claim_that_a_study_decides_is_told_how_to_run(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert main(["claims", "check", "egop.convex"]) == 2
+    said = capsys.readouterr().err
+    assert "egop.convex: runs of benchmarks/studies/convex.yaml decide it" in said
+    assert "--config studies=egop.convex" in said
+    assert main(["claims", "check", "egop.convexx"]) == 2
+    assert "has no property claim 'egop.convexx'" in capsys.readouterr().err
+
+
+def test_show_prints_settings_metrics_and_curve(tmp_path, capsys):
+    best = [{"name": "train_loss", "value": 0.125, "step": 3}]
+    run = {"run": "abc-0001", "learning_rate": 0.02, "best_metrics": best, "targets": [target(steps=3)]}
+    curve = [
+        {"run": "abc-0001", "step": step, "value": value} for step, value in enumerate([4.0, 0.125, 0.25])
+    ]
+    write(tmp_path / "runs/job", runs=rows("runs", run), curves=rows("curves", *curve))
+    assert main(["show", "abc", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    told = dict(line.split(maxsplit=1) for line in said.splitlines() if line[0].isalpha())
+    assert told["learning_rate"] == "0.02"
+    assert told["hyperparameters.beta1.value"] == "0.9"
+    assert told["best_metrics.train_loss.step"] == told["targets.train_loss.steps"] == "3"
+    assert "4.0" in said
+
+
+@pytest.mark.parametrize("arguments", [[], ["lsit"], ["sets"], ["run"], ["run", "spec", "--threads", "0"]])
+def test_a_wrong_command_is_answered_with_its_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: curvebench" in capsys.readouterr().err
+
+
+def test_help_teaches_by_examples(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    for command in ("curvebench list", "check convex", "sets reproduce egop.convex", "show ", "snakemake -n"):
+        assert command in said
+
+
+def test_a_rule_that_cannot_take_a_step_is_named_before_compute(monkeypatch, capsys):
+    broken = dataclasses.replace(SGD, update=lambda ops, grad, state, param, hyper: (ops.sgn(grad), state))
+    monkeypatch.setattr("curvebench.registry.known", lambda kind: {"sgd": broken})
+    assert main(["check"]) == 2
+    said = capsys.readouterr().err
+    assert "optimizers/gradient_descent.py: sgd: a step fails (AttributeError" in said
+    assert "sgn" in said
+
+
+RULE_OF_A_FILE = """
+import dataclasses
+
+from curvebench.optimizers.gradient_descent import SGD
+
+
+def update(ops, grad, state, param, hyper):
+    {line}
+    return param - hyper["learning_rate"] * grad, state
+
+
+RULES = (dataclasses.replace(SGD, name="own", update=update{scope}),)
+"""
+OF_ALL = "grad = grad / ops.sqrt(ops.sum(grad * grad))"
+OF_ROWS = "grad = grad / ops.sqrt(ops.sum(grad * grad, axis=-1, keepdims=True))"
+OF_LEAVES = "grad = grad / ops.sqrt(ops.sum(grad * grad, axis=(-2, -1), keepdims=True))"
+
+
+@pytest.mark.parametrize(
+    ("line", "scope", "said"),
+    [
+        (OF_ALL, "", "mixes lanes: "),
+        (OF_ALL, ', scope="leaf"', "sum over the axes of a parameter alone, such as axis=-1"),
+        (OF_ROWS, "", 'mixes parameters, which its scope "entry" does not allow; set scope="leaf"'),
+        (OF_ROWS.replace("-1", "2"), ', scope="leaf"', 'mixes parameters, which its scope "leaf"'),
+        ("grad = -grad if grad.sum() > 0 else grad", "", "no run on JAX can; use ops.where"),
+        ("grad = grad * float(ops.norm(grad))", "", "makes a Python number of it"),
+        (OF_ROWS, ', scope="leaf"', None),
+        (OF_LEAVES, ', scope="leaf"', None),
+        (OF_ROWS, ', scope="model"', None),
+        ("grad = ops.where(grad > 0, grad, -grad)", "", None),
+    ],
+)
+def test_a_rule_of_a_file_whose_lanes_are_no_runs_of_their_own_is_named(line, scope, said, tmp_path, capsys):
+    (tmp_path / "own.py").write_text(RULE_OF_A_FILE.format(line=line, scope=scope))
+    write_study(tmp_path, ("[sgd, adam]", "[own.py, adam]"))
+    assert main(["check", "--studies", str(tmp_path)]) == (0 if said is None else 2)
+    if said is not None:
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "own.py: own: mixes" in told or "own.py: own: branches" in told
+        assert said in told
+
+
+WORKLOAD_OF_A_FILE = """
+import dataclasses
+
+from curvebench.workloads.convex import WORKLOADS as CONVEX
+from curvebench.workloads.workload import loss_of
+
+
+def value(ops, params, batch):
+    return {value}
+
+
+def evaluate(ops, params, state, split):
+    return {evaluated}
+
+
+BASE = CONVEX[1]
+OWN = dataclasses.replace(BASE, name="own", loss=loss_of(value), evaluate=evaluate{more})
+WORKLOADS = (OWN,)
+"""
+SQUARES = "BASE.loss(ops, params, {}, batch, {})[0]"
+SCALARS = "BASE.evaluate(ops, params, state, split)"
+
+
+@pytest.mark.parametrize(
+    ("value", "evaluated", "said"),
+    [
+        ("ops.cross_entropy(params, batch)", SCALARS, "own.py:9: loss: fails (AttributeError: "),
+        ("params['absent']", SCALARS, "own.py:9: loss: fails (KeyError: 'absent')"),
+        (
+            "batch['features'] @ params['theta'][None, :]",
+            SCALARS,
+            "own.py:9: loss: fails (ValueError: matmul: ",
+        ),
+        ("batch['targets']", SCALARS, "own.py: loss: has shape (8,); give one number"),
+        (SQUARES, "split['labels']", "own.py:13: evaluate: fails (KeyError: 'labels')"),
+        (
+            SQUARES,
+            "{'loss': 0.0}",
+            "evaluate: gives no train_suboptimality, as metrics asks (it gives: train_loss)",
+        ),
+        (SQUARES, SCALARS, None),
+    ],
+)
+def test_a_workload_whose_loss_would_fail_in_every_run_is_named_with_the_line(
+    value, evaluated, said, tmp_path, capsys
+):
+    text = WORKLOAD_OF_A_FILE.format(value=value, evaluated=evaluated, more="")
+    (tmp_path / "own.py").write_text(text)
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == (0 if said is None else 2)
+    if said is not None:
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "tiny.yaml: workload " in told
+        assert said in told
+
+
+def test_metrics_that_the_harness_computes_are_not_asked_of_evaluate(tmp_path):
+    metrics = ", metrics={**BASE.metrics, 'minibatch_loss': BASE.metrics['train_loss']}"
+    (tmp_path / "own.py").write_text(
+        WORKLOAD_OF_A_FILE.format(value=SQUARES, evaluated=SCALARS, more=metrics)
+    )
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+
+
+def test_a_workload_without_its_data_is_not_evaluated(tmp_path, capsys):
+    text = WORKLOAD_OF_A_FILE.format(
+        value="ops.absent", evaluated=SCALARS, more=", missing=lambda settings: 'get it'"
+    )
+    (tmp_path / "own.py").write_text(text)
+    write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    assert "get it" in capsys.readouterr().out

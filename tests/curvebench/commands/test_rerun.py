@@ -1,0 +1,277 @@
+"""Runs of a published set computed anew: what agrees, what is found, and how much a sample finds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curvebench.__main__ import main
+from curvebench.commands.rerun import (
+    RunRecord,
+    compute,
+    differences,
+    excess,
+    moved,
+    record,
+    run_cell,
+    sample,
+    share_found,
+)
+from curvebench.engine.execution import Bundle, Trajectories, execute
+from curvebench.planning.plan import prepare
+from curvebench.reports.sets.derived import read_set
+from curvebench.reports.sets.publish import publish
+from curvebench.results.merging import merge
+from curvebench.spec.errors import InputError
+from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.stages.basis_jobs import estimate_bases
+from curvebench.stages.job import Job
+from curvebench.stages.jobs import run_job
+from tests.curvebench.tiny import SEARCH, TWO_STAGES, write_study
+from tests.reports.example_sets import CODE, changed, with_metric
+
+SMALL = (
+    ("      torch: {tuned_on: jax, seeds: {final: 2}}\n", ""),
+    ("{tuning: 2, final: 3}", "{tuning: 1, final: 2}"),
+)
+
+
+def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
+    """The tiny study, run in a folder."""
+    write_study(folder, (TWO_STAGES, SEARCH), *SMALL, *changes)
+    places = {"results": str(folder / "results"), "site": str(folder / "site")}
+    plan = prepare({"studies": "tiny", "study_folder": str(folder), **places})
+    done = [run_job(job.spec_path, folder / "results") for job in plan.jobs if job.spec.stage != "timing"]
+    shown = read_plan(plan.report_path)
+    merge(done, shown.studies[0].tables)
+    return shown
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny study, run and published."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return publish(report(folder, ("[sgd, adam]", "[adam]")), "tiny.quick", folder, ["dirty"], code=CODE)
+
+
+@pytest.fixture(scope="module")
+def plan(published: Path) -> ReportPlan:
+    return read_set(published)
+
+
+def row(plan: ReportPlan, **named: Any) -> dict[str, Any]:
+    """The first final run that has these values."""
+    runs = pl.read_parquet(plan.studies[0].tables / "runs.parquet")
+    return runs.filter(pl.col("stage") == "final").filter(**named).row(0, named=True)
+
+
+def scaled(items: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
+    return [{**item, "value": item["value"] * factor} for item in items]
+
+
+def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
+    for named in ({"basis": "egop"}, {"basis": "identity"}):
+        cell = compute(plan.studies[0], plan.scale, row(plan, **named))
+        assert (cell.found, cell.missing) == ((), "")
+        assert cell.largest <= 1.0
+        assert "tiny: " in cell.name
+
+
+def test_a_basis_is_stored_in_the_precision_of_its_runs(
+    plan: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def estimated(job: Job) -> list[str]:
+        asked.append(vars(job.spec)["precision"])
+        return estimate_bases(job)
+
+    monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
+    own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
+    run_cell(plan.studies[0], plan.scale, own, tmp_path)
+    assert asked == ["float32"]
+
+
+@pytest.fixture(scope="module")
+def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+    """A run of Adam in its basis computed anew, and its twins."""
+    own = row(plan, optimizer="adam", basis="egop")
+    return run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "told"),
+    [
+        ("final_metrics", lambda items: scaled(items, 1 + 1e-6), "final gradient_norm is"),
+        ("best_metrics", lambda items: scaled(items, 0.5), "best gradient_norm is"),
+        ("hyperparameters", lambda items: scaled(items, 0.9), "hyperparameters is"),
+        ("outcome", lambda _: "diverged", "outcome is diverged, and computed anew"),
+        ("steps", lambda steps: steps - 1, "steps is 19, and computed anew 20"),
+        ("gradient_evaluations", lambda count: count // 2, "gradient_evaluations is 10"),
+        ("basis_gradient_evaluations", lambda _: 0, "basis_gradient_evaluations is 0"),
+    ],
+)
+def test_what_a_run_says_otherwise_is_found(
+    plan: ReportPlan, anew: list[RunRecord], column: str, change: Any, told: str
+):
+    own = row(plan, optimizer="adam", basis="egop")
+    curve = pl.read_parquet(plan.studies[0].tables / "curves.parquet").filter(run=own["run"])
+    found, _ = differences(record({**own, column: change(own[column])}, curve), anew)
+    assert any(each.startswith(told) for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "told"),
+    [
+        ("learning_rate", lambda rate: rate * 1.001, "train_loss at step 5 is"),
+        ("seed", lambda seed: seed + 1, "train_loss at step 0 is"),
+    ],
+)
+def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change: Any, told: str):
+    own = row(plan, optimizer="adam", basis="egop")
+    cell = compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
+    assert any(each.startswith(told) for each in cell.found), cell.found
+
+
+def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(plan: ReportPlan):
+    """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
+    (study,), own = plan.studies, row(plan, basis="egop")
+    adam, *others = study.optimizers
+    options = {name: value for name, value in adam.options.items() if name != "nesterov"}
+    older = study.model_copy(update={"optimizers": (replace(adam, options=options), *others)})
+    said = "the plan names no nesterov, option of adam: computed anew with its default of today, False"
+    assert compute(older, plan.scale, own).found == ()
+    assert compute(older, plan.scale, {**own, "steps": 19}).found[1:] == (said,)
+    assert len(compute(study, plan.scale, {**own, "steps": 19}).found) == 1
+
+
+def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
+    study = plan.studies[0]
+    named = (replace(study.optimizers[0], locator="elsewhere:nothing"),)
+    lost = study.model_copy(update={"optimizers": named})
+    cell = compute(lost, plan.scale, row(plan, optimizer="adam"))
+    assert cell.found == ()
+    assert "elsewhere" in cell.missing
+
+
+@pytest.mark.parametrize(
+    ("stage", "function", "error"),
+    [("run_jobs", "execute", MemoryError("40 GiB")), ("basis_jobs", "estimate", ImportError("no libgomp"))],
+)
+def test_a_machine_that_cannot_compute_accuses_nobody(
+    published: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    function: str,
+    error: Exception,
+):
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"curvebench.stages.{stage}.{function}", fails)
+    plan = read_set(published)
+    cell = compute(plan.studies[0], plan.scale, row(plan, basis="egop"))
+    assert cell.found == ()
+    assert str(error) in cell.missing
+    if function == "execute":
+        assert main(["sets", "check", str(published), "--rerun", "1"]) == 3
+        said = capsys.readouterr().out
+        assert "0 of 0 agree, 0 differ, 1 cannot be computed" in said
+        assert "invented" not in said
+
+
+def test_a_method_that_always_fails_can_be_published_and_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(bundle: Bundle, *rest: Any) -> Trajectories:
+        if bundle.rule.name == "sgd":
+            raise MemoryError("40 GiB")
+        return execute(bundle, *rest)
+
+    monkeypatch.setattr("curvebench.stages.run_jobs.execute", broken)
+    shown = report(tmp_path)
+    with pytest.raises(InputError, match=r"(?s)6 failures in 2 of \d jobs, such as sgd .*waive=failures"):
+        publish(shown, "tiny.quick", tmp_path, ["dirty"], code=CODE)
+    made = publish(shown, "tiny.quick", tmp_path, ["dirty", "failures"], code=CODE)
+    assert main(["sets", "check", str(made)]) == 0
+    assert "6 failures in 2 of" in (made / "README.md").read_text()
+    assert {own["optimizer"] for _, own in sample(read_set(made), 10**6, 0)} == {"adam"}
+
+
+def test_the_same_seed_draws_the_same_runs_and_none_twice(plan: ReportPlan):
+    drawn = [[own["run"] for _, own in sample(plan, 5, seed)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    every = [own["run"] for _, own in sample(plan, 10**6, 0)]
+    assert sorted(every) == sorted(pl.read_parquet(plan.studies[0].tables / "runs.parquet")["run"])
+
+
+def test_an_invented_tuning_run_passes_the_check_and_not_the_rerun(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Tuning runs have no curves in a set, so that only computing them anew tells."""
+
+    def invented(runs: pl.DataFrame) -> pl.DataFrame:
+        better = with_metric(runs, "gradient_norm", pl.element().struct.field("value") * 0.9)
+        tuned = pl.col("stage") != "final"
+        return runs.with_columns(final_metrics=pl.when(tuned).then(better).otherwise(pl.col("final_metrics")))
+
+    false = changed(published, tmp_path / "false", "tiny/runs.parquet", invented)
+    assert main(["sets", "check", str(false)]) == 0
+    assert main(["sets", "check", str(false), "--rerun", "3", "--seed", "0"]) == 1
+    said = capsys.readouterr().out
+    assert "computing 3 runs anew, drawn with --seed 0" in said
+    assert "final gradient_norm is" in said
+    assert "were 63% of all runs invented, 3 runs find them with a probability of 95%" in said
+    assert main(["sets", "check", str(published), "--rerun", "1"]) == 0
+    assert "1 of 1 agree, 0 differ, 0 cannot be computed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098)])
+def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float):
+    assert share_found(count) == pytest.approx(share, rel=0.01)
+    assert (1 - share_found(count)) ** count <= 0.05 + 1e-12 or count == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "growth", "dtype", "right"),
+    [
+        (1.0 + 1e-12, [1.0, 1.0], 0.0, "float64", True),  # another machine's rounding
+        (1.0 + 1e-6, [1.0, 1.0], 0.0, "float64", False),
+        (1.0 + 1e-5, [1.0, 1.0], 0.0, "float32", True),
+        (1.0 + 1e-2, [1.0, 1.0], 0.0, "float32", False),
+        (1.45, [1.0, 0.9], 0.0, "float32", True),  # rounding moved a twin as far: the run is chaotic
+        (1.6, [1.0, 0.9], 0.0, "float32", False),
+        (1.01, [1.0, 1.0], 0.01, "float32", True),  # it was so before
+        (1e-17, [-1e-17, 1e-17], 0.0, "float64", True),
+        (math.nan, [1.0, math.nan], 0.0, "float64", True),
+        (math.nan, [1.0, 2.0], 0.0, "float64", False),
+        (math.inf, [math.nan, 1.0], 0.0, "float64", False),
+        (1.0, [math.nan, math.inf], 0.0, "float64", False),
+        (0.5, [math.nan, 0.5], 0.0, "float64", True),
+    ],
+)
+def test_what_rounding_may_change(said: float, values: list[float], growth: float, dtype: str, right: bool):
+    assert (excess(said, values, 1.0, growth, dtype) <= 1.0) is right
+
+
+def test_a_stop_between_those_of_the_twins_is_right():
+    def lane(steps: int) -> RunRecord:
+        row = {"outcome": "reached", "outcome_step": steps, "steps": steps, "dtype": "float64"}
+        row |= {"gradient_evaluations": 9, "examples": 9, "basis_gradient_evaluations": 0}
+        return RunRecord(row | {"hyperparameters": [], "final_metrics": [], "best_metrics": []}, {})
+
+    assert differences(lane(101), [lane(100), lane(102)]) == ([], 0.0)
+    found, _ = differences(lane(103), [lane(100), lane(102)])
+    assert found[0] == "outcome_step is 103, and computed anew 100"
+
+
+def test_twins_differ_by_units_in_the_last_place():
+    assert moved(0.1, 0, "float64") == 0.1
+    assert 0 < moved(0.1, 1, "float64") - 0.1 < 1e-16
+    assert moved(0.1, -4, "float32") == pytest.approx(0.1, rel=1e-6)

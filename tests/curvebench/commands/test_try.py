@@ -1,0 +1,347 @@
+"""`curvebench try`: a newcomer in a published field, as a class and as a rule, and handed in as a set."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from curvebench.commands import trying
+from curvebench.planning import estimating, plan
+from curvebench.planning.config import Config
+from curvebench.planning.newcomer import located, write_newcomer
+from curvebench.planning.studies import read_study
+from curvebench.reports.boards.newcomer import hopeless
+from curvebench.results.schema import JOBS
+from curvebench.results.writing import write_table
+from curvebench.spec.errors import InputError
+from tests.conftest import ROOT
+from tests.curvebench.tiny import leave_tiny
+from tests.results.rows import rows
+
+FIELD = """\
+question: Which is best?
+source: none
+workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: mild}]
+optimizers: [sgd, adam]
+tuning:
+  {protocol: two_stage_sweep, of: learning_rate, coarse: [1e-2, 1e-1], choose: median final train_loss,
+   shared_across: none}
+precision: float64
+targets: {train_loss: {least_squares: 0.1, mild: 0.2}}
+compare: {metric: final train_loss}
+scales:
+  standard:
+    {steps: 20, evaluations: 4, seeds: {tuning: 1, final: 5}, backends: {jax: {}, torch: {}}, timing: false}
+"""
+CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.md").read_text(), re.DOTALL)
+RULE = '''\
+"""Lion as a rule."""
+
+from dataclasses import replace
+
+from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
+
+
+def _update(ops, grad, state, param, hyper):
+    step = hyper["learning_rate"] * ops.sign(0.9 * state.velocity + 0.1 * grad)
+    return param - step, Momentum(0.99 * state.velocity + 0.01 * grad)
+
+
+RULES = (replace(MOMENTUM, name="lion_rule", source="a test", update=_update),)
+'''
+SPACE = "{space: {needed: {low: 1.0e-3, high: 1.0, scale: log}}}"
+BROKEN = '''\
+"""Optimizers that will not do."""
+
+import torch
+
+
+class Needy(torch.optim.SGD):
+    def __init__(self, params, lr, needed):
+        super().__init__(params, lr=lr)
+
+
+class Shapeless(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = torch.zeros(1)
+
+
+class Infinite(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = param.data * float("nan")
+
+
+class Later(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                steps = self.state[param].setdefault("steps", torch.zeros(()))
+                steps += 1
+                if steps > 2 and group["lr"] > 0.05:
+                    raise ValueError("too fast")
+                param.data.mul_(float("nan") if steps > 2 else 0.9)
+'''
+
+
+@pytest.fixture
+def run(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A command in a copy of the project that has a field of two methods, Lion twice, and broken ones."""
+    leave_tiny(project)
+    (project / "benchmarks/studies/field.yaml").write_text(FIELD)
+    for folder in (project / "results/published").glob("*.*"):
+        if folder.is_dir():
+            folder.rename(project / f"old-{folder.name}")
+    assert CLASS
+    (project / "my_lion.py").write_text(CLASS[1])
+    (project / "lion_rule.py").write_text(RULE)
+    (project / "broken.py").write_text(BROKEN)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=project, env=activated, text=True, check=False, capture_output=True)
+
+    return run
+
+
+def published(run: Callable[..., subprocess.CompletedProcess[str]], *config: str) -> None:
+    done = run(
+        *("snakemake", "--cores", "2", "publish", "--config", "scale=standard", "parity=false"),
+        *("waive=dirty", *config),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> dict[str, Any]:
+    done = run("python", "-m", "curvebench", "try", *words, "--json", "--cores", "2")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def field_here(project: Path) -> plan.Plan:
+    """The plan of the field itself, run in a copy of the project."""
+    asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
+    folder = project / "benchmarks/studies"
+    return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
+
+
+LION = ("my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")
+AGAIN = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squares,mild"
+
+
+@pytest.mark.long
+def test_a_class_has_a_place_in_the_field(run: Callable[..., subprocess.CompletedProcess[str]]):
+    published(run, "studies=field", "backends=jax", "name=field.set")
+    found = tried(run, *LION)
+    assert (found["method"], found["methods"], found["command"]) == ("torch-lion", 3, AGAIN)
+    assert (found["backend"], found["field_backend"]) == ("torch", "jax")
+    assert (found["runs"], found["failed"]) == (10, 0)
+    assert found["rank"]["workloads"] == found["score"]["workloads"] == 2
+    page = Path(found["page"]).read_text()
+    assert "It ran on torch, the field's methods on jax" in page
+    assert AGAIN in page
+    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
+    assert re.search(r"torch-lion\W.*joins</h2>", page)
+    assert "A. Author; arXiv:2302.06675" in page
+
+
+@pytest.mark.long
+def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
+    run: Callable[..., subprocess.CompletedProcess[str]], project: Path
+):
+    published(run, "studies=field", "backends=jax", "name=field.set")
+    first = tried(run, *LION)
+    second = tried(run, "lion_rule.py")
+    assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
+    for key in ("rank", "score", "mean_rank", "standing"):
+        assert first[key] == second[key]
+    for one, other in zip(first["problems"], second["problems"], strict=True):
+        assert one["median"] == pytest.approx(other["median"], rel=1e-9)
+        assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
+    folder = f"study_folder={project}/results/newcomers/torch-lion"
+    published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
+    assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
+    readme = (project / "results/published/lion.set/README.md").read_text()
+    assert "torch-lion joins the study field, and stands on its leaderboard" in readme
+    assert "| method |" not in readme
+    third = tried(run, "lion_rule.py")
+    assert "--label torch-lion-again</code>" in Path(third["page"]).read_text()
+    assert third["methods"] == 4, "the field has the method that was handed in"
+    assert third["standing"]["torch-lion"] == "cannot be told from"
+    (study,) = field_here(project).studies
+    assert [*study.plan.joined] == ["lion.set"], "the field that is run here has it too"
+    (project / "results/published/lion.set/SHA256SUMS").write_text("others")
+    assert field_here(project).studies[0].plan.figures != study.plan.figures
+    words = ("try", "broken.py:Later", "--problems", "mild", "--cores", "2", "--json")
+    lost = run("python", "-m", "curvebench", *words)
+    assert lost.returncode == 1, "every run of every problem was lost"
+    said = json.loads(lost.stdout)
+    assert said["failed"] == 5
+    assert said["rank"] is said["score"] is said["mean_rank"] is said["problems"][0]["learning_rate"] is None
+    assert said["standing"] == {}
+    line = lost.stderr.splitlines()[-1]
+    assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
+    assert "11 diverged and 2 error): " in line
+    assert "ValueError: too fast" in line
+    assert "Next:" not in lost.stdout + lost.stderr
+    assert "Select jobs" not in lost.stderr
+    taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
+    assert taken.stderr.startswith(
+        "error: study adam: joins: field has a method 'adam' already; give another --label"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("broken.py:Needy", "{}", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
+        ("broken.py:Needy", SPACE, "broken.py:Needy: space: two_stage_sweep tunes the learning rate alone"),
+        ("broken.py:Shapeless", "{}", "broken.py:Shapeless: "),
+        ("broken.py:Infinite", "{}", "is not finite after a step"),
+    ],
+)
+def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
+    name: str, options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from curvebench.__main__ import main
+
+    (tmp_path / "field.yaml").write_text(FIELD)
+    (tmp_path / "broken.py").write_text(BROKEN)
+    given = ["try", f"{tmp_path}/{name}", "--studies", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert main([*given, "--options", options]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert "newcomers" not in said, "no file that was written for it"
+    assert len(said.splitlines()) == 1
+    assert not any((tmp_path / "results").rglob("*.*"))
+
+
+def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from curvebench.__main__ import main
+    from curvebench.results import provenance
+
+    def told(*more: str, method: str = "adam") -> str:
+        assert main(["try", method, "--results", str(tmp_path), *more]) == 2
+        return capsys.readouterr().err
+
+    monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, True))
+    assert "is not what a commit has (git status); commit it first\n" in told("--publish", "adam.set")
+    assert "leave --problems and --budget out" in told("--publish", "adam.set", "--problems", "mild")
+    assert "'Adam'" in told("--publish", "Adam")
+    monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
+    for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
+        assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
+    assert "there is no such file; run curvebench in the checkout's folder" in told(
+        "--studies", str(tmp_path)
+    )
+    assert told("--options", "{betas: [0.9") == (
+        "error: --options: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
+    )
+    assert not any(tmp_path.iterdir())
+
+    def unfit(planned: object, folder: Path) -> None:
+        raise InputError(f"{folder.name}: not committed")
+
+    monkeypatch.setattr(trying, "plan_of", lambda config: config)
+    monkeypatch.setattr(trying, "check_runs", unfit)
+    assert "own: not committed" in told("--publish", "adam.set", "--label", "own")
+
+
+def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(
+    tmp_path: Path,
+):
+    frame = pl.DataFrame([{"dirty": dirty} for dirty in (True, None, False)], schema=JOBS)
+    planned: Any = SimpleNamespace(jobs=[SimpleNamespace(folder=tmp_path)])
+    trying.check_runs(planned, tmp_path)
+    write_table(tmp_path / "jobs.parquet", frame, JOBS)
+    with pytest.raises(InputError, match=r"2 of its jobs ran before .*; delete"):
+        trying.check_runs(planned, tmp_path)
+
+
+def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
+    field = tmp_path / "field.yaml"
+    field.write_text(FIELD)
+    (tmp_path / "own.py").write_text(
+        "def descent(learning_rate):\n    return None\n\n\nclass Lion:\n    pass\n"
+    )
+    assert located(f"{tmp_path}/own.py:descent").startswith("optax:")
+    assert located(f"{tmp_path}/own.py:Lion").startswith("torch:")
+    assert located("adam") == "adam"
+    with pytest.raises(InputError, match=r"optimizer 'Loin'.*Lion"):
+        located(f"{tmp_path}/own.py:Loin")
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(InputError, match=r"cannot be imported .*nothing_of_that_name', line 1\)"):
+        located(f"{tmp_path}/bad.py:Lion")
+    with pytest.raises(InputError, match=r"--problems: .*'mild'"):
+        write_newcomer("adam", field, tmp_path, label="own", problems=("milt",))
+    newcomer = write_newcomer("adam", field, tmp_path, label="own", problems=("mild",))
+    assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
+    study = read_study(newcomer.path)
+    assert [one.name for one in study.workloads["standard"]] == ["mild"]
+    assert study.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, "those of the field, whole"
+
+
+def test_a_budget_leaves_out_the_dearest_problems_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    costs = {"dear": 500.0, "mild": 60.0, "cheap": 20.0}
+    monkeypatch.setattr(plan, "make_plan", lambda config: config)
+    monkeypatch.setattr(estimating, "problem_costs", lambda made: costs)
+    assert trying.within(180.0, Config()) == ["cheap", "mild"]
+    assert "left out for the budget: dear (500 s)" in capsys.readouterr().err
+    with pytest.raises(
+        InputError, match=r"--budget: 50 s are too few: pages take 40 s, .*; the least is --budget 60s"
+    ):
+        trying.within(50.0, Config())
+
+    def taken(config: Config) -> None:
+        raise InputError("give another `label:`")
+
+    monkeypatch.setattr(plan, "make_plan", taken)
+    with pytest.raises(InputError, match="give another --label"):
+        trying.within(180.0, Config())
+
+
+def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():
+    big = {"workload": "big", "outcome": "out_of_memory", "outcome_step": None, "reason": "needs 80 GB"}
+    runs = rows(
+        "runs",
+        *(
+            {"workload": "mild", "outcome": "diverged", "outcome_step": step, "reason": None}
+            for step in (6, 8)
+        ),
+        *(big, {"workload": "fine"}, {"workload": "fine"} | big | {"workload": "fine"}),
+    )
+    named = runs.with_columns(method=pl.lit("lion"))
+    assert hopeless(named, "Lion", "lion") == (
+        "Lion (lion): every run on mild failed (2 diverged): "
+        "the loss is not finite (half of them by step 8)\n"
+        "Lion (lion): every run on big failed (1 out of memory): needs 80 GB"
+    )
+    assert hopeless(named.filter(workload="fine"), "Lion", "lion") is None
+
+
+def test_the_costs_of_problems_are_measured_apart(tmp_path: Path):
+    (tmp_path / "field.yaml").write_text(FIELD)
+    config = Config(scale="standard", studies=("field",), backends=("jax",), study_folder=tmp_path)
+    costs = estimating.problem_costs(plan.make_plan(config))
+    assert set(costs) == {"least_squares", "mild"}
+    assert all(0 < seconds < 60 for seconds in costs.values())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("3min", 180.0), ("90s", 90.0), ("1.5h", 5400.0)])
+def test_a_budget_is_a_time(text: str, seconds: float):
+    assert trying.duration(text) == seconds

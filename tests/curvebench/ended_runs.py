@@ -1,0 +1,74 @@
+"""A bundle's run in a process of its own that is killed at a moment: `python -m tests.curvebench.ended_runs`."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from curvebench.backends.engine import engine
+from curvebench.engine import execution
+from curvebench.engine.checkpoints import Checkpoints
+from curvebench.engine.execution import Clock, execute
+from tests.curvebench.engine.test_checkpoints import BUNDLES
+
+RESULT = "result.npz"
+STEPS = 300
+
+
+class Moment(NamedTuple):
+    """When a process is killed: seconds after it begins its phase of a number, and by which signal."""
+
+    phase: str
+    number: int
+    seconds: float
+    signal: int
+
+
+class KillingClock(Clock):
+    """Kills its process at a moment."""
+
+    def __init__(self, moment: Moment) -> None:
+        super().__init__()
+        self.moment, self.left = moment, moment.number
+
+    @contextmanager
+    def phase(self, name: str, part: str | None = None) -> Iterator[None]:
+        if name == self.moment.phase:
+            self.left -= 1
+            if self.left == 0:
+                kill = (os.getpid(), self.moment.signal)
+                threading.Timer(self.moment.seconds, os.kill, kill).start()
+        with super().phase(name, part):
+            yield
+
+
+def main(name: str, backend: str, precision: str, folder: Path, moment: Moment) -> None:
+    """Run a bundle, kept at every piece of two steps, of one where that took long; write what it did."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    execution.PRODUCTS, execution.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
+    kept = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
+    bundle = replace(BUNDLES[name](STEPS), evaluations=STEPS // 4)
+    found = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=kept)
+    arrays: dict[str, Any] = {f"metric {metric}": values for metric, values in found.metrics.items()}
+    arrays |= {one: getattr(found, one) for one in ("steps", "diverged_at", "stopped_at")}
+    np.savez(folder / RESULT, **arrays)
+
+
+if __name__ == "__main__":
+    _, name, backend, precision, folder, phase, number, seconds, sent = sys.argv
+    main(name, backend, precision, Path(folder), Moment(phase, int(number), float(seconds), int(sent)))

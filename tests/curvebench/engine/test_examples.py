@@ -1,0 +1,300 @@
+"""Data sources under the executor: equal batches however they are fetched, and nothing fetched in vain."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from curvebench.backends.engine import engine
+from curvebench.engine import execution
+from curvebench.engine.checkpoints import Checkpoints
+from curvebench.engine.examples import gathered, generators_of, prefetched
+from curvebench.engine.execution import Bundle, Clock, Trajectories, execute, prefetch_inputs
+from curvebench.optimizers import rules
+from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.workloads.workload import (
+    MINIBATCH_LOSS,
+    Metric,
+    Problem,
+    Random,
+    Role,
+    Workload,
+    batch_size,
+    loss_of,
+)
+
+BATCH, EXAMPLES, STEPS, SEEDS, FEATURES = 6, 20, 9, 2, 3
+
+
+class Noisy:
+    """Rows of which training sees a noisy copy, as crops are: a source that counts what it is asked for."""
+
+    def __init__(self, examples: int = EXAMPLES) -> None:
+        self.rows = np.arange(examples * FEATURES, dtype=np.float64).reshape(-1, FEATURES) / examples
+        self.fetched: Counter[tuple[int, bool]] = Counter()
+        self.lock = threading.Lock()
+        self.notes: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def placeholder(self, is_training: bool) -> dict[str, np.ndarray]:
+        return {"features": np.zeros(FEATURES), "labels": np.zeros((), np.int64)}
+
+    def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+        with self.lock:
+            self.fetched[number, generator is not None] += 1
+        noise = 0.0 if generator is None else generator.standard_normal(FEATURES)
+        return {"features": self.rows[number] + noise, "labels": np.int64(number)}
+
+    def count(self, is_training: bool) -> int:
+        return sum(count for (_, training), count in self.fetched.items() if training is is_training)
+
+
+def _residuals(ops: Any, params: Any, split: Any) -> Any:
+    targets = ops.astype_float(split["labels"]) / EXAMPLES
+    return ops.mean(ops.square(split["features"] @ params["w"] - targets))
+
+
+def workload(source: Noisy, *metrics: str) -> Workload:
+    """Least squares on the rows of a source."""
+    return Workload(
+        name="noisy",
+        description="least squares on rows that are fetched",
+        source="none",
+        metrics={name: Metric("mean square", "minimize") for name in metrics},
+        settings={"batch_size": batch_size(BATCH)},
+        dtype="float64",
+        shared_data=True,
+        roles=lambda settings: {"w": Role("vector")},
+        problem=lambda settings, random: Problem(
+            {"w": np.ones(FEATURES)}, {"train": source, "validation": source}
+        ),
+        sample_parameters=lambda settings, generator: {"w": generator.standard_normal(FEATURES)},
+        loss=loss_of(_residuals),
+        evaluate=lambda ops, params, state, split: {"loss": _residuals(ops, params, split)},
+        streamed=True,
+        evaluation_batch=8,
+    )
+
+
+def bundle_of(source: Noisy, *metrics: str, steps: int = STEPS, seeds: int = SEEDS) -> Bundle:
+    """A run of each seed on a source."""
+    found, rule = workload(source, *metrics), rules()["momentum"]
+    randoms = [WorkloadRandom("noisy", seed) for seed in range(seeds)]
+    orders = [batch_order(random, len(source), BATCH, steps) for random in randoms]
+    return Bundle(
+        workload=found,
+        rule=rule,
+        problems=[found.problem({}, random) for random in randoms],
+        orders=np.stack(orders, axis=1),
+        hyperparameters={n: np.array([v]) for n, v in rule.complete({"learning_rate": 0.01}).items()},
+        schedule=np.ones(steps),
+        evaluations=3,
+        randoms=randoms,
+    )
+
+
+def run(bundle: Bundle, backend: str = "torch", threads: int = 1, **options: Any) -> Trajectories:
+    made = engine(backend, "float64")
+    made.threads = threads
+    return execute(bundle, made, **options)
+
+
+def batches(
+    bundle: Bundle, backend: str, threads: int, pieces: list[int], start: int = 0
+) -> dict[str, np.ndarray]:
+    """What the steps after `start` are sent, (steps, S, batch, ...) by field, on the host again."""
+    made = engine(backend, "float64")
+    made.threads = threads
+    with made.context(), prefetch_inputs(bundle, made, pieces, start) as inputs:
+        sent = [
+            {name: np.asarray(made.ops.to_numpy(array)) for name, array in given.batch.items()}
+            for given in inputs
+        ]
+    return {name: np.concatenate([one[name] for one in sent]) for name in sent[0]}
+
+
+# --- equal batches -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_batches_do_not_depend_on_threads_backend_and_pieces(backend: str, threads: int):
+    bundle = bundle_of(Noisy())
+    expected = batches(bundle, "torch", 1, [1] * STEPS)
+    found = batches(bundle, backend, threads, [4, 3, 2])
+    for name, values in expected.items():
+        assert values.shape[:3] == (STEPS, SEEDS, BATCH)
+        assert np.array_equal(found[name], values), name
+    assert bundle.orders is not None
+    assert np.array_equal(expected["labels"], bundle.orders)
+    noise = expected["features"] - Noisy().rows[bundle.orders]
+    assert len(np.unique(noise)) == noise.size, "each place of each step of each seed has its own"
+
+
+def test_an_examples_draw_is_that_of_seed_step_and_place():
+    """Neither the lanes beside it nor the steps before it count."""
+    bundle = bundle_of(Noisy())
+    whole = batches(bundle, "torch", 1, [STEPS])["features"]
+    alone = batches(bundle.part(slice(1, 2), slice(0, 1)), "torch", 2, [3], start=5)["features"]
+    assert np.array_equal(alone[:, 0], whole[5:8, 1])
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_run_is_bit_for_bit_that_of_one_thread(backend: str):
+    one, four = (run(bundle_of(Noisy(), "validation_loss"), backend, threads) for threads in (1, 4))
+    assert np.array_equal(one.metrics["validation_loss"], four.metrics["validation_loss"])
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_run_that_was_killed_goes_on_with_the_same_batches(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(execution, "PRODUCTS", 1)
+    monkeypatch.setattr(execution, "RETURNS", STEPS)  # a piece a step
+    kept = partial(Checkpoints, tmp_path, {"run": "a"}, "a run", every=0.0, worth=0.0, share=math.inf)
+    undisturbed = run(bundle_of(Noisy(), "validation_loss"), backend)
+
+    class Killed(Exception):
+        """The process ends here."""
+
+    def kill(done: int) -> None:
+        if done == 6:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(bundle_of(Noisy(), "validation_loss"), backend, progress=kill, checkpoints=kept())
+    source = Noisy()
+    resumed = run(bundle_of(source, "validation_loss"), backend, threads=2, checkpoints=kept())
+    assert np.array_equal(resumed.metrics["validation_loss"], undisturbed.metrics["validation_loss"])
+    assert source.count(is_training=True) < STEPS * SEEDS * BATCH, "what was done is not fetched again"
+
+
+# --- nothing in vain -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_one_pass_fetches_each_example_once(backend: str):
+    source = Noisy(examples=4 * BATCH)
+    run(bundle_of(source, MINIBATCH_LOSS, steps=4, seeds=1), backend, threads=2)
+    assert source.fetched == {(number, True): 1 for number in range(4 * BATCH)}
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_an_evaluation_fetches_each_example_once(backend: str):
+    source = Noisy()
+    run(bundle_of(source, "validation_loss"), backend, threads=2)
+    assert source.count(is_training=True) == STEPS * SEEDS * BATCH
+    assert source.fetched[0, False] == 4, "at the start and after each of three stretches"
+    assert source.count(is_training=False) == 4 * EXAMPLES
+
+
+def test_waiting_for_a_slow_source_is_time_of_data(monkeypatch: pytest.MonkeyPatch):
+    """On a clock that only fetching moves, and with all steps in one piece, for which the first waits."""
+    moment = [0.0]
+
+    class Slow(Noisy):
+        """Each example takes a second."""
+
+        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+            with self.lock:
+                moment[0] += 1.0
+            return {"features": self.rows[number], "labels": np.int64(number)}
+
+    monkeypatch.setattr("curvebench.engine.execution.time.perf_counter", lambda: moment[0])
+    clock = Clock()
+    run(dataclasses.replace(bundle_of(Slow(), MINIBATCH_LOSS), evaluations=1), clock=clock)
+    assert clock.seconds["data"] == STEPS * SEEDS * BATCH
+    assert sum(clock.seconds.values()) == clock.seconds["data"] == clock.parts["waiting"]
+
+
+def test_a_source_is_fetched_on_so_many_threads():
+    barrier = threading.Barrier(3, timeout=30)  # passed by three threads at once, or never
+
+    class Met(Noisy):
+        """An example is given when others are asked for."""
+
+        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+            barrier.wait()
+            return super().fetch(number, generator)
+
+    found = gathered(Met(), np.arange(6), threads=3)
+    assert np.array_equal(found["labels"], np.arange(6))
+
+
+# --- notes, errors -------------------------------------------------------------------------------
+
+
+def test_notes_of_a_source_reach_the_provenance():
+    class Losing(Noisy):
+        """Its example 0 is lost before the last evaluation."""
+
+        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+            found = super().fetch(number, generator)
+            if self.fetched[0, False] == 4 and not self.notes:
+                self.notes.append("example 0 is lost")
+            return found
+
+    made = engine("torch", "float64")
+    execute(bundle_of(Losing(), "validation_loss"), made)
+    assert "validation: example 0 is lost" in made.notes
+
+
+def test_an_error_of_a_thread_ends_the_run():
+    class Broken(Noisy):
+        """It cannot be read."""
+
+        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        run(bundle_of(Broken(), MINIBATCH_LOSS), threads=2)
+
+
+def test_a_source_that_is_not_streamed_is_refused():
+    bundle = bundle_of(Noisy())
+    held = dataclasses.replace(bundle.workload, streamed=False)
+    with pytest.raises(ValueError, match="train, validation is a data source: set streamed"):
+        dataclasses.replace(bundle, workload=held)
+    with pytest.raises(ValueError, match="has data sources: randoms needs a generator a problem"):
+        dataclasses.replace(bundle, randoms=())
+
+
+def test_what_is_made_ahead_comes_in_order_and_one_before_it_is_asked_for():
+    made: list[int] = []
+    asked = threading.Event()
+
+    def make(number: int) -> int:
+        made.append(number)
+        if number == 1:
+            asked.set()
+        return number
+
+    with prefetched(make, range(3)) as given:
+        assert next(given) == 0
+        assert asked.wait(30), "the second is made though nobody asks"
+        assert list(given) == [1, 2]
+    assert made == [0, 1, 2]
+
+
+def test_generators_of_places_are_independent():
+    def random(purpose: str, shared: bool = False) -> np.random.Generator:
+        return np.random.default_rng(list(purpose.encode()))
+
+    randoms: list[Random] = [random]
+    drawn = generators_of(randoms, "examples of step", 3)
+    values = np.array([drawn((row, 0, place)).standard_normal(64) for row in range(8) for place in range(8)])
+    correlations = np.corrcoef(values) - np.eye(64)
+    assert np.abs(correlations).max() < 0.6
+    assert np.array_equal(
+        drawn((1, 0, 5)).random(3), generators_of(randoms, "examples of step", 4)((0, 0, 5)).random(3)
+    )

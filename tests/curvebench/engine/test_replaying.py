@@ -1,0 +1,243 @@
+"""The public entry `curvebench.replay`: equal on all backends, right in a basis, strict about its input."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import curvebench
+from curvebench import optimizers
+from curvebench.engine.layout import layout
+from curvebench.engine.program import Update
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import Part
+from curvebench.spec.errors import InputError
+from curvebench.workloads.workload import Role
+
+BACKENDS = ("jax", "torch", "numpy")
+RNG = np.random.default_rng(0)
+PARAMS = {"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=3)}
+GRADS = [{"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=3)} for _ in range(6)]
+WHOLE = np.linalg.qr(RNG.normal(size=(9, 9)))[0]
+BLOCK = np.linalg.qr(RNG.normal(size=(6, 6)))[0]
+FACTORS = [RNG.normal(size=(9, 12)) for _ in GRADS]
+HESSIANS = [factor @ factor.T for factor in FACTORS]
+
+
+BASES = {"whole": WHOLE, "block": {"w": BLOCK}}
+IN_BASES = ("sgd", "adam", "shampoo", "muon", "newton", "nesterov_lookahead", "adagrad_norm")
+
+
+@pytest.mark.parametrize(
+    ("name", "basis"),
+    # a basis is the same for all rules, and the battery compares each on every backend without one
+    [(name, "whole") for name in IN_BASES]
+    + [(name, "block") for name in ("adam", "shampoo", "newton")]
+    + [
+        pytest.param(name, "whole", marks=pytest.mark.long)
+        for name, rule in optimizers.rules().items()
+        if name not in IN_BASES and rule.for_model is None  # which takes no basis
+    ],
+)
+def test_all_backends_agree(name: str, basis: str) -> None:
+    needs = [{"hessian": one} for one in HESSIANS] if optimizers.rules()[name].needs else None
+    paths = [
+        curvebench.replay(
+            name, PARAMS, GRADS, {"learning_rate": 0.125}, backend, basis=BASES[basis], needs=needs
+        )
+        for backend in BACKENDS
+    ]
+    for path in paths[:2]:
+        for step, expected in zip(path, paths[2], strict=True):
+            for key, value in expected.items():
+                assert step[key].dtype == np.float64
+                np.testing.assert_allclose(step[key], value, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_momentum_by_hand_exactly(backend: str) -> None:
+    """Integer gradients and powers of two leave nothing to round."""
+    params, grads = {"w": np.array([8.0, -4.0])}, [{"w": np.array([2.0, 1.0])}] * 2
+    path = curvebench.replay("momentum", params, grads, {"learning_rate": 0.5, "momentum": 0.5}, backend)
+    assert [step["w"].tolist() for step in path] == [[7.0, -4.5], [5.5, -5.25]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_basis_rotates_parameters_and_gradients(backend: str) -> None:
+    """The optimizer run by hand on V^T theta and V^T g, and brought back (000 Alg. 2.1)."""
+    flat = lambda arrays: np.concatenate([arrays["w"].ravel(), arrays["b"]])  # noqa: E731
+    hyper = {"learning_rate": 0.1}
+    by_hand = curvebench.replay(
+        "adam", {"t": WHOLE.T @ flat(PARAMS)}, [{"t": WHOLE.T @ flat(grad)} for grad in GRADS], hyper, "numpy"
+    )
+    path = curvebench.replay("adam", PARAMS, GRADS, hyper, backend, basis=WHOLE)
+    for step, expected in zip(path, by_hand, strict=True):
+        np.testing.assert_allclose(flat(step), WHOLE @ expected["t"], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_float32_stays_float32(backend: str) -> None:
+    path = curvebench.replay("adam", PARAMS, GRADS, {"learning_rate": 0.1}, backend, dtype="float32")
+    assert {value.dtype for step in path for value in step.values()} == {np.dtype("float32")}
+
+
+GOOD: dict[str, Any] = {
+    "optimizer": "adam",
+    "params": PARAMS,
+    "grads": GRADS,
+    "hyper": {"learning_rate": 0.1},
+    "backend": "numpy",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"optimizer": "adm"}, ["'adm'", "did you mean 'adam'", "valid:"]),
+        ({"backend": "tensorflow"}, ["'tensorflow'", "jax, torch, numpy"]),
+        ({"dtype": "float16"}, ["float16", "float32, float64"]),
+        ({"hyper": {"learning_rate": 0.1, "beta_1": 0.9}}, ["'beta_1'", "did you mean 'beta1'", "valid:"]),
+        ({"hyper": {}}, ["learning_rate", "no default", "valid:"]),
+        ({"hyper": {"learning_rate": -1}}, ["learning_rate", "(0, inf)"]),
+        ({"params": {}}, ["params is empty"]),
+        ({"grads": [{"w": GRADS[0]["w"]}]}, ["step 1", "['w']", "['b', 'w']"]),
+        ({"grads": [{"w": np.zeros((2, 3)), "b": np.zeros(3)}]}, ["step 1", "w has shape (2, 3)", "(3, 2)"]),
+        ({"basis": np.eye(4)}, ["(4, 4)", "(9, 9)"]),
+        ({"basis": {"v": np.eye(4)}}, ["'v'", "valid: w, b"]),
+        ({"basis": 2 * np.eye(9)}, ["not orthogonal"]),
+        ({"factors": {"weight_decay": {"b": 0.0}}}, ["factors: the rule of a vector has no hyperparameter"]),
+        ({"factors": {"learning_rate": {"wait": 2.0}}}, ["kind 'wait'; did you mean 'weight'"]),
+        ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, ["mixes parameters whose factors dif"]),
+        ({"factors": {"learning_rate": {"b": -1.0}}}, ["b = -1.0 is no number from 0 on"]),
+        ({"factors": {"learning_rate": {"b": np.inf}}}, ["b = inf is no number from 0 on"]),
+        (
+            {"factors": {"learning_rate": {"b": 2.0}}, "optimizer": "adagrad_norm"},
+            ["adagrad_norm: has one set of hyperparameters for all"],
+        ),
+        ({"needs": []}, ["there are 0 for 6 steps"]),
+        ({"kinds": {"w": "weigth"}}, ["kinds: w has no kind 'weigth'; did you mean 'weight'"]),
+        ({"kinds": {"v": "weight"}}, ["kinds has no parameter 'v'"]),
+    ],
+)
+def test_bad_input(change: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        curvebench.replay(**{**GOOD, **change})
+    for words in said:
+        assert words in str(caught.value)
+
+
+# --- one gradient after another --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_online_steps_are_the_replay(backend: str) -> None:
+    online = curvebench.Online(
+        "shampoo", PARAMS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4}
+    )
+    path = curvebench.replay(
+        "shampoo", PARAMS, GRADS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4}
+    )
+    for grads, expected in zip(GRADS, path, strict=True):
+        after = online.step(grads)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(after[name], value)
+            np.testing.assert_array_equal(online.params[name], value)
+            np.testing.assert_array_equal(online.gradient_at()[name], value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_gradient_may_be_wanted_elsewhere(backend: str) -> None:
+    """002 eqs. 28-31 by hand: x = w - eta mu v, v = g + mu v, w = w - eta v, with a schedule."""
+    hyper = {"learning_rate": 0.5, "momentum": 0.5}
+    online = curvebench.Online("nesterov_lookahead", {"w": np.array([8.0])}, hyper, backend)
+    np.testing.assert_array_equal(online.gradient_at()["w"], [8.0])
+    np.testing.assert_array_equal(online.step({"w": np.array([4.0])})["w"], [6.0])
+    np.testing.assert_array_equal(online.gradient_at()["w"], [5.0])
+    np.testing.assert_array_equal(online.gradient_at(schedule=0.5)["w"], [5.5])
+    np.testing.assert_array_equal(online.step({"w": np.array([2.0])}, schedule=0.5)["w"], [5.0])
+
+
+def test_a_step_of_newton_by_hand() -> None:
+    """On a quadratic of all parameters together: one step to its minimum, in any basis and order."""
+    matrix = HESSIANS[0]
+    target = RNG.normal(size=9)
+    start = np.concatenate([PARAMS["w"].ravel(), PARAMS["b"]])
+    slope = matrix @ (start - target)
+    grads = {"w": slope[:6].reshape(3, 2), "b": slope[6:]}
+    for basis in (None, WHOLE, {"b": np.linalg.qr(RNG.normal(size=(3, 3)))[0]}):
+        (after,) = curvebench.replay(
+            "newton",
+            PARAMS,
+            [grads],
+            {"learning_rate": 1.0},
+            "numpy",
+            basis=basis,
+            needs=[{"hessian": matrix}],
+        )
+        np.testing.assert_allclose(after["w"].ravel(), target[:6], rtol=1e-9)
+        np.testing.assert_allclose(after["b"], target[6:], rtol=1e-9)
+
+
+# Factors on JAX and PyTorch: test_executors.py, where a kind of parameters has a learning rate of its own.
+
+
+@pytest.mark.parametrize(
+    ("factors", "rate_w", "rate_b"),
+    [({"b": 4.0}, 1.0, 4.0), ({"weight": 0.5}, 0.5, 1.0), ({"weight": 0.5, "w": 2.0}, 2.0, 1.0)],
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "shampoo", "muon", "adam"])
+def test_parameters_may_have_learning_rates_of_their_own(
+    optimizer: str, factors: dict[str, float], rate_w: float, rate_b: float
+) -> None:
+    """As if each were alone, at its own rate."""
+    rates = ("learning_rate", "others_learning_rate") if optimizer == "muon" else ("learning_rate",)
+    path = curvebench.replay(
+        optimizer, PARAMS, GRADS, dict.fromkeys(rates, 0.1), "numpy", factors={"learning_rate": factors}
+    )
+    for name, factor in (("w", rate_w), ("b", rate_b)):
+        grads = [{name: grad[name]} for grad in GRADS]
+        alone = curvebench.replay(
+            optimizer, {name: PARAMS[name]}, grads, dict.fromkeys(rates, 0.1 * factor), "numpy"
+        )
+        for step, expected in zip(path, alone, strict=True):
+            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
+
+
+def test_biases_may_go_without_decay() -> None:
+    """As if each were alone, at its own weight decay; a learning rate of its own goes with it."""
+    factors = {"weight_decay": {"weight": 3.0, "b": 0.0}, "learning_rate": {"b": 2.0}}
+    hyper = {"learning_rate": 0.1, "weight_decay": 0.2}
+    path = curvebench.replay("adamw", PARAMS, GRADS, hyper, "numpy", factors=factors)
+    for name, rate, decay in (("w", 0.1, 0.6), ("b", 0.2, 0.0)):
+        grads = [{name: grad[name]} for grad in GRADS]
+        own = {"learning_rate": rate, "weight_decay": decay}
+        alone = curvebench.replay("adamw", {name: PARAMS[name]}, grads, own, "numpy")
+        for step, expected in zip(path, alone, strict=True):
+            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
+
+
+def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:
+    part = Part(dataclasses.replace(optimizers.rules()["newton"], scope="leaf"))
+    whole = dataclasses.replace(optimizers.rules()["sgd"], scope="leaf", part=lambda role, shape: part)
+    roles = {"w": Role("weight", 0)}
+    update = Update(whole, layout({"w": (3,)}, roles))
+    with pytest.raises(OptionError, match="sgd: the rule of a weight, newton, needs 'hessian', which the"):
+        assert update.pieces
+    assert Update(dataclasses.replace(whole, needs=part.rule.needs), layout({"w": (3,)}, roles)).pieces
+
+
+def test_kinds_may_be_given_for_some_parameters() -> None:
+    hyper = {"learning_rate": 0.1, "others_learning_rate": 0.1}
+    some = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy", kinds={"b": "bias"})
+    none = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy")
+    np.testing.assert_array_equal(some[-1]["w"], none[-1]["w"])
+
+
+@pytest.mark.parametrize("hessian", [None, np.eye(3)])
+def test_newton_without_its_hessian_is_an_error(hessian: Any) -> None:
+    online = curvebench.Online("newton", PARAMS, {"learning_rate": 0.1})
+    with pytest.raises(InputError, match=r"newton needs the Hessian of shape \(9, 9\) at every step"):
+        online.step(GRADS[0], hessian=hessian)

@@ -1,0 +1,667 @@
+"""The plan: which jobs there are, what they depend on, and what a change of the sources changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from curvebench.optimizers import rules
+from curvebench.planning.config import Config, read_config
+from curvebench.planning.plan import PlannedJob, make_plan, prepare, write_specs
+from curvebench.planning.wiring import tables_in
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import ANY, RunsSpec, job_folder, read_spec, spec_file
+from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
+from curvebench.stages.parity_problems import CORE, PROBLEMS
+from curvebench.workloads import idx
+from tests.curvebench.property_checks.toy_claims import ToyClaims
+from tests.curvebench.tiny import write_study
+
+ROOT = Path(__file__).resolve().parents[3]
+SEARCH = (
+    "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]",
+    "protocol: halton_search\n  budget: 5\n  space: {learning_rate: {low: 1e-3, high: 1, scale: log}}",
+)
+
+
+@pytest.fixture
+def config(tmp_path):
+    write_study(tmp_path / "studies")
+    return Config(results=tmp_path / "results", site=tmp_path / "site", study_folder=tmp_path / "studies")
+
+
+def changed(config, **changes):
+    return config.model_copy(update=changes)
+
+
+def stages(plan):
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    return Counter((job.spec.stage, job.spec.backend) for job in jobs)
+
+
+def by_name(plan, stage, optimizer=None, backend=None):
+    return [
+        job
+        for job in plan.jobs
+        if job.spec.stage == stage
+        and (optimizer is None or job.spec.optimizers[0].name == optimizer)
+        and (backend is None or job.spec.backend == backend)
+    ]
+
+
+def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path):
+    """Otherwise a claim that is run again would pair no run with those of the set."""
+    before = make_plan(config)
+    (tmp_path / "plan.json").write_text(before.report.to_json())
+    write_study(tmp_path / "studies", ("5 %", "6 %"), ("tuning: 2", "tuning: 3"))
+
+    def firsts(plan):
+        [planned] = plan.studies
+        return planned.plan.first_tuning_seed, planned.plan.first_final_seed
+
+    def final_seeds(plan):
+        return [job.spec.seeds for job in by_name(plan, "final")]
+
+    own, again = make_plan(config), make_plan(changed(config, seeds_of=tmp_path / "plan.json"))
+    assert firsts(own) != firsts(before) == firsts(again)
+    assert final_seeds(own) != final_seeds(before) == final_seeds(again)
+    assert again.report.folders["seeds_of"] == str(tmp_path / "plan.json")  # commands that it shows name it
+
+
+def test_settings_may_be_tried_in_the_identity_basis_alone(config):
+    before = {job.spec.hash for job in by_name(make_plan(config), "final")}
+    shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
+    write_study(config.study_folder, shared)
+    plan = make_plan(config)
+    assert [job.spec.seeds for job in by_name(plan, "bases")] == [by_name(plan, "final")[0].spec.seeds]
+    for stage, labels in (("sweep", ["identity"]), ("refine", ["identity"]), ("final", ["identity", "egop"])):
+        for job in by_name(plan, stage):
+            assert [basis.label for basis in job.spec.bases] == labels
+    assert not before & {job.spec.hash for job in by_name(plan, "final")}
+    write_specs(plan)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == ["identity"]
+
+
+def test_a_study_becomes_jobs_by_stage_and_backend(config):
+    assert stages(make_plan(config)) == {
+        ("bases", "host"): 2,
+        ("sweep", "jax"): 2,
+        ("refine", "jax"): 2,
+        ("final", "jax"): 2,
+        ("final", "torch"): 2,
+        ("timing", "jax"): 1,
+        ("timing", "torch"): 1,
+    }
+
+
+def test_jobs_depend_on_what_they_read(config):
+    plan = make_plan(config)
+    tuning_bases, final_bases = by_name(plan, "bases")
+    (sweep,), (refine,) = by_name(plan, "sweep", "adam"), by_name(plan, "refine", "adam")
+    (final,) = by_name(plan, "final", "adam", "torch")
+    assert tuning_bases.spec.seeds == (0, 1)
+    first, *others = final_bases.spec.seeds
+    assert others == [first + 1, first + 2]
+    assert sweep.spec.upstream == {"bases": (tuning_bases.spec.hash,)}
+    assert refine.spec.upstream == {"sweep": (sweep.spec.hash,), "bases": (tuning_bases.spec.hash,)}
+    assert final.spec.upstream == {
+        "sweep": (sweep.spec.hash,),
+        "refine": (refine.spec.hash,),
+        "bases": (final_bases.spec.hash,),
+    }
+    assert final.spec.seeds == (first, first + 1)
+    assert final.spec.settings is refine.spec.settings is None
+    assert sweep.spec.settings == ({"learning_rate": 0.01}, {"learning_rate": 0.1})
+    (timing,) = by_name(plan, "timing", backend="torch")
+    assert timing.spec.upstream["final"] == tuple(
+        job.spec.hash for job in by_name(plan, "final", backend="torch")
+    )
+    assert final.upstream == (sweep, refine, final_bases)
+
+
+def test_tuning_runs_that_a_claim_compares_are_planned_just_below_the_final_seeds(config):
+    rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
+    write_study(config.study_folder, rates)
+    plan = make_plan(config)
+    first = by_name(plan, "final", "adam", "jax")[0].spec.seeds[0]
+    tuning_bases, _ = by_name(plan, "bases")
+    for job in (tuning_bases, *by_name(plan, "sweep"), *by_name(plan, "refine")):
+        assert job.spec.seeds == (first - 2, first - 1)
+
+
+def test_a_basis_is_run_by_the_optimizers_that_take_it(config):
+    given = ("sampling: {normal: 1.0}}}", "sampling: {normal: 1.0}, optimizers: [adam]}}")
+    write_study(config.study_folder, given, ("shared_across: bases", "shared_across: none"))
+    plan = make_plan(config)
+    for stage in ("sweep", "refine", "final"):
+        for job in by_name(plan, stage, backend="jax"):
+            bases = {"sgd": ["identity"], "adam": ["identity", "egop"]}[job.spec.optimizers[0].name]
+            assert [basis.label for basis in job.spec.bases] == bases
+    assert [job.lanes for job in by_name(plan, "timing")] == [3, 3]
+    (study,) = plan.report.studies
+    assert study.methods == ("sgd", "adam", "adam @ egop")
+
+
+def test_every_method_gets_the_same_budget(config):
+    lanes: dict[str, int] = {}
+    for job in make_plan(config).jobs:
+        if job.spec.stage in ("sweep", "refine"):
+            name = job.spec.optimizers[0].name
+            lanes[name] = lanes.get(name, 0) + job.lanes
+    assert lanes == {"sgd": 2 * 2 * (2 + 6), "adam": 2 * 2 * (2 + 6)}  # bases, seeds, rates
+
+
+def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
+    write_study(config.study_folder, SEARCH)
+    plan = make_plan(config)
+    assert not by_name(plan, "refine")
+    sgd, adam = by_name(plan, "sweep")
+    assert sgd.spec.settings == adam.spec.settings
+    assert len(sgd.spec.settings) == 5
+
+
+@pytest.mark.parametrize(
+    ("bases", "method"),
+    [("identity", "sgd"), ("identity, {random_orthogonal: {}}", "adam @ random_orthogonal")],
+)
+def test_what_is_not_estimated_needs_no_basis_job(bases: str, method: str, config):
+    egop = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
+    write_study(config.study_folder, (egop, f"bases: [{bases}]"), ("adam @ egop", method))
+    plan = make_plan(config)
+    assert not by_name(plan, "bases")
+    assert all("bases" not in job.spec.upstream for job in plan.jobs)
+
+
+def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
+    both, torch = make_plan(config), make_plan(changed(config, backends=("torch",)))
+    assert not by_name(torch, "final", backend="jax")
+    assert by_name(torch, "sweep", backend="jax")
+    assert {job.spec.hash for job in torch.jobs} < {job.spec.hash for job in both.jobs}
+
+
+def test_what_cannot_run_is_skipped_with_the_reason(config):
+    write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other.claim"), name="other")
+    plan = make_plan(config)
+    ((study, reason),) = plan.skipped
+    assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
+    (left_out,) = plan.report.skipped
+    assert (left_out.name, left_out.reason) == ("other", reason)
+    assert "skipped other: it has no scale 'quick'" in plan.summary()
+    with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
+        make_plan(changed(config, studies=("other.claim",), scale="quik"))
+
+
+def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
+    assert "digits_mlp" in {study.name for study, _ in plan.skipped}
+    assert [reason for study, reason in plan.skipped if study.name == "field"] == [
+        "it has no scale 'paper' (it has: standard)"
+    ]
+    alone = {"imagenet25_vit", "imagenet_resnet34", "imagenet_wallclock", "imagewoof_vit"}
+    others = {study.name: reason for study, reason in plan.skipped if study.name != "field"}
+    for name in alone:
+        assert others.pop(name).endswith("takes minutes to hours; name the study to run it")
+    cifar = others.pop("cifar10_speed")
+    assert "cifar-10-binary.tar.gz" in cifar
+    assert cifar.endswith("; the folder of data is what `--config data=FOLDER` names")
+    for name in ("stamps_resnet", "stamps_vit"):
+        assert "it has no scale 'paper'" in others.pop(name)
+    for name, reason in others.items():
+        assert name.startswith("digits_")
+        assert "optdigits.tra" in reason
+        assert "CURVEBENCH_DATA" in reason
+
+
+REPEATED = """\
+like: tiny
+precision: float32
+claims:
+  - {id: tiny.again, repeats: tiny.claim, changed: in float32}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, ["tiny"]),
+        ({"repeats": "true"}, ["again", "tiny"]),
+        ({"studies": "tiny", "repeats": "false"}, ["tiny"]),
+        ({"studies": "tiny.claim", "repeats": True}, ["again", "tiny"]),
+        ({"studies": "again"}, ["again"]),
+    ],
+)
+def test_what_only_repeats_claims_is_run_where_it_is_asked_for(config, asked, found):
+    (config.study_folder / "again.yaml").write_text(REPEATED)
+    plan = make_plan(read_config({**asked, "study_folder": str(config.study_folder)}))
+    assert [planned.study.name for planned in plan.studies] == found
+
+
+def test_parity_is_left_out_where_it_is_not_asked_for(config):
+    assert make_plan(config).parity
+    assert not make_plan(changed(config, parity=False)).parity
+    assert read_config({"parity": "false"}).parity is False
+
+
+def test_a_precision_is_part_of_what_runs_and_of_the_bases_for_it(config):
+    (config.study_folder / "again.yaml").write_text(REPEATED)
+    plan = make_plan(changed(config, repeats=True))
+    again, tiny = ({job.spec.stage: job.spec for job in planned.jobs} for planned in plan.studies)
+    precisions = {getattr(spec, "precision", None) for spec in again.values()}
+    assert precisions == {"float32"}, "bases are stored in it"
+    for stage in ("bases", "sweep", "refine", "final", "timing"):
+        assert '"precision": "float32"' in again[stage].to_json()
+        assert '"precision": null' in tiny[stage].to_json()
+        assert ANY.validate_json(again[stage].to_json()) == again[stage]
+        assert tiny[stage].changed(precision="float32").hash != tiny[stage].hash
+    shown, _ = plan.report.studies
+    assert (shown.precision, shown.repeated[0].repeats) == ("float32", "tiny.claim")
+
+
+def test_paths_are_those_of_the_harness_and_match_the_rules(config):
+    plan = make_plan(config)
+    for job in plan.jobs:
+        assert job.spec_path == spec_file(config.results, job.spec)
+        assert job.folder == job_folder(config.results, job.spec)
+        who, backend, hash_ = job.folder.name.split(".")
+        study, scale = {"parity": ("parity", "all"), "checks": ("claims", "quick")}.get(
+            job.spec.stage, ("tiny", "quick")
+        )
+        values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
+        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert str(job.folder / "jobs.parquet") == plan.wiring.job_tables(job.spec.stage)[-1].format(**values)
+
+
+def test_specs_are_written_once_and_can_be_read_back(config):
+    plan = make_plan(config)
+    write_specs(plan)
+    for job in plan.jobs:
+        assert read_spec(job.spec_path).hash == job.spec.hash
+        os.utime(job.spec_path, (1, 1))
+    write_specs(plan)
+    assert all(job.spec_path.stat().st_mtime == 1 for job in plan.jobs)
+    assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
+
+
+@pytest.mark.parametrize("cut_by", ["basis", "seed"])
+def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(config, cut_by):
+    def finals() -> list[PlannedJob]:
+        return [job for job in make_plan(config).jobs if job.spec.stage == "final"]
+
+    def cells(jobs: list[PlannedJob]) -> list[tuple[str, str, str, int]]:
+        specs = [job.spec for job in jobs]
+        return [
+            (spec.backend, spec.optimizers[0].label, basis.label, seed)
+            for spec in specs
+            for basis in spec.bases
+            for seed in spec.seeds
+        ]
+
+    def compared(jobs: list[PlannedJob]) -> set[str]:
+        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared}
+
+    whole = finals()
+    path = config.study_folder / "tiny.yaml"
+    path.write_text(path.read_text().replace("evaluations: 4", f"evaluations: 4\n    final_jobs: {cut_by}"))
+    cut = finals()
+    assert all(len(job.spec.bases) == 1 for job in cut)
+    assert all((len(job.spec.seeds) == 1) == (cut_by == "seed") for job in cut)
+    assert len(cut) > len(whole)
+    assert cells(cut) == cells(whole)
+    assert compared(cut) == compared(whole)
+    assert sum(job.lanes for job in cut) == sum(job.lanes for job in whole)
+    for job in cut:
+        read = [one.spec for one in job.upstream if one.spec.stage == "bases"]
+        estimated = job.spec.bases[0].name == "egop"
+        assert [one.bases for one in read] == ([job.spec.bases] if estimated else [])
+        assert all(set(job.spec.seeds) <= set(one.seeds) for one in read)
+        assert all((len(one.seeds) == 1) == (cut_by == "seed") for one in read)
+
+
+def test_the_report_is_told_what_it_shows(config):
+    (study,) = make_plan(config).report.studies
+    assert study.methods == ("sgd", "adam", "sgd @ egop", "adam @ egop")
+    assert study.runs_on["torch"] == BackendPlan(device="cpu", tuned_on="jax", final_seeds=2)
+    assert str(study.compare) == "final train_loss"
+    assert study.workloads[0].metrics["train_loss"].direction == "minimize"
+    assert study.workloads[0].dtype == "float64"
+    assert study.tuning.trials == 8
+    assert (study.budget, study.evaluations) == ({"steps": 20}, 4)
+
+
+def test_a_floor_of_the_headline_is_in_the_plan_and_changes_no_job_and_no_seed(config, tmp_path):
+    file, planned = tmp_path / "studies/tiny.yaml", make_plan(config)
+    written = file.read_text()
+    file.write_text(
+        written.replace("{metric: final train_loss}", "{metric: final train_loss, floor: 1e-28}", 1)
+    )
+    held = make_plan(config)
+    (before,), (study,) = planned.report.studies, held.report.studies
+    assert (study.compare.floor, study.metric, before.compare.floor) == (1e-28, "train_loss", None)
+    assert [job.spec.hash for job in held.jobs] == [job.spec.hash for job in planned.jobs]
+    assert study.first_final_seed == before.first_final_seed
+    assert study.tables == before.tables
+    assert study.figures != before.figures
+    assert ReportPlan.model_validate_json(held.report.to_json()).studies == (study,)
+
+
+def test_the_plan_is_read_back_as_it_was_written(config):
+    report = make_plan(changed(config, study_folder=ROOT / "benchmarks/studies")).report
+    assert report.studies
+    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)  # where it was read
+    assert ReportPlan.model_validate_json(report.to_json()) == report.model_copy(update={"archive": unplaced})
+
+
+def test_published_sets_are_read_wherever_results_go(config, monkeypatch, tmp_path):
+    sets = {path.parent.name for path in (ROOT / "results/published").glob("*/SHA256SUMS")}
+    report = make_plan(config).report
+    shown = {one.published for one in report.archive}
+    assert shown
+    assert shown <= sets
+    monkeypatch.chdir(tmp_path)  # of another project
+    assert not make_plan(config).report.archive
+
+
+def hashes(config, root):
+    """The hash of every job, table and figure by what it is."""
+    plan = make_plan(config, root)
+    found = {}
+    for job in plan.jobs:
+        who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else "several"
+        found[f"{job.spec.stage} {who} {job.spec.backend}"] = job.spec.hash
+    for planned in plan.studies:
+        found["tables"], found["figures"] = planned.plan.tables.name, planned.plan.figures.name
+    return found | {"report": plan.report_path.name}
+
+
+ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+ADAM_JOBS |= {"parity adam all", "parity several all"}  # the second compares all that no study has
+AFTER_ANY = {"timing several jax", "timing several torch", "tables", "figures", "report"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("optimizers/adam.py", "adam"),
+        ("workloads/digits.py", "parity of shown"),
+        ("curvebench/backends/torch_ops.py", "parity"),
+        ("workloads/convex.py", "all"),
+        ("optimizers/bases/egop.py", "all but others"),
+        ("reports/plan.py", "report"),
+        ("curvebench/spec/values.py", "all"),
+        ("curvebench/spec/plan.py", "tables"),
+    ],
+)
+def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothing(
+    config, tmp_path, file, changed
+):
+    root = tmp_path / "copy"
+    for folder in ("curvebench", "documents", "harness", "optimizers", "workloads", "reports"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("site", "__pycache__"))
+    shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
+    before = hashes(config, root)
+    original = (root / file).read_text()
+    (root / file).write_text(original + "\n# a remark\n")
+    after = hashes(config, root)
+    expected = {
+        "adam": ADAM_JOBS | AFTER_ANY,
+        "parity": {name for name in before if name.startswith("parity")} | {"report"},
+        "parity of shown": {"parity sgd all", "parity adam all", "report"},
+        "all": set(before),
+        "all but others": set(before) - {"parity several all"},  # whose problems are in no such basis
+        "report": {"figures", "report"},
+        "tables": {"tables", "figures", "report"},
+    }[changed]
+    assert {name for name in before if before[name] != after[name]} == expected
+    (root / file).write_text(original)
+    assert hashes(config, root) == before
+
+
+def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_for(config):
+    def compared(**changes):
+        plan = make_plan(changed(config, **changes))
+        jobs = [job for job in plan.jobs if job.spec.stage == "parity"]
+        assert bool(plan.report.parity) == bool(jobs)
+        shown = tables_in(job.folder for job in jobs)
+        assert set(shown) == {path for path in plan.wiring.shown if "/runs/parity/" in path}
+        return {optimizer.name: len(job.spec.workloads) for job in jobs for optimizer in job.spec.optimizers}
+
+    on_all, on_few = len(PROBLEMS), len(CORE)
+    assert compared() == {name: on_all if name in ("sgd", "adam") else on_few for name in rules()}
+    assert compared(studies=("tiny",)) == {"adam": on_all, "sgd": on_all}
+    assert compared(backends=("jax",)) == {}  # nothing to compare with
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    root = tmp_path / "root"
+    for folder in ("documents", "harness", "optimizers", "workloads"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    made = ToyClaims(root, monkeypatch)
+    made.write()
+    made.write(('"toy.', '"late.'), name="late")
+    return made
+
+
+def checks(config, toys, **changes):
+    plan = make_plan(changed(config, **changes), toys.root)
+    jobs = {job.spec.optimizers[0].name: job for job in plan.jobs if job.spec.stage == "checks"}
+    assert bool(plan.report.checks) == bool(jobs)
+    shown = tables_in(job.folder for job in jobs.values())
+    assert set(shown) == {path for path in plan.wiring.shown if "/runs/claims/" in path}
+    return plan, jobs
+
+
+def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, toys):
+    plan, jobs = checks(config, toys)
+    part = plan.report.checks.claims[2].parts[0]
+    assert part == PartPlan(part="it is between 0 and 1", variant="", instances=3)
+    assert {name: (job.spec.study, job.spec.scale, job.lanes) for name, job in jobs.items()} == {
+        "late": ("claims", "quick", 2),
+        "toy": ("claims", "quick", 2),
+    }
+    assert jobs["toy"].folder.name.startswith("toy.host.")
+    assert {"torch", "jax", "scipy", "numpy"} < set(jobs["toy"].spec.versions)
+    assert [claim.id for claim in plan.report.checks.claims] == [
+        *("late.mean", "late.other", "toy.mean", "toy.other"),
+    ]
+    assert "property checks: 2 jobs, 4 claims" in plan.summary()
+    assert str(plan.report.checks.figures) in plan.wiring.shown
+    assert set(checks(config, toys, backends=("jax",))[1]) == {"late", "toy"}
+    assert not checks(config, toys, studies=("tiny",))[1]
+
+
+def test_a_property_claim_asks_for_the_job_of_its_module(config, toys):
+    plan, jobs = checks(config, toys, studies=("toy.other",))
+    assert set(jobs) == {"toy"}
+    assert not plan.studies
+    plan, jobs = checks(config, toys, studies=("toy.mean", "toy.other", "tiny.claim"))
+    assert set(jobs) == {"toy"}
+    assert [planned.study.name for planned in plan.studies] == ["tiny"]
+    said = r"has no study or claim 'toy\.men'; did you mean 'toy\.mean'.*curvebench list"
+    with pytest.raises(InputError, match=said):
+        checks(config, toys, studies=("toy.men",))
+
+
+def test_claims_that_were_neither_run_nor_published_are_told_with_what_they_cost(config, toys, tmp_path):
+    assert not make_plan(config, toys.root).report.census
+    assert make_plan(changed(config, studies=("tiny",)), toys.root).report.census == ()
+    (tmp_path / "tour.yaml").write_text("studies: [toy.mean]")
+    path = config.study_folder / "tiny.yaml"
+    path.write_text(path.read_text().replace("    steps: 20", "    steps: 20\n    cost: an hour of a GPU"))
+    census = make_plan(config, toys.root).report.census
+    found = {claim.id: (claim.reason, claim.study, claim.cost) for claim in census}
+    cost = "at scale quick an hour of a GPU"
+    assert found["tiny.claim"] == ("neither run here nor published", "tiny", cost)
+    assert "toy.mean" not in found
+
+
+@pytest.mark.parametrize(
+    ("claims", "told"),
+    [
+        ("[tiny.claim, tiny.clam]", r"the suite has no claim 'tiny\.clam'; did you mean 'tiny\.claim'\?"),
+        ("[tiny.claim, {id: tiny.claim}]", "claims"),
+    ],
+)
+def test_a_census_that_names_what_nothing_decides_is_refused(config, toys, tmp_path, claims, told):
+    (tmp_path / "census.yaml").write_text("claims: [tiny.claim, toy.mean]")
+    make_plan(config, toys.root)
+    (tmp_path / "census.yaml").write_text(f"claims: {claims}")
+    with pytest.raises(InputError, match=rf"census\.yaml: .*{told}"):
+        make_plan(config, toys.root)
+
+
+def test_every_claim_of_the_sources_is_shown():
+    config = read_config({})
+    names = config.census()
+    assert Counter(name.partition(".")[0] for name in names) == {
+        "egop": 30, "notes": 21, "spectral": 15, "symo": 14,
+    }  # fmt: skip
+    report = make_plan(config).report
+    shown = {claim.id for plan in (report, *report.archive) for claim in claims_in(plan)}
+    assert len(set(names)) == len(names)
+    assert shown.issuperset(names)
+
+
+def claims_in(plan):
+    checked = plan.checks.claims if plan.checks else ()
+    return (*(claim for study in plan.studies for claim in study.claims), *checked, *plan.census)
+
+
+def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
+    config, toys, tmp_path, monkeypatch
+):
+    toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    there, jobs = checks(config, toys)
+    spec = jobs["toy"].spec
+    assert [workload.name for workload in spec.workloads] == ["fashion_small"]
+    assert len([name for name in spec.sources if name.startswith("data:")]) == 4
+    assert not any(claim.missing for claim in there.report.checks.claims)
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    plan, jobs = checks(config, toys)
+    assert jobs["toy"].spec.hash != spec.hash
+    assert jobs["toy"].lanes == 1
+    missing = {claim.id: claim.missing for claim in plan.report.checks.claims}
+    assert "apt-get install dataset-fashion-mnist" in missing.pop("toy.other")
+    assert not any(missing.values())
+    assert plan.summary().count("Fashion-MNIST needs ") == 1
+    assert "skipped toy.other: Fashion-MNIST needs " in plan.summary()
+
+
+def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
+    plan, _ = checks(config, toys)
+    write_specs(plan)
+    figures = plan.report.checks.figures
+    named = {"study": "claims", "scale": "quick", "hash": figures.suffix.removeprefix(".")}
+    assert plan.wiring.pattern("figures").format(**named) == str(figures)
+    written = Path(plan.wiring.pattern("figures plan").format(**named)).read_bytes()
+    assert ReportPlan.model_validate_json(written).checks == plan.report.checks
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("benchmarks/claims/toy.py", {"toy"}),
+        ("curvebench/property_checks/checks.py", {"late", "toy"}),
+        ("curvebench/spec/values.py", {"late", "toy"}),
+        ("optimizers/adam.py", {"late", "toy"}),  # whatever claims may find by name
+        ("curvebench/spec/plan.py", set()),
+    ],
+)
+def test_touching_a_module_of_claims_reruns_its_job_alone(config, toys, file, changed):
+    def run():
+        plan, jobs = checks(config, toys)
+        return {name: job.spec.hash for name, job in jobs.items()}, plan.report.checks.figures
+
+    before, figures = run()
+    path = toys.root / file
+    original = path.read_text()
+    path.write_text(original + "\n# a remark\n")
+    after, other_figures = run()
+    assert {name for name in before if before[name] != after[name]} == changed
+    assert (figures != other_figures) == (bool(changed) or file.startswith("documents/"))
+    path.write_text(original)
+    assert run() == (before, figures)
+
+
+def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_claims_alone(config, toys):
+    toys.write(("CLAIMS = ", "CLAIM = "))
+    assert not checks(config, toys, studies=("tiny",))[1]
+    for studies in ((), ("late.mean",), ("tiny.claim",)):
+        with pytest.raises(InputError, match=r"benchmarks/claims/toy\.py: CLAIMS is not there"):
+            checks(config, toys, studies=studies)
+
+
+def test_a_name_means_one_thing_only(config, toys):
+    toys.write(("toy.mean", "tiny.claim"))
+    with pytest.raises(InputError, match=r"claims/toy\.py: the id 'tiny\.claim' is also in .*tiny\.yaml"):
+        checks(config, toys)
+
+
+def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():
+    heavy = ("torch", "jax", "scipy", "sklearn", "seaborn", "matplotlib", "pandas", "polars")
+    code = (
+        "import sys\nimport curvebench.planning.workflow\n"
+        "from curvebench.planning.plan import make_plan, read_config\nmake_plan(read_config({}))\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_data_folder_of_the_configuration_reaches_the_workloads(config, tmp_path, monkeypatch):
+    monkeypatch.setenv("CURVEBENCH_DATA", "elsewhere")
+    folders = {key: str(getattr(config, key)) for key in ("results", "site", "study_folder")}
+    prepare({**folders, "data": str(tmp_path / "data")})
+    assert os.environ["CURVEBENCH_DATA"] == str(tmp_path / "data")
+
+
+def test_the_content_of_data_files_is_part_of_the_hash(tmp_path, monkeypatch):
+    """Two folders of data give two sets of jobs, and no result of one is served for the other."""
+    for number, folder in enumerate(("one", "other")):
+        (tmp_path / folder).mkdir()
+        for name in ("optdigits.tra", "optdigits.tes"):
+            (tmp_path / folder / name).write_text(f"{number}\n")
+    seen = []
+    for folder in ("one", "other", "one"):
+        monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / folder))
+        plan = make_plan(
+            Config(scale="paper", studies=("digits_mlp",), study_folder=ROOT / "benchmarks/studies")
+        )
+        assert {"data:optdigits.tra", "data:optdigits.tes"} < set(plan.jobs[0].spec.sources)
+        seen.append({job.spec.hash for planned in plan.studies for job in planned.jobs})
+    assert seen[0] == seen[2]
+    assert not seen[0] & seen[1]
+
+
+def test_a_broken_study_is_in_the_way_of_those_who_ask_for_it_alone(config):
+    (config.study_folder / "broken.yaml").write_text("question: ?\n")
+    alone = changed(config, studies=("tiny",))
+    assert [planned.study.name for planned in make_plan(alone).studies] == ["tiny"]
+    for studies in ((), ("broken",)):
+        with pytest.raises(InputError, match=r"broken\.yaml"):
+            make_plan(changed(config, studies=studies))
+
+
+def test_stored_kernel_results_are_part_of_what_is_shown(config):
+    assert make_plan(config).report.kernels is None
+    stored = config.results / "kernels" / "machine"
+    stored.mkdir(parents=True)
+    (stored / "machine.json").write_text("{}")
+    assert make_plan(config).report.kernels is None, "no commit is measured yet"
+    for name in ("aaaaaaaa-existing.json", "bbbbbbbb-existing.json"):
+        (stored / name).write_text("{}")
+    plan = make_plan(config)
+    assert plan.report.kernels == config.results / "kernels"
+    files = {str(path) for path in stored.iterdir()}
+    assert len(files) == 3
+    assert files <= {*plan.wiring.shown}, "the site is rendered anew when one of them changes"

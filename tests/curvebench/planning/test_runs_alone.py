@@ -1,0 +1,219 @@
+"""A workload whose runs are jobs of their own: the jobs, what they read and need, what they are called."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from curvebench.planning import estimating
+from curvebench.planning.config import Config
+from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
+from curvebench.planning.wiring import MINUTES, MINUTES_ALONE, OTHER_MB
+from curvebench.spec.job import BasesSpec, RunsSpec, read_spec
+from tests.curvebench.planning.test_estimating import pretend_to_measure
+from tests.curvebench.runs_alone import write_alone
+
+ONE_SEED = ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 3}")
+ON_GPUS = ("      jax: {}", "      jax: {device: gpu}")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    write_alone(tmp_path / "studies")
+    return Config(
+        results=tmp_path / "results",
+        site=tmp_path / "site",
+        study_folder=tmp_path / "studies",
+        studies=("tiny",),
+        parity=False,
+    )
+
+
+def spec_of(job: PlannedJob) -> RunsSpec:
+    assert isinstance(job.spec, RunsSpec)
+    return job.spec
+
+
+def by_stage(plan: Plan, *stages: str) -> list[PlannedJob]:
+    return [job for job in plan.jobs if job.spec.stage in stages]
+
+
+def test_each_run_is_a_job(config: Config):
+    plan = make_plan(config)
+    assert Counter((job.spec.stage, job.spec.backend) for job in plan.jobs) == {
+        ("bases", "host"): 2,
+        ("sweep", "jax"): 2 * 2 * 2 * 2,  # optimizers, bases, rates, seeds
+        ("refine", "jax"): 2 * 2 * 6 * 2,
+        ("final", "jax"): 2 * 2 * 3,
+        ("final", "torch"): 2 * 2 * 2,
+        ("timing", "jax"): 1,
+        ("timing", "torch"): 1,
+    }
+    alone = by_stage(plan, "sweep", "refine", "final")
+    assert all(job.lanes == 1 and spec_of(job).alone for job in alone)
+    assert len({job.spec.hash for job in alone}) == len(alone)
+    together = write_alone(config.study_folder.with_name("others"), alone=False)
+    before = make_plan(config.model_copy(update={"study_folder": together.parent}))
+    for stage in ("sweep", "refine", "final"):
+        assert sum(job.lanes for job in by_stage(before, stage)) == len(by_stage(plan, stage))
+
+
+def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
+    """Those of its method, or of the basis that chooses for it; and bases where its own is estimated."""
+    plan = make_plan(config)
+    bases = {job.spec.hash for job in by_stage(plan, "bases")}
+    for job in by_stage(plan, "refine", "final"):
+        spec = spec_of(job)
+        tuning = [one for one in job.upstream if isinstance(one.spec, RunsSpec)]
+        assert all(one.spec.optimizers == spec.optimizers for one in tuning)
+        assert {one.spec.bases[0].label for one in tuning} == {"identity"}, "which chooses for all bases"
+        found = Counter(one.spec.stage for one in tuning)
+        assert found == {"sweep": 4, **({"refine": 12} if spec.stage == "final" else {})}
+        read = bases.intersection(one.spec.hash for one in job.upstream)
+        assert len(read) == (spec.bases[0].label == "egop")
+        assert spec.upstream["sweep"] == tuple(one.spec.hash for one in tuning if one.spec.stage == "sweep")
+    write_alone(config.study_folder, ("shared_across: bases", "shared_across: none"))
+    for job in by_stage(make_plan(config), "refine", "final"):
+        tuning = [one for one in job.upstream if isinstance(one.spec, RunsSpec)]
+        assert tuning
+        assert all(one.spec.bases == job.spec.bases for one in tuning)
+    (timing, _) = by_stage(make_plan(config), "timing")
+    assert {one.spec.seeds for one in timing.upstream if one.spec.stage == "final"} == {timing.spec.seeds}
+
+
+def test_settings_that_follow_from_tables_are_told_apart_by_their_number(config: Config):
+    refined = [spec_of(job) for job in by_stage(make_plan(config), "refine")]
+    for method in {(spec.optimizers[0].label, spec.bases[0].label) for spec in refined}:
+        own = [spec for spec in refined if (spec.optimizers[0].label, spec.bases[0].label) == method]
+        assert Counter((spec.setting, spec.seeds) for spec in own) == {
+            (number, (seed,)): 1 for number in range(6) for seed in (0, 1)
+        }
+
+
+def test_names_say_method_setting_and_seed(config: Config):
+    plan = make_plan(config)
+    write_specs(plan)
+    jobs = by_stage(plan, "sweep", "refine", "final")
+    said = {job.spec.who for job in jobs}
+    assert "adam @ egop on long_squares, learning_rate 0.01, seed 1" in said
+    assert "sgd on long_squares, setting 6, seed 0" in said
+    final = next(spec_of(job) for job in jobs if job.spec.stage == "final")
+    assert final.who == f"sgd on long_squares, seed {final.seeds[0]}"
+    assert "adam-long_squares-egop-setting1-seed1.jax" in {job.folder.name.rpartition(".")[0] for job in jobs}
+    for job in jobs:
+        who, backend, hash_ = job.folder.name.split(".")
+        values = {"study": "tiny", "scale": "quick", "optimizer": who, "backend": backend, "hash": hash_}
+        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert read_spec(job.spec_path) == job.spec
+    assert plan.summary().endswith("each run of long_squares a job of its own")
+
+
+class Asked:
+    """The wildcards of a rule."""
+
+    def __init__(self, hash_: str) -> None:
+        self.study, self.scale, self.hash = "tiny", "quick", hash_
+
+
+def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
+    plan = make_plan(config)
+    wiring = plan.wiring
+    refined = next(job for job in by_stage(plan, "refine") if job.spec.bases[0].label == "egop")
+    gathered, *bases = wiring.inputs(Asked(refined.spec.hash))
+    (estimated,) = (job for job in refined.upstream if job.spec.stage == "bases")
+    assert bases == [str(estimated.folder / "jobs.parquet")]
+    hash_ = Path(gathered).name
+    assert gathered == wiring.pattern("gathered").format(study="tiny", scale="quick", hash=hash_)
+    tables = wiring.inputs(Asked(hash_))
+    sweeps = [job for job in refined.upstream if job.spec.stage == "sweep"]
+    assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in sweeps]
+    assert wiring.gathered(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_squares")
+    edges = sum(len(wiring.upstream[job.spec.hash]) for job in by_stage(plan, "refine", "final"))
+    assert edges < 3 * len(by_stage(plan, "refine", "final"))
+
+
+def test_what_is_merged_is_listed_in_a_file(config: Config):
+    plan = make_plan(config)
+    write_specs(plan)
+    (study,) = plan.studies
+    hash_ = study.plan.tables.name.rpartition(".")[2]
+    listed = plan.wiring.pattern("tables jobs").format(study="tiny", scale="quick", hash=hash_)
+    assert Path(listed).read_text().splitlines() == [str(job.folder) for job in study.jobs]
+
+
+def test_other_workloads_of_the_study_stay_together(config: Config):
+    both = (
+        "workload: {long_squares.py: {n: 8, d: 4}}",
+        "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
+    )
+    write_alone(config.study_folder, both, ONE_SEED)
+    plan = make_plan(config)
+    for stage, alone, together in (
+        ("sweep", 2 * 2 * 2, 2),
+        ("refine", 2 * 2 * 6, 2),
+        ("final", 2 * 2 * 5, 4),
+    ):
+        jobs = [spec_of(job) for job in by_stage(plan, stage)]
+        assert Counter(spec.workloads[0].name for spec in jobs) == {
+            "long_squares": alone, "logistic_regression": together
+        }  # fmt: skip
+        for job in by_stage(plan, stage):
+            read = [one.spec for one in job.upstream if isinstance(one.spec, RunsSpec)]
+            assert all(spec.workloads == job.spec.workloads for spec in read)
+
+
+def test_needs_are_those_of_device_memory_and_runs(config: Config):
+    write_alone(
+        config.study_folder, ON_GPUS, ("bundle_memory_bytes: 1", "bundle_memory_bytes: 4_294_967_296")
+    )
+    plan = make_plan(config)
+    found = {(job.spec.stage, job.spec.backend): plan.wiring.jobs[job.spec.hash] for job in plan.jobs}
+    assert {key for key, job in found.items() if job.gpu} == {
+        (stage, "jax") for stage in ("bases", "sweep", "refine", "final", "timing")
+    }
+    assert {job.gpu for job in found.values()} == {0, 1}
+    assert found["final", "torch"].mem_mb == OTHER_MB + 3 * 1024, "three GiB above the default"
+    assert found["final", "jax"].mem_mb == found["sweep", "jax"].mem_mb == 8000
+    assert found["bases", "jax"].mem_mb == 8000
+    assert found["final", "jax"].minutes == MINUTES_ALONE > MINUTES
+    asked = Asked(by_stage(plan, "final")[0].spec.hash)
+    assert plan.wiring.minutes(asked, attempt=2) == 2 * MINUTES_ALONE
+    alone = len(by_stage(plan, "bases", "sweep", "refine")) + 12 + 1
+    assert f"a GPU each for {alone} jobs" in plan.summary()
+
+
+def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
+    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    both = (
+        "workload: {long_squares.py: {n: 8, d: 4}}",
+        "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
+    )
+    write_alone(config.study_folder, both, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
+    plan = make_plan(config)
+    specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]
+    at = {spec.workloads[0].name: (spec.backend, spec.device, spec.precision) for spec in specs}
+    assert at == {
+        "long_squares": ("jax", "gpu", "mixed"),
+        "logistic_regression": ("host", "cpu", "float32"),
+    }
+    for job in by_stage(plan, "sweep", "final"):
+        read = [one.spec.workloads for one in job.upstream if one.spec.stage == "bases"]
+        assert read == [job.spec.workloads] * (job.spec.bases[-1].label == "egop")
+
+
+def test_equal_runs_are_measured_once_and_the_longest_job_is_told(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    measured = pretend_to_measure(monkeypatch, lambda spec: 1)
+    plan = make_plan(config.model_copy(update={"backends": ("jax",)}))
+    ((study, cost),) = estimating.estimates(plan)
+    assert len(measured) == 2 * 2, "two optimizers and bases; all their runs cost the same"
+    assert cost.runs == len(by_stage(plan, "sweep", "refine", "final")) == 76
+    each = 1.0 + 20 * 2.0 + 5 * 3.0
+    assert cost.longest_seconds == 100.0 + each
+    assert cost.process_seconds == 100.0 * len(study.jobs) + 76 * each
+    assert json.dumps(estimating.described(plan, [(study, cost)]))
+    assert estimating.line("tiny", cost).endswith(" 0:02:36")

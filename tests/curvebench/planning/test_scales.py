@@ -1,0 +1,135 @@
+"""What a scale may have otherwise than its study: what is tried, for how long, by which optimizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan
+from curvebench.planning.studies import Study, final_seeds, read_study
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import RunsSpec
+from tests.curvebench.tiny import SEARCH as TINY_SEARCH
+from tests.curvebench.tiny import TWO_STAGES, write_study
+
+SCALE = "  quick:\n    steps: 20\n    evaluations: 4\n"
+OTHER = """\
+  quick:
+    epochs: 20
+    tuning_epochs: 5
+    evaluations: 4
+"""
+RATES = "space: {learning_rate: {low: 1e-2, high: 1, scale: log}}"
+SEARCH = f"    tuning: {{protocol: random_search, budget: 3, {RATES}}}\n"
+
+
+def planned(folder: Path, *changes: tuple[str, str]) -> list[RunsSpec]:
+    """The jobs of runs of the tiny study on jax."""
+    write_study(folder, *changes)
+    plan = make_plan(Config(study_folder=folder, studies=("tiny",), backends=("jax",)))
+    return [job.spec for study in plan.studies for job in study.jobs if isinstance(job.spec, RunsSpec)]
+
+
+def read(folder: Path, *changes: tuple[str, str]) -> Study:
+    return read_study(write_study(folder, *changes))
+
+
+def test_runs_that_tune_may_be_shorter_with_as_many_evaluations_an_epoch(tmp_path: Path):
+    found = {spec.stage: (spec.budget, spec.evaluations) for spec in planned(tmp_path, (SCALE, OTHER))}
+    assert found == {
+        "sweep": ({"epochs": 5}, 1),
+        "refine": ({"epochs": 5}, 1),
+        "final": ({"epochs": 20}, 4),
+    }
+
+
+def test_a_scale_may_try_other_settings_by_the_same_criterion(tmp_path: Path):
+    specs = planned(tmp_path, (SCALE, SCALE + SEARCH))
+    assert {spec.stage for spec in specs} == {"sweep", "final"}
+    assert {len(spec.settings or ()) for spec in specs if spec.stage == "sweep"} == {3}
+    assert {spec.tuning.choose.metric for spec in specs} == {"train_loss"}
+    fewer = planned(tmp_path, (SCALE, SCALE + "    tuning: {coarse: [1e-1, 1e-1]}\n"))
+    assert all(spec.settings == ({"learning_rate": 0.1},) for spec in fewer if spec.stage == "sweep")
+
+
+def test_a_scale_may_leave_optimizers_out_and_with_them_claims_on_them(tmp_path: Path):
+    changes = (SCALE, SCALE + "    optimizers: [sgd]\n")
+    assert {spec.optimizers[0].label for spec in planned(tmp_path, changes)} == {"sgd"}
+    study = read(tmp_path, changes)
+    assert study.claims
+    assert not study.at("quick").claims
+    assert [one.label for one in study.at("quick").optimizers] == ["sgd"]
+
+
+def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
+    epochs = (SCALE, SCALE.replace("steps", "epochs"))
+    seeds = [
+        final_seeds(read(tmp_path, change).at("quick"), "quick", "jax")
+        for change in (epochs, (SCALE, OTHER), (SCALE, SCALE + SEARCH))
+    ]
+    assert len(set(seeds)) == 3
+
+
+BOTH = "{learning_rate: {low: 1e-2, high: 1, scale: log}, beta1: {low: 0.8, high: 0.9, scale: linear}}"
+WARM = ("schedule: {name: constant}", "schedule: {warmup_epochs: 6}")
+OWN = ("[sgd, adam]", f"[sgd, {{adam: {{{RATES}}}}}]")
+
+
+@pytest.mark.parametrize(
+    ("scale", "others", "said"),
+    [
+        (SCALE + "    tuning_epochs: 5\n", (), "tuning_epochs: runs are counted in steps"),
+        (SCALE + "    tuning: {choose: median best train_loss}\n", (), "choose: is of the study's tuning"),
+        (SCALE + "    tuning: {budget: 3}\n", (), r"scales.quick.tuning: .*budget"),
+        (SCALE + "    optimizers: [sgd, sgd]\n", (), "'sgd' stands here twice"),
+        (SCALE + "    optimizers: [sgd, adamm]\n", (), "quick.optimizers: .*adamm.*did you mean 'adam'"),
+        (OTHER, (WARM,), r"6 epochs are more than the 5 of scales.quick.tuning_epochs"),
+        (OTHER.replace("epochs: 5", "epochs: 40"), (), "tuning_epochs: 40 are more than 20 epochs"),
+        (OTHER.replace("epochs: 5", "epochs: 3"), (), r"epochs: 3 of 20 epochs .* give a multiple of 5"),
+        (
+            SCALE + f"    tuning: {{{RATES}}}\n",
+            (OWN, (TWO_STAGES, TINY_SEARCH)),
+            "adam have a space of their own; give a budget alone",
+        ),
+        (
+            SCALE + f"    tuning: {{protocol: random_search, budget: 3, space: {BOTH}}}\n",
+            (),
+            "tunes learning_rate, beta1, and the study learning_rate",
+        ),
+    ],
+)
+def test_what_a_scale_cannot_have_is_said(
+    scale: str, others: tuple[tuple[str, str], ...], said: str, tmp_path: Path
+):
+    with pytest.raises(InputError, match=said):
+        read(tmp_path, *others, (SCALE, scale))
+
+
+def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):
+    write_study(tmp_path, (SCALE, SCALE + "    optimizers: [sgd]\n"))
+    (tmp_path / "mine.yaml").write_text("joins: tiny\nquestion: And momentum?\noptimizers: [momentum]\n")
+    study = read_study(tmp_path / "mine.yaml").at("quick")
+    assert [one.label for one in study.optimizers] == ["momentum"]
+
+
+def test_a_search_of_eighty_settings_is_eighty_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The whole study of vision transformers, by an index of images that nothing reads."""
+    folder = tmp_path / "imagewoof2"
+    folder.mkdir()
+    places = [f"{split}/n{n % 10}/{n}.JPEG" for split in ("train", "validation") for n in range(300)]
+    rows = [f"{','.join(path.split('/')[:2])},{path},1,0,375,500," for path in places]
+    head = "split,category,path,size,checksum,height,width,damage"
+    (tmp_path / "imagewoof2.index.csv").write_text("\n".join([head, *rows]) + "\n")
+    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path))
+    plan = make_plan(Config(studies=("imagewoof_vit",), scale="paper", parity=False))
+    jobs: dict[Any, int] = {}
+    for study in plan.studies:
+        for job in study.jobs:
+            key = job.spec.stage, job.spec.optimizers[0].label, job.spec.workloads[0].name
+            jobs[key] = jobs.get(key, 0) + 1
+    sweeps = {key: count for key, count in jobs.items() if key[0] == "sweep"}
+    assert set(sweeps.values()) == {80}
+    assert len(sweeps) == 7 * 2

@@ -1,0 +1,211 @@
+"""Tuning protocols: grids, searches, choices, and equal budgets for every method."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.planning import tuning
+from curvebench.results.schema import RUNS
+from curvebench.results.tuning import Judge
+from curvebench.seeding import generator
+from curvebench.spec.document import Direction
+from curvebench.spec.tuning import REFINED_RATES, Search, Setting, Tuning, TwoStageSweep
+
+SWEEP = TwoStageSweep.model_validate(
+    {
+        "protocol": "two_stage_sweep",
+        "of": "learning_rate",
+        "coarse": [0.01, 1.0],
+        "choose": "median final train_loss",
+        "shared_across": "none",
+    }
+)
+SHARED = SWEEP.model_copy(update={"shared_across": "bases"})
+SPACE: dict[str, dict[str, Any]] = {
+    "learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"},
+    "beta1": {"low": 0.5, "high": 0.9, "scale": "linear"},
+}
+
+
+def frame(*rows):
+    """Runs from (basis, learning rate, seed, final value, outcome); the best value is half the final one."""
+    return pl.DataFrame(
+        [
+            {
+                **dict.fromkeys(RUNS),
+                "run": f"run-{index}",
+                "workload": "toy",
+                "optimizer": "adam",
+                "basis": basis,
+                "stage": "sweep",
+                "seed": seed,
+                "learning_rate": rate,
+                "hyperparameters": [{"name": "beta1", "value": 0.9}],
+                "outcome": outcome,
+                "final_metrics": [{"name": "train_loss", "value": value}],
+                "best_metrics": [{"name": "train_loss", "value": value / 2, "step": 3}],
+            }
+            for index, (basis, rate, seed, value, outcome) in enumerate(rows)
+        ],
+        schema=RUNS,
+    )
+
+
+def one_seed(values, basis="identity"):
+    return [(basis, rate, 0, value, "budget") for rate, value in values.items()]
+
+
+def coarse_rates(low: float, high: float) -> tuple[float, ...]:
+    return TwoStageSweep.model_validate({**dict(SWEEP), "coarse": [low, high]}).rates
+
+
+def search(protocol: str, budget: int, space: dict[str, dict[str, Any]] = SPACE) -> Search:
+    return Search.model_validate(
+        {
+            "protocol": protocol,
+            "budget": budget,
+            "space": space,
+            "choose": "median final train_loss",
+            "shared_across": "none",
+        }
+    )
+
+
+def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
+    return protocol.settings(generator(study, protocol.protocol))
+
+
+def judge(protocol: Tuning = SWEEP, direction: Direction = "minimize") -> Judge:
+    return Judge(protocol, lambda metric: direction, {})
+
+
+def choose(runs, protocol=SWEEP, direction="minimize"):
+    """The settings that are taken, by name."""
+    found = tuning.groups_tried(runs, judge(protocol, direction))
+    return {group: dict(zip(protocol.names, each.chosen, strict=True)) for group, each in found.items()}
+
+
+def choosing(**changes: Any) -> TwoStageSweep:
+    return SWEEP.model_copy(update={"choose": SWEEP.choose.model_copy(update=changes)})
+
+
+def test_coarse_rates_are_the_powers_of_ten_with_both_bounds():
+    assert coarse_rates(1e-3, 100) == (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        (1.0, 0.1, "the grid is empty: its lowest rate 1 is above its highest 0.1"),
+        (0.02, 1.0, "0.02 is not a power of ten"),
+        (0.0, 1.0, "0 is not a power of ten"),
+        (0.1, math.inf, "finite number"),
+    ],
+)
+def test_bad_grids_are_named(low, high, message):
+    with pytest.raises(ValueError, match=message):
+        coarse_rates(low, high)
+
+
+@pytest.mark.parametrize("best", [0.01, 0.1, 1.0])
+def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
+    runs = frame(*one_seed({rate: float(rate != best) for rate in (0.01, 0.1, 1.0)}))
+    (refined,) = tuning.refine(runs, judge()).values()
+    rates = [setting["learning_rate"] for setting in refined]
+    assert len(rates) == REFINED_RATES
+    assert not set(rates).intersection(SWEEP.rates)
+    assert rates == [float(f"{best * factor:.0e}") for factor in (0.2, 0.4, 0.8, 2, 4, 8)]
+
+
+def test_every_method_tries_equally_many_settings():
+    for best in SWEEP.rates:
+        runs = frame(*one_seed({rate: float(rate != best) for rate in SWEEP.rates}))
+        tried = [*settings(SWEEP, "study"), *tuning.refine(runs, judge())["toy", "identity"]]
+        assert len({setting["learning_rate"] for setting in tried}) == SWEEP.trials
+    for protocol in ("random_search", "halton_search"):
+        one = search(protocol, 7)
+        assert len(settings(one, "study")) == one.trials == 7
+
+
+@pytest.mark.parametrize("protocol", ["random_search", "halton_search"])
+def test_searches_stay_in_their_space_and_repeat(protocol):
+    one = search(protocol, 64)
+    points = settings(one, "study")
+    assert points == settings(one, "study")
+    assert points != settings(one, "another study")
+    for name, axis in SPACE.items():
+        assert all(axis["low"] <= point[name] <= axis["high"] for point in points)
+    logarithms = np.log10([point["learning_rate"] for point in points])
+    assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
+
+
+def test_the_median_over_seeds_decides():
+    runs = frame(
+        *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
+        *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
+    )
+    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
+
+
+@pytest.mark.parametrize("outcome", ["diverged", "error", "out_of_memory", "interrupted"])
+def test_a_run_that_failed_counts_as_the_worst(outcome):
+    runs = frame(("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
+    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
+
+
+def test_a_run_without_a_number_counts_as_the_worst_either_way():
+    runs = frame(("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached"))
+    for direction in ("minimize", "maximize"):
+        chosen = choose(runs, SWEEP, direction)
+        assert chosen["toy", "identity"] == {"learning_rate": 1.0}
+
+
+def test_ties_go_to_the_smaller_rate():
+    runs = frame(*one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}))
+    assert choose(runs)["toy", "identity"] == {"learning_rate": 0.01}
+
+
+def test_the_best_of_a_run_and_metrics_to_maximize():
+    runs = frame(*one_seed({0.1: 1.0, 1.0: 3.0}))
+    chosen = choose(runs, choosing(which="best"), "maximize")
+    assert chosen["toy", "identity"] == {"learning_rate": 1.0}
+
+
+def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
+    runs = frame(*one_seed({0.1: 1.0, 1.0: 2.0}), *one_seed({0.1: 8.0, 1.0: 7.0}, basis="egop"))
+    assert choose(runs, SHARED) == {("toy", "identity"): {"learning_rate": 0.1}}
+    assert [protocol.chooser("egop") for protocol in (SHARED, SWEEP)] == ["identity", "egop"]
+    assert choose(runs)["toy", "egop"] == {"learning_rate": 1.0}
+
+
+def test_searched_hyperparameters_are_part_of_the_choice():
+    runs = frame(*one_seed({0.1: 1.0}))
+    chosen = choose(runs, search("random_search", 7))
+    assert chosen["toy", "identity"] == {"learning_rate": 0.1, "beta1": 0.9}
+
+
+def test_choosing_needs_one_optimizer_and_the_metric():
+    runs = frame(*one_seed({0.1: 1.0}))
+    assert choose(runs.clear()) == {}, "where all is missing nothing is chosen"
+    assert choose(runs.with_columns(outcome=pl.lit("interrupted"))) == {}
+    two = pl.concat([runs, runs.with_columns(optimizer=pl.lit("sgd"))])
+    with pytest.raises(ValueError, match=r"one optimizer, not of \['adam', 'sgd'\]"):
+        choose(two)
+    with pytest.raises(ValueError, match="run-0 has no final accuracy"):
+        choose(runs, choosing(metric="accuracy"))
+    with pytest.raises(ValueError, match="no run of toy in the identity basis"):
+        choose(frame(*one_seed({0.1: 1.0}, basis="egop")), SHARED)
+
+
+def test_what_is_equal_to_rounding_is_a_tie():
+    """Runs that converged differ in the last digits only; the smaller rate is taken, not the luckier one."""
+    converged = 67.91474
+    tied = frame(*one_seed({0.1: converged * (1 + 2e-14), 1.0: converged, 10.0: converged * (1 + 1e-6)}))
+    assert choose(tied)["toy", "identity"] == {"learning_rate": 0.1}
+    apart = frame(*one_seed({0.1: converged * (1 + 1e-9), 1.0: converged}))
+    assert choose(apart)["toy", "identity"] == {"learning_rate": 1.0}

@@ -1,0 +1,18 @@
+"""The measures of a claim, without its series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from curvebench.property_checks.checks import Check, PropertyClaim, Row, part_results
+
+
+def rows(claim: PropertyClaim, scale: str, rule: str = "") -> Iterator[Row]:
+    """Every measure of every instance of a claim; the same ones for the same rule."""
+    for check in claim.checks:
+        yield from part_rows(claim.id, check, scale, rule)
+
+
+def part_rows(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row]:
+    """Every measure of every instance of one part of a claim."""
+    return (row for row in part_results(claim, check, scale, rule) if isinstance(row, Row))

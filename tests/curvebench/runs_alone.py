@@ -1,0 +1,31 @@
+"""The tiny study on a workload of a file whose runs are jobs of their own, or are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.curvebench.tiny import write_study
+
+FILE = '''"""Least squares whose runs are jobs of their own."""
+
+from dataclasses import replace
+
+from curvebench.workloads.convex import LEAST_SQUARES
+
+WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", alone=True),)
+'''
+ON_FILE = ("{least_squares: {n: 8, d: 4}}", "{long_squares.py: {n: 8, d: 4}}")
+IN_ONE_BASIS = (
+    ("identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}", "identity"),
+    ("[adam @ egop], than: [adam]", "[adam], than: 1"),
+)
+
+
+def write_alone(folder: Path, *changes: tuple[str, str], alone: bool = True) -> Path:
+    """Write the study `tiny` and beside it its workload; on cut memory, so that each lane is a bundle."""
+    path = write_study(
+        folder, ON_FILE, ("    evaluations: 4", "    evaluations: 4\n    bundle_memory_bytes: 1"), *changes
+    )
+    text = FILE if alone else FILE.replace("alone=True", "alone=False")
+    (folder / "long_squares.py").write_text(text)
+    return path

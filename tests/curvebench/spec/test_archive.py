@@ -1,0 +1,238 @@
+"""Studies that join a published one: under the same protocol alone, each method once, in every figure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curvebench.planning.archive import sums_of
+from curvebench.reports.boards.leaderboard import board_ranks
+from curvebench.reports.boards.newcomer import as_text, newcomers
+from curvebench.reports.figures import all_figures
+from curvebench.reports.figures.all_figures import drawn_part
+from curvebench.reports.pages.versions import ShownStudy, Version
+from curvebench.reports.statistics.ranks import mean_ranks
+from curvebench.reports.tables import read_tables, tables_of
+from curvebench.spec.archive import HERE, alone, best_of, joined_here, shown_plans, unjoined, with_joined
+from curvebench.spec.document import Targets, targets_on
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import OptimizerSpec
+from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
+from curvebench.spec.sets import FOLDER
+from tests.reports.synthetic import DIVERGING, Shape, write_plan
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory: pytest.TempPathFactory) -> ReportPlan:
+    """A published set of one study."""
+    plan = read_plan(write_plan(tmp_path_factory.mktemp("set"), [Shape()]))
+    return plan.model_copy(update={"published": "field.2026-11"})
+
+
+def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPlan:
+    """A study of one method that joins the field's, with the tables of that one."""
+    (study,) = field.studies
+    own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
+    first = study.backends[0]
+    return study.model_copy(
+        update={
+            "name": label,
+            "joins": study.name,
+            "optimizers": own,
+            "claims": (),
+            "runs_on": {first: study.runs_on[first]},
+            **changes,
+        }
+    )
+
+
+def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_else(field: ReportPlan):
+    handed_in = field.model_copy(update={"published": "lion.2026-12", "studies": (newcomer(field),)})
+    here = newcomer(field, "tiger")
+    archive = with_joined((field, handed_in), [here])
+    (study,) = archive[0].studies
+    assert [one.label for one in study.optimizers][-2:] == ["lion", "tiger"]
+    assert {place: [one.name for one in own] for place, own in study.joined.items()} == {
+        "lion.2026-12": ["lion"],
+        HERE: ["tiger"],
+    }
+    own = field.model_copy(update={"published": "", "studies": (here,), "archive": archive})
+    assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"joins": "other"}, "no published set has a study 'other'"),
+        ({"evaluations": 7}, "evaluations is not that of the published"),
+        ({"label": "adam"}, "has a method 'adam' already"),
+        ({"runs_on": {}}, "must run on one backend, with the final seeds of"),
+    ],
+)
+def test_what_cannot_join_is_told_of_one_that_is_run_here(
+    field: ReportPlan, changes: dict[str, Any], told: str
+):
+    with pytest.raises(InputError, match=told):
+        with_joined([field], [newcomer(field, **changes)])
+
+
+def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
+    (study,) = field.studies
+    other = study.workloads[0].model_copy(update={"settings": {"batch_size": 7}})
+    with pytest.raises(InputError, match="is not among those of the published"):
+        with_joined([field], [newcomer(field, workloads=(other,))])
+
+
+def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
+    (study,) = field.studies
+    more = study.model_copy(
+        update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
+    )
+    two = field.model_copy(update={"studies": (more,)})
+    few = newcomer(two, workloads=study.workloads)
+    (here,) = with_joined([two], [few])[0].studies
+    assert (len(here.workloads), here.all_workloads) == (1, 2), "how many the field has is told"
+    assert here.workloads == study.workloads
+    handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
+    assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"
+    stored(tmp_path, two, "2026-12-01")
+    assert "it has 1 of the 2 workloads of digits_mlp" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    other = newcomer(two, "tiger", workloads=more.workloads[1:])
+    (here,) = with_joined([two], [few, newcomer(two, "tiger")])[0].studies
+    assert (here.workloads, len(here.joining)) == (study.workloads, 2), (
+        "those of the first are what both have"
+    )
+    with pytest.raises(InputError, match="no workload of digits_mlp is one of all studies"):
+        with_joined([two], [few, other])
+
+
+def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
+    first, second = (
+        field.model_copy(
+            update={"published": name, "studies": (newcomer(field, name).model_copy(update={"name": "own"}),)}
+        )
+        for name in ("a", "b")
+    )
+    kept = best_of((field, first, second))
+    assert [len(plan.studies) for plan in kept] == [1, 1, 1]
+    (study,) = with_joined(kept, [])[0].studies
+    assert {place: [one.optimizers[0].label for one in own] for place, own in study.joined.items()} == {
+        "a": ["a"],
+        "b": ["b"],
+    }
+
+
+def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
+    apart = field.model_copy(update={"published": "b", "studies": (newcomer(field, evaluations=7),)})
+    archive = with_joined([field, apart], [])
+    assert archive == (field, apart)
+
+
+def stored(folder: Path, plan: ReportPlan, published: str) -> None:
+    """A set's plan and day in a folder of sets."""
+    place = folder / plan.published
+    place.mkdir(parents=True)
+    (place / "plan.json").write_text(plan.at(lambda path: Path(path.name)).to_json())
+    (place / "provenance.json").write_text(json.dumps({"published": published, "machines": []}))
+    (place / "SHA256SUMS").touch()
+
+
+def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: ReportPlan, tmp_path: Path):
+    (study,) = field.studies
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    assert "no published set has a study 'digits_mlp'" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    stored(tmp_path, field, "2026-12-01")
+    stored(tmp_path, handed_in, "2026-12-02")
+    (told,) = unjoined(handed_in, "2026-12-03", [tmp_path])
+    assert "lion: joins: digits_mlp has a method 'lion' already" in told
+    assert unjoined(field, "2026-12-03", [tmp_path]) == []
+    other = study.model_copy(update={"evaluations": 7})
+    stored(tmp_path, field.model_copy(update={"published": "later", "studies": (other,)}), "2026-12-04")
+    assert "evaluations is not that" in unjoined(handed_in, "2026-12-05", [tmp_path])[0]
+    assert unjoined(handed_in, "2026-12-02", [tmp_path]) == [], "it is in nobody's way, least its own"
+
+
+def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: ReportPlan):
+    (study,) = field.studies
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    archive = with_joined((field, handed_in), [])
+    both = joined_here(study, archive)
+    assert both.optimizers == archive[0].studies[0].optimizers
+    assert alone(both) == study
+    own = field.model_copy(update={"published": "", "studies": (both,), "archive": archive})
+    assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[], [], [study.name]]
+    apart = joined_here(study.model_copy(update={"evaluations": 7}), archive)
+    assert not apart.joined
+    more = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
+    assert not joined_here(study.model_copy(update={"workloads": more}), archive).joined, (
+        "it has all problems"
+    )
+    own = own.model_copy(update={"studies": (apart,)})
+    assert [len(plan.studies) for plan in shown_plans(own)] == [1, 0, 0], "the published one, with Lion"
+
+
+def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (field.published, "lion"):
+        (FOLDER / name).mkdir(parents=True)
+        (FOLDER / name / "SHA256SUMS").write_text(f"{name} 1")
+    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
+    sums = sums_of([field.published], studies)
+    assert sums == [f"{field.published} 1", "lion 1"]
+
+
+def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_seconds(field: ReportPlan):
+    (study,) = field.studies
+    alone = read_tables(study.tables)
+    (joined,) = with_joined([field], [newcomer(field)])[0].studies
+    both = tables_of(joined)
+    assert len(both.runs) == 2 * len(alone.runs)
+    assert set(both.runs[len(alone.runs) :]["backend"]) == {study.backends[0]}
+    assert len(both.curves) == 2 * len(alone.curves)
+    assert both.timings.equals(alone.timings)
+    assert both.memory.equals(alone.memory)
+    plan = field.model_copy(update={"studies": (joined,), "parity": None})
+    shown = Version(plan, (ShownStudy(joined, joined, both, [], plan),), [], "", [], None)
+    assert shown.jobs.equals(alone.jobs), "what was run here is without what joins"
+
+
+def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
+    field, own = (
+        read_plan(write_plan(tmp_path / shape.name, [shape]))
+        for shape in (
+            Shape(optimizers=("adagrad", "adam")),
+            Shape("own", optimizers=(DIVERGING,), backends=("jax",)),
+        )
+    )
+    (new,) = own.studies
+    new = new.model_copy(update={"joins": "digits_mlp", "runs_on": {"torch": new.runs_on["jax"]}})
+    (study,) = with_joined([field], [new])[0].studies
+    (placed,) = newcomers(study, tables_of(study))
+    assert [one.failed for one in placed.problems] == [1]
+    assert "\nIt ran on torch, the field's methods on jax, whose steps are" in as_text(placed)
+    assert "It ran on" not in as_text(replace(placed, backend="jax"))
+
+
+def test_a_target_may_go_by_workload():
+    targets: Targets = {"train_loss": {"digits": 0.1, "mesh": 0.2}, "test_loss": 0.5}
+    assert targets_on(targets, "digits") == {"train_loss": 0.1, "test_loss": 0.5}
+    assert targets_on(targets, "other") == {"test_loss": 0.5}
+
+
+def test_figures_show_the_best_optimizers_and_those_that_join(
+    field: ReportPlan, monkeypatch: pytest.MonkeyPatch
+):
+    (study,) = with_joined([field], [newcomer(field)])[0].studies
+    tables = read_tables(study.tables)
+    assert drawn_part(study, tables) == (study, tables), "all where they are few"
+    monkeypatch.setattr(all_figures, "MOST_DRAWN", 2)
+    part, kept = drawn_part(study, tables)
+    mean = mean_ranks(board_ranks([(study, tables)], study.backends[0]))["method"]
+    assert [one.label for one in part.optimizers] == [mean[0].partition(" @ ")[0], "lion"]
+    assert set(kept.runs["optimizer"]) == {part.optimizers[0].label}
+    assert set(kept.timings["optimizer"]) == {part.optimizers[0].label}

@@ -1,0 +1,97 @@
+"""Runs of which some splits alone are evaluated: no pass over the others, and tables without them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from curvebench.backends.engine import engine
+from curvebench.engine.execution import Trajectories, execute, load
+from curvebench.stages.records import lane_of
+from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Metric, Workload, split_of
+from tests.curvebench.engine.test_execution import make_bundle, run
+from tests.curvebench.toys import TANH
+
+BACKENDS = ("jax", "torch")
+HELD_OUT = TANH.evaluated_on(("validation",))
+
+
+@pytest.mark.parametrize(
+    ("metric", "split"),
+    [
+        ("train_loss", "train"),
+        ("validation_accuracy", "validation"),
+        (GRADIENT_NORM, "train"),  # a pass over its examples
+        (MINIBATCH_LOSS, None),
+    ],
+)
+def test_metrics_are_of_a_split_or_of_steps(metric: str, split: str | None) -> None:
+    assert split_of(metric) == split
+
+
+def test_a_workload_keeps_the_metrics_of_its_splits() -> None:
+    declared = {**TANH.metrics, MINIBATCH_LOSS: Metric("mean loss of steps", "minimize")}
+    workload = dataclasses.replace(TANH, metrics=declared)
+    assert list(workload.evaluated_on(("validation",)).metrics) == ["validation_loss", MINIBATCH_LOSS]
+    assert workload.evaluated_on(None) is workload
+    assert workload.evaluated_splits == ("train", "validation")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("pieces", [False, True], ids=["at once", "in pieces"])
+def test_values_are_those_of_a_full_evaluation(pieces: bool, backend: str) -> None:
+    changes: dict[str, Any] = {"evaluation_batch": 4} if pieces else {}
+    seen: list[int] = []
+
+    def evaluate(ops: Any, params: Any, state: Any, split: Any) -> Any:
+        seen.append(split["targets"].shape[0])
+        return TANH.evaluate(ops, params, state, split)
+
+    workload = dataclasses.replace(HELD_OUT, evaluate=evaluate, **changes)
+    found, whole = run(make_bundle(workload), backend), run(make_bundle(), backend)
+    assert set(found.metrics) == {"validation_loss"}
+    assert set(seen) == ({4, 2} if pieces else {10})  # of the 30 training examples none
+    np.testing.assert_allclose(found.metrics["validation_loss"], whole.metrics["validation_loss"], rtol=1e-12)
+
+
+def test_a_split_that_is_not_evaluated_stays_on_the_host() -> None:
+    made = engine("jax", "float64")
+    with made.context():
+        assert set(load(make_bundle(TANH.evaluated_on(("train",))), made).splits) == {"train"}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_run_may_be_seen_by_its_steps_alone(backend: str) -> None:
+    workload = dataclasses.replace(TANH, metrics={MINIBATCH_LOSS: Metric("mean loss of steps", "minimize")})
+    found = execute(make_bundle(workload), engine(backend, "float64"))
+    assert set(found.metrics) == {MINIBATCH_LOSS}
+    assert np.isfinite(found.metrics[MINIBATCH_LOSS]).all()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "outcome"),
+    [
+        ({"validation_loss": [3.0, 2.0, np.nan]}, "diverged"),
+        ({"validation_loss": [3.0, 2.0, 1.0]}, "budget"),
+        ({"test_loss": [3.0, 2.0, np.inf]}, "diverged"),
+        ({"train_loss": [3.0, 2.0, 1.0], "validation_loss": [3.0, 2.0, np.inf]}, "budget"),
+        ({"validation_accuracy": [0.1, 0.2, 0.3]}, "budget"),
+    ],
+)
+def test_a_divergence_of_the_last_step_shows_in_the_first_loss_that_is_evaluated(
+    metrics: dict[str, list[float]], outcome: str
+) -> None:
+    found = Trajectories(
+        steps=np.array([0, 10, 20]),
+        metrics={name: np.array(values)[:, None, None] for name, values in metrics.items()},
+        diverged_at=np.zeros((1, 1), int),
+        stopped_at=np.zeros((1, 1), int),
+        state_bytes=8,
+        closure_evaluations=np.zeros(3, int),
+        reestimation_seconds=np.zeros((1, 1)),
+    )
+    workload: Workload = HELD_OUT
+    assert lane_of(found, 0, 0, {}, workload).outcome == outcome

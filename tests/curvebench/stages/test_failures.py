@@ -1,0 +1,536 @@
+"""What fails is a row with its outcome and its reason, the rest goes on, and the next call tries it alone."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.engine.execution import Bundle, Clock, execute
+from curvebench.planning import tuning
+from curvebench.results.outcomes import FINISHED
+from curvebench.results.reading import read
+from curvebench.results.tuning import Tried
+from curvebench.results.writing import NotWritten
+from curvebench.spec.job import JobSpec, job_folder, spec_file
+from curvebench.spec.method import OptimizerSpec, WorkloadSpec
+from curvebench.stages import run_jobs, supervision
+from curvebench.stages.job import Job
+from curvebench.stages.jobs import run_job
+from curvebench.stages.records import with_remedy
+from curvebench.stages.supervision import (
+    NOTHING,
+    Attendance,
+    Failure,
+    Interrupted,
+    Journal,
+    Lanes,
+    failure_of,
+    supervise,
+)
+from tests.curvebench.stages.test_jobs import LEAST_SQUARES, after, of_stage, run, written
+from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
+
+CHOSEN = {("least_squares", "identity"): Tried(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
+# on PyTorch, which compiles nothing
+SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], budget={"steps": 40})
+RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
+
+
+def outcomes(folder: Path) -> dict[float, set[str]]:
+    """The outcomes of runs by learning rate."""
+    runs = read(folder, "runs").cast({"outcome": pl.String})
+    return {rate: set(own["outcome"]) for (rate,), own in runs.group_by("learning_rate")}
+
+
+def failing(what: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Have bundles with `RATE` fail after their first step; returns the lanes of each bundle that is run."""
+    executed: list[tuple[int, int]] = []
+
+    def watched(
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], checkpoints: Any
+    ) -> Any:
+        executed.append(bundle.lanes)
+        if RATE in bundle.hyperparameters["learning_rate"]:
+            progress(10)
+            what()
+        return execute(bundle, engine, clock, progress, checkpoints)
+
+    monkeypatch.setattr(run_jobs, "execute", watched)
+    return executed
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (MemoryError("40 GiB"), "out_of_memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: out"), "out_of_memory"),
+        (ArithmeticError("broken"), "error"),
+        (SystemExit(3), "error"),
+    ],
+)
+def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
+    error: BaseException,
+    outcome: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    with monkeypatch.context() as patch:
+        executed = failing(raising(error), patch)
+        folder = run(SWEEP, tmp_path)
+    assert capfd.readouterr().err.count("Traceback") == 1, "that of the bundle; its setting's is the same"
+    assert executed == [(2, 3), (2, 1), (2, 1), (2, 1)], "together, then setting by setting"
+    assert outcomes(folder) == {0.01: {"budget"}, RATE: {outcome}, 10.0: {"budget"}}
+    rows = read(folder, "runs").filter(learning_rate=RATE)
+    assert rows["seed"].to_list() == [0, 1]
+    assert rows["outcome_step"].to_list() == [10, 10]
+    reason = f"{type(error).__name__}: {error}"
+    if outcome == "out_of_memory":
+        reason += "; all examples are one batch; a batch_size in the study would hold less at a time"
+    assert set(rows["reason"]) == {reason}
+    (failure,) = json.loads((folder / "failed.json").read_text())
+    assert failure == {
+        "what": "momentum on least_squares at learning_rate 1, 2 of 6 runs",
+        "outcome": outcome,
+        "reason": reason,
+    }
+    assert read(folder, "jobs")["failures"].to_list() == [[failure]]
+
+    (part,) = (folder / "parts").iterdir()
+    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")  # of a process that was killed
+    with monkeypatch.context() as patch:
+        executed = failing(lambda: None, patch)
+        assert run(SWEEP, tmp_path) == folder
+    assert executed == [(2, 1)]
+    assert set(read(folder, "runs")["outcome"]) <= {*FINISHED, "diverged"}
+    assert {path.name for path in folder.iterdir()} == {"curves.parquet", "jobs.parquet", "runs.parquet"}
+    undisturbed = run(SWEEP, tmp_path / "undisturbed")
+    for table, keys in (("runs", ["run", "outcome", "outcome_step"]), ("curves", ["run", "step", "metric"])):
+        assert read(folder, table).select(keys).equals(read(undisturbed, table).select(keys))
+
+
+def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Settings that never ran, since other ones are chosen by now, have not failed."""
+    sweep = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": RATE}))
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    kept = spec_file(tmp_path, final)
+    run(sweep, tmp_path)
+    with monkeypatch.context() as patch:
+        failing(raising(MemoryError("40 GiB")), patch)
+        folder = run(final, tmp_path)
+        failed = read(folder, "runs")
+        assert failed.select("learning_rate", "outcome", "steps").rows() == [(RATE, "out_of_memory", 10)]
+        run_job(kept, tmp_path, keep_failed=True)
+        assert read(folder, "runs").equals(failed)
+        run(final, tmp_path, Attendance(ended=Failure("interrupted", "SIGTERM")))
+        assert read(folder, "runs").equals(failed), "it was not tried again"
+        monkeypatch.setattr(tuning, "groups_tried", lambda *unused: CHOSEN)
+        run_job(kept, tmp_path, keep_failed=True)
+    (row,) = read(folder, "runs").iter_rows(named=True)
+    assert (row["learning_rate"], row["outcome"]) == (0.01, "interrupted")
+    assert "keep_failed" in row["reason"]
+
+
+def test_runs_of_cells_with_other_settings_that_tuning_may_have_chosen_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    mild = WorkloadSpec("mild", LEAST_SQUARES.settings, "least_squares")
+    sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), seeds=(0, 1, 2), budget={"steps": 20})
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, compared=("identity",))
+    run(sweep, tmp_path)
+    least = np.zeros((2, 2, 1))
+    tied = Tried(((0.01,), (0.02,)), least, 0.0), Tried(((0.01,),), least[:, :1], 0.0)
+    groups = dict(zip((("least_squares", "identity"), ("mild", "identity")), tied, strict=True))
+    monkeypatch.setattr(tuning, "groups_tried", lambda *unused: groups)
+    runs = read(run(final, tmp_path), "runs")
+    assert runs["run"].n_unique() == len(runs) == 3 * 2 + 3
+    assert runs.group_by("workload", "stage").len().sort("workload", "stage").rows() == [
+        ("least_squares", "final", 3),
+        ("least_squares", "alternative", 3),
+        ("mild", "final", 3),
+    ]
+
+
+def test_a_disk_that_is_full_is_no_failure_of_a_method(tmp_path: Path):
+    folder = job_folder(tmp_path, SWEEP)
+    folder.mkdir(parents=True)
+    (folder / "parts").write_text("a file where a folder is wanted")
+    with pytest.raises(NotWritten, match="parts"):
+        run(SWEEP, tmp_path)
+    assert not (folder / "runs.parquet").exists()
+    assert not (folder / "failed.json").exists()
+
+
+def test_what_failed_cost_its_steps_and_its_basis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    bases = of_stage("bases")
+    sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40}, bases=WITH_BASES.bases[1:])
+    run(bases, tmp_path)
+    failing(raising(ArithmeticError("broken")), monkeypatch)
+    monkeypatch.setattr(Bundle, "own_evaluations", lambda bundle, steps: 3 * steps)
+    runs = read(run(sweep, tmp_path), "runs")
+    failed, others = runs.filter(outcome="error"), runs.filter(pl.col("outcome") != "error")
+    assert set(failed.select("steps", "gradient_evaluations", "examples").rows()) == {(10, 30, 30 * 12)}
+    for column in ("basis_gradient_evaluations", "basis_seconds"):
+        assert set(failed[column]) == set(others[column]) != {0}
+
+
+def test_a_sigterm_ends_a_job_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        executed = failing(lambda: os.kill(os.getpid(), signal.SIGTERM), patch)
+        folder = run(SWEEP, tmp_path)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert executed == [(2, 3)]
+    assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
+    assert "SIGTERM" in read(folder, "runs")["reason"][0]
+    run(SWEEP, tmp_path)
+    assert not (folder / "failed.json").exists()
+
+
+def test_what_ended_its_process_has_failed_and_is_not_run_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The bundle is tried setting by setting; where one of these has ended its process too, it has failed."""
+    lost = {
+        Lanes(0, 0, 2, 0, 3): Failure("interrupted", "SIGKILL"),
+        Lanes(0, 0, 2, 1, 2): Failure("out_of_memory", "SIGKILL", 7),
+    }
+    executed = failing(raising(AssertionError("it is lost")), monkeypatch)
+    folder = run(SWEEP, tmp_path, Attendance(lost=lost))
+    assert executed == [(2, 1), (2, 1)]
+    assert outcomes(folder) == {0.01: {"budget"}, RATE: {"out_of_memory"}, 10.0: {"budget"}}
+    assert set(read(folder, "runs").filter(learning_rate=RATE)["outcome_step"]) == {7}
+    executed.clear()
+    late = {Lanes(0): Failure("out_of_time", "late", 7)}
+    folder = run(SWEEP, tmp_path / "late", Attendance(lost=late))
+    assert executed == [], "the time of a cell is over for each of its settings"
+    assert outcomes(folder) == {rate: {"out_of_time"} for rate in (0.01, RATE, 10.0)}
+    assert set(read(folder, "runs")["gradient_evaluations"]) == {7}
+
+
+def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path):
+    """And the job of the bases, of the times, and one whose tuning is missing, leave tables all the same."""
+    bases = of_stage("bases")
+    sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40})
+    folder = run(bases, tmp_path, Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")}))
+    runs = read(run(sweep, tmp_path), "runs").cast({"outcome": pl.String})
+    assert set(runs.filter(basis="identity")["outcome"]) <= {*FINISHED, "diverged"}
+    assert set(runs.filter(basis="egop")["outcome"]) == {"error"}
+    assert set(runs.filter(basis="egop")["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
+
+    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    final = after(sweep, {"bases": bases, "sweep": sweep}, stage="final", settings=None, seeds=(0,))
+    timing = after(of_stage("timing", seeds=(0,)), {"bases": bases, "final": final}, budget={"steps": 40})
+    run(final, tmp_path, ended)
+    timed = run(timing, tmp_path, ended)
+    assert read(timed, "timings").is_empty()
+    assert read(timed, "jobs")["failures"].to_list() == [
+        [{"what": "momentum", "outcome": "interrupted", "reason": "SIGTERM"}]
+    ]
+    assert (folder / "failed.json").exists()
+    run(bases, tmp_path)
+    assert not (folder / "failed.json").exists()
+    assert set(read(run(sweep, tmp_path), "runs")["reason"]) == {None}
+
+
+def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_blamed(tmp_path: Path):
+    """One job for each seed, as `final_jobs: seed` cuts them."""
+    lost = Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")})
+    first, second = (of_stage("bases", seeds=(seed,)) for seed in (0, 1))
+    sweep = after(WITH_BASES, {"bases": first}, budget={"steps": 40})
+    sweep = sweep.changed(upstream={"bases": (first.hash, second.hash)})
+    run(first, tmp_path)
+    run(second, tmp_path, lost)
+
+    def of_basis() -> pl.DataFrame:
+        return read(run(sweep, tmp_path), "runs").cast({"outcome": pl.String}).filter(basis="egop")
+
+    assert set(of_basis()["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
+
+    marker = job_folder(tmp_path, second) / "failed.json"
+    (about,) = json.loads(marker.read_text())
+    marker.write_text(json.dumps([about | {"what": "basis other on least_squares"}]))
+    missing = of_basis()
+    assert set(missing["outcome"]) == {"interrupted"}
+    folders = [job_folder(tmp_path, one) for one in (first, second)]
+    assert f"delete {folders[0]} and {folders[1]} and run" in missing["reason"][0]
+
+
+def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def raises(*_: object) -> None:
+        raise ValueError("no state")
+
+    monkeypatch.setattr("curvebench.stages.run_jobs.lanes_per_bundle", raises)  # it asks for the state's size
+    rows = read(run(SWEEP, tmp_path), "runs")
+    assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
+
+
+def test_what_no_run_tunes_has_no_rows_and_is_told(tmp_path: Path):
+    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    final = after(SWEEP, {"sweep": SWEEP}, stage="final", settings=None, seeds=(1000,))
+    run(SWEEP, tmp_path, ended)
+    folder = run(final, tmp_path)
+    assert read(folder, "runs").is_empty()
+    ((failure,),) = read(folder, "jobs")["failures"].to_list()
+    assert failure["what"] == "momentum on least_squares"
+    assert failure["outcome"] == "interrupted"
+
+
+def test_failures_by_their_exceptions():
+    assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
+    assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
+    assert failure_of(RuntimeError("CUDA out of memory")).outcome == "out_of_memory"
+    assert failure_of(RuntimeError("memory of the past")).outcome == "error"
+    assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
+    assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
+
+
+def numpy_full() -> None:
+    np.empty(1 << 60, np.uint8)
+
+
+def torch_full() -> None:
+    import torch
+
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def cuda_full() -> None:
+    import torch
+
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+
+
+def cublas_full() -> None:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+def xla_full() -> None:
+    import jax
+
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.")
+
+
+@pytest.mark.parametrize("fill", [numpy_full, torch_full, cuda_full, cublas_full, xla_full])
+def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], None]):
+    with pytest.raises((MemoryError, RuntimeError)) as raised:
+        fill()
+    assert failure_of(raised.value, 3).outcome == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("settings", "accumulation", "said"),
+    [
+        ({"batch_size": 128}, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
+        ({"batch_size": 128}, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
+        ({"batch_size": None}, 1, "all examples are one batch; a batch_size in the study would hold less"),
+        (
+            {"batch_size": 45},
+            1,
+            "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient",
+        ),
+    ],
+)
+def test_want_of_memory_names_what_would_hold_half(settings: dict[str, Any], accumulation: int, said: str):
+    full = with_remedy(Failure("out_of_memory", "MemoryError: 40 GiB", 7), settings, accumulation)
+    assert full.reason.startswith(f"MemoryError: 40 GiB; {said}")
+    assert (full.outcome, full.step) == ("out_of_memory", 7)
+    other = Failure("error", "ValueError")
+    assert with_remedy(other, settings, accumulation) == other
+
+
+def test_a_run_that_lacks_memory_names_twice_the_accumulation_of_its_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    minibatches = WorkloadSpec("least_squares", {**LEAST_SQUARES.settings, "batch_size": 8})
+    spec = SWEEP.changed(
+        workloads=(minibatches,), settings=({"learning_rate": RATE},), gradient_accumulation=2
+    )
+    failing(raising(MemoryError("40 GiB")), monkeypatch)
+    (reason,) = set(read(run(spec, tmp_path), "runs")["reason"])
+    assert reason.startswith("MemoryError: 40 GiB; batch_size 8 with gradient_accumulation 4 in the study")
+
+
+def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
+    """What the settings after it need is then there."""
+
+    def fill() -> None:
+        held.append(weakref.ref(array := np.zeros(3)))
+        raise MemoryError(len(array))
+
+    held: list[weakref.ref[Any]] = []
+    job = Job(SWEEP, tmp_path, Clock(), 1, machine="")
+    try:
+        fill()
+    except MemoryError as error:
+        job.trace(error)
+    gc.collect()
+    assert held[0]() is None
+
+
+def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pytest.MonkeyPatch):
+    """The process may go on between, to its next lanes."""
+    late, following = Lanes(0, 0, 1, 0, 1), Lanes(0, 0, 1, 1, 2)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Journal.FORM.size)
+        supervisor = supervision._Supervisor(["job"], 0.0, file.fileno())
+
+        class Process:
+            """Of which the first is killed as late, and the second ends well."""
+
+            def __init__(self, *unused: object, **options: object) -> None:
+                self.status = -signal.SIGKILL if not supervisor.lost else 0
+
+            def poll(self) -> None:
+                """It is alive."""
+
+            def kill(self) -> None:
+                supervisor.journal.begin(following)
+
+            def wait(self) -> int:
+                supervisor.journal.begin(late)
+                if self.status:
+                    supervisor._look()
+                return self.status
+
+        monkeypatch.setattr(subprocess, "Popen", Process)
+        assert supervisor.run() == 0
+        since = []
+        for lanes in (late, following, Lanes(1)):
+            supervisor.journal.begin(lanes)
+            since.append(supervisor.journal.read()[2])
+        assert since[0] == since[1] < since[2], "the lanes of a cell share its time"
+    assert supervisor.lost == {Lanes(0): Failure("out_of_time", "took more than 0 minutes")}
+
+
+# --- with a process of its own -------------------------------------------------------------------
+
+CHILD = """
+import os, signal, sys, time
+from curvebench.stages.supervision import DONE, Lanes, attended
+again = '"lost": [[' in sys.argv[-1] or '"ended": [' in sys.argv[-1]
+if again:
+    os.kill(os.getpid(), SECOND)
+attendance = attended(sys.argv[-1])
+if not again:
+    attendance.journal.begin(LANES)
+    FIRST
+print(attendance.lost, attendance.ended)
+"""
+TERMINATED = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lanes", "first", "second", "status", "said"),
+    [
+        ("DONE", "os.abort()", 0, 0, ""),  # at exit, when nothing can be lost any more
+        ("DONE", TERMINATED, 0, 0, ""),
+        ("Lanes(0)", "os._exit(3)", 0, 0, "the process ended with status 3"),
+        ("Lanes(0)", "os._exit(3)", int(signal.SIGABRT), 134, ""),
+        ("Lanes(0)", "os._exit(2)", 0, 2, ""),  # bad input
+        ("Lanes(0)", TERMINATED, int(signal.SIGTERM), 0, "SIGTERM: out of time"),
+    ],
+)
+def test_how_a_process_ends(
+    lanes: str, first: str, second: int, status: int, said: str, capfd: pytest.CaptureFixture[str]
+):
+    child = CHILD.replace("LANES", lanes).replace("FIRST", first).replace("SECOND", str(second))
+    assert supervise([sys.executable, "-c", child]) == status
+    out, err = capfd.readouterr()
+    assert said in out
+    assert bool(said) == bool(out), "what ended well is not begun again"
+    assert "Traceback" not in err
+
+
+FAILING = '''\
+"""A rule of a test that fails in another way for every number of parameters."""
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import replace
+
+from curvebench.optimizers.gradient_descent import SGD
+
+
+def _allocate():
+    held = []
+    while True:
+        held.append(bytearray(1 << 28))
+
+
+ACTS = {
+    4: lambda: 1 / 0,
+    5: lambda: os.kill(os.getpid(), signal.SIGKILL),
+    6: _allocate,
+    7: lambda: ctypes.string_at(0),
+    8: lambda: time.sleep(3600),
+}
+
+
+def _update(ops, grad, state, param, hyper):
+    ACTS[param.shape[-1]]()
+
+
+RULES = (replace(SGD, name="failing", update=_update),)
+'''
+SAID = {
+    4: ("error", "ZeroDivisionError: division by zero"),
+    5: ("interrupted", "SIGKILL: the process was killed"),
+    6: ("out_of_memory", "MemoryError"),
+    7: ("error", "SIGSEGV: the process crashed"),
+    8: ("out_of_time", "took more than 0.4 minutes"),
+}
+
+
+# 4 GB for arrays: more than an engine needs, and less than there is
+LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
+
+
+@pytest.mark.long
+def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
+    """A rule that fails on every workload in another way: all are rows, and the status is 0."""
+    (project / "optimizers/failing.py").write_text(FAILING)
+    spec: JobSpec = SWEEP.changed(
+        optimizers=(OptimizerSpec("failing"),),
+        workloads=tuple(
+            WorkloadSpec(f"d{d}", {**LEAST_SQUARES.settings, "d": d}, "least_squares") for d in SAID
+        ),
+        settings=({"learning_rate": 0.1},),
+        seeds=SWEEP.seeds[:1],
+    )
+    path = written(spec, project / "results")
+    done = subprocess.run(
+        [
+            *(*LIMITED, sys.executable, "-m", "curvebench.stages.supervision", "--minutes", "0.4", "run"),
+            *(str(path), "--results", str(project / "results")),
+        ],
+        cwd=project, env=activated, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = read(job_folder(project / "results", spec), "runs").select("workload", "outcome", "reason")
+    assert runs.rows() == [(f"d{d}", *said) for d, said in SAID.items()]

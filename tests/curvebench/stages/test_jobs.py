@@ -1,0 +1,468 @@
+"""Jobs from spec to tables: each stage on what the stage before it wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from curvebench.engine.execution import PHASES
+from curvebench.optimizers.bases import bases
+from curvebench.paths import basis_file
+from curvebench.results.reading import named, read
+from curvebench.seeding import generator
+from curvebench.sources import ROOT
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import (
+    HOST,
+    BasesSpec,
+    ChecksSpec,
+    JobSpec,
+    ParitySpec,
+    RunsSpec,
+    TimingSpec,
+    job_folder,
+    spec_file,
+)
+from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from curvebench.spec.study import Schedule
+from curvebench.spec.tuning import Search, TwoStageSweep
+from curvebench.stages import timing_jobs
+from curvebench.stages.jobs import run_job
+from curvebench.stages.supervision import Attendance
+from curvebench.timing.step_times import Measured
+from curvebench.workloads import workloads
+
+TUNING = TwoStageSweep.model_validate(
+    {
+        "protocol": "two_stage_sweep",
+        "of": "learning_rate",
+        "coarse": [0.01, 10.0],
+        "choose": "median final train_loss",
+        "shared_across": "none",
+    }
+)
+LEAST_SQUARES = WorkloadSpec("least_squares", workloads()["least_squares"].complete({"n": 12, "d": 8}))
+SWEEP = RunsSpec(
+    stage="sweep",
+    study="small",
+    scale="quick",
+    backend="jax",
+    device="cpu",
+    optimizers=(OptimizerSpec("momentum", {}),),
+    workloads=(LEAST_SQUARES,),
+    bases=(
+        BasisSpec("identity", "identity"),
+        BasisSpec("egop", "egop", bases()["egop"].complete({"samples": 40})),
+    ),
+    seeds=(0, 1),
+    settings=({"learning_rate": 0.01}, {"learning_rate": 1.0}, {"learning_rate": 10.0}),
+    tuning=TUNING,
+    budget={"steps": 400},
+    evaluations=4,
+    schedule=Schedule(),
+    stop={},
+    targets={"train_loss": 1e-3},
+    bundle_memory_bytes=1 << 30,
+    sources={},
+    versions={},
+)
+
+
+def of_stage(stage: str, **changes: Any) -> JobSpec:
+    """A job of another kind with what it has in common with the sweep."""
+    kinds: dict[str, type[JobSpec]] = {
+        "bases": BasesSpec,
+        "timing": TimingSpec,
+        "parity": ParitySpec,
+        "checks": ChecksSpec,
+    }
+    kind = kinds[stage]
+    common = {name: value for name, value in dict(SWEEP).items() if name in kind.model_fields}
+    where = {"backend": HOST} if stage == "bases" else {}
+    return kind.model_validate({**common, **where, "stage": stage, **changes})
+
+
+def written(spec: JobSpec, results: Path) -> Path:
+    """The spec's file."""
+    path = spec_file(results, spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(spec.to_json())
+    return path
+
+
+def run(spec: JobSpec, results: Path, attendance: Attendance | None = None) -> Path:
+    return run_job(written(spec, results), results, attendance=attendance)
+
+
+def test_runs_have_the_precision_that_is_asked_for(tmp_path):
+    spec = SWEEP.changed(bases=SWEEP.bases[:1], budget={"steps": 20})
+    frames = {
+        precision: read(run(spec.changed(precision=precision), tmp_path), "runs")
+        for precision in (None, "float32", "float64")
+    }
+    assert {name: set(frame["dtype"]) for name, frame in frames.items()} == {
+        None: {"float64"},
+        "float32": {"float32"},
+        "float64": {"float64"},
+    }
+    losses = {
+        name: frame.with_columns(named("train_loss", "final_metrics"))["train_loss"]
+        for name, frame in frames.items()
+    }
+    assert losses[None].equals(losses["float64"])
+    single = losses["float32"].to_numpy()
+    np.testing.assert_array_equal(single, single.astype(np.float32))
+    assert (single != losses["float64"].to_numpy()).any()
+
+
+def test_a_random_rotation_needs_no_job_and_turns_what_is_not_equivariant(tmp_path: Path):
+    random = BasisSpec("random", "random_orthogonal", bases()["random_orthogonal"].complete({}))
+    rates = ({"learning_rate": 0.01},)
+    short = SWEEP.changed(bases=(SWEEP.bases[0], random), budget={"steps": 20}, settings=rates)
+    losses = {}
+    for name in ("momentum", "adam"):
+        runs = read(run(short.changed(optimizers=(OptimizerSpec(name, {}),)), tmp_path), "runs")
+        assert set(runs["basis_gradient_evaluations"]) == {0}
+        frame = runs.with_columns(named("train_loss", "final_metrics")).sort("seed")
+        losses[name] = [
+            frame.filter(basis=label)["train_loss"].to_numpy() for label in ("identity", "random")
+        ]
+    np.testing.assert_allclose(losses["momentum"][0], losses["momentum"][1], rtol=1e-9)
+    assert (np.abs(losses["adam"][0] / losses["adam"][1] - 1) > 1e-3).all()
+
+
+Spec = TypeVar("Spec", bound=JobSpec)
+
+
+def after(spec: Spec, upstream: Mapping[str, JobSpec], **changes: Any) -> Spec:
+    hashes = {stage: (other.hash,) for stage, other in upstream.items()}
+    return spec.changed(upstream=hashes, **changes)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, JobSpec]]:
+    """All stages of a small study, run one after the other."""
+    results = tmp_path_factory.mktemp("results")
+    specs = {"bases": of_stage("bases", seeds=(0, 1, 1000, 1001))}
+    specs["sweep"] = after(SWEEP, {"bases": specs["bases"]})
+    specs["refine"] = after(SWEEP, specs, stage="refine", settings=None)
+    specs["final"] = after(SWEEP, specs, stage="final", settings=None, seeds=(1000, 1001))
+    specs["timing"] = after(of_stage("timing", seeds=(1000,)), specs)
+    for spec in specs.values():
+        run(spec, results)
+    return results, specs
+
+
+def runs_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str = "runs") -> pl.DataFrame:
+    return read(job_folder(chain[0], chain[1][stage]), table)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str) -> None:
+    """In the precision of these, and stored in it; those of the host are near by the gaps of eigenvalues."""
+    found = {}
+    for at in (HOST, backend):
+        spec = of_stage("bases", backend=at, seeds=(0,), precision="float32")
+        run(spec, tmp_path)
+        with np.load(basis_file(job_folder(tmp_path, spec), "least_squares", "egop", 0)) as arrays:
+            found[at] = arrays["matrix0"], arrays["eigenvalues0"]
+    (host, values), (there, single) = found[HOST], found[backend]
+    assert host.dtype == there.dtype == np.float32
+    np.testing.assert_allclose(single, values, rtol=0, atol=1e-5 * values[0])
+    assert (single != values).any(), "gradients in float32"
+    gaps = values[:-1] - values[1:]
+    for rank in range(1, len(values)):
+        sine = np.linalg.norm(there[:, :rank] - host[:, :rank] @ (host[:, :rank].T @ there[:, :rank]), 2)
+        assert sine < 1e-5 * values[0] / gaps[rank - 1]
+
+
+def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    folder = job_folder(chain[0], chain[1]["bases"])
+    with np.load(basis_file(folder, "least_squares", "egop", 1000)) as arrays:
+        matrix = arrays["matrix0"]
+        np.testing.assert_allclose(matrix.T @ matrix, np.eye(8), atol=1e-12)
+        assert (np.diff(arrays["eigenvalues0"]) <= 0).all()
+    runs = runs_of(chain, "final")
+    charged = dict(runs.group_by("basis").agg(pl.col("basis_gradient_evaluations").first()).iter_rows())
+    assert charged == {"identity": 0, "egop": 40}
+    assert runs.filter(pl.col("basis") == "egop")["basis_seconds"].min() > 0  # type: ignore[operator]
+
+
+def test_the_sweep_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    runs = runs_of(chain, "sweep")
+    cells = runs.select("basis", "seed", "learning_rate").rows()
+    assert sorted(cells) == sorted(
+        (basis, seed, rate) for basis in ("identity", "egop") for seed in (0, 1) for rate in (0.01, 1.0, 10.0)
+    )
+    assert runs["run"].n_unique() == runs.height
+    assert set(runs.filter(pl.col("learning_rate") == 10.0)["outcome"]) == {"diverged"}
+
+
+def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    run_row = runs_of(chain, "sweep").filter(pl.col("learning_rate") == 10.0).row(0, named=True)
+    curve = runs_of(chain, "sweep", "curves").filter(
+        (pl.col("run") == run_row["run"]) & (pl.col("metric") == "train_loss")
+    )
+    assert 0 < run_row["outcome_step"] <= 400
+    assert curve["step"].to_list()[0] == 0
+    assert np.isfinite(curve["value"][0])
+    assert not np.isfinite(curve["value"][-1])
+    assert curve["value"].null_count() == 0
+
+
+def test_the_refined_sweep_surrounds_the_best_rate(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    rates = sorted(runs_of(chain, "refine").filter(pl.col("basis") == "egop")["learning_rate"].unique())
+    assert rates == pytest.approx([0.2, 0.4, 0.8, 2.0, 4.0, 8.0])
+
+
+def test_the_final_runs_take_the_best_rate_of_all(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    tried = pl.concat([runs_of(chain, "sweep"), runs_of(chain, "refine")])
+    tried = tried.with_columns(named("train_loss", "final_metrics")).filter(
+        pl.col("basis") == "identity", pl.col("outcome") != "diverged"
+    )
+    medians = tried.group_by("learning_rate").agg(pl.col("train_loss").median(), pl.len())
+    best = medians.filter(pl.col("len") == 2).sort("train_loss")["learning_rate"][0]
+    finals = runs_of(chain, "final")
+    assert finals.filter(pl.col("basis") == "identity")["learning_rate"].unique().to_list() == [best]
+    assert set(finals["seed"]) == {1000, 1001}
+    assert all(target["steps"] is not None for target in finals["targets"].explode())
+
+
+def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    """The final loss of a run, computed again from the problem's arrays by a plain loop."""
+    from curvebench.stages.job import instance
+
+    finals = runs_of(chain, "final").with_columns(named("train_loss", "final_metrics"))
+    row = finals.filter((pl.col("basis") == "identity") & (pl.col("seed") == 1001)).row(0, named=True)
+    problem = instance(workloads()["least_squares"], LEAST_SQUARES.settings, 1001).problem
+    a, y = problem.splits["train"]["features"], problem.splits["train"]["targets"]
+    theta, velocity = problem.parameters["theta"].copy(), np.zeros(8)
+    for _ in range(400):
+        velocity = 0.9 * velocity + a.T @ (a @ theta - y)
+        theta -= row["learning_rate"] * velocity
+    assert row["train_loss"] == pytest.approx(0.5 * np.sum((a @ theta - y) ** 2), rel=1e-9, abs=1e-24)
+    assert row["gradient_evaluations"] == row["steps"] == 400
+    assert row["examples"] == 400 * 12
+
+
+def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    timings = runs_of(chain, "timing", "timings")
+    found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())
+    once = ("data", "compile", "warm_up", "evaluation")
+    expected = {("null", "identity", phase) for phase in (*once, "null_step")}
+    for basis in ("identity", "egop"):
+        expected |= {("momentum", basis, phase) for phase in (*once, "step")}
+    assert found == expected
+    assert timings["seconds"].min() > 0  # type: ignore[operator]
+
+
+def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    memory = runs_of(chain, "timing", "memory")
+    methods = memory.select("optimizer", "basis").rows()
+    assert methods == [("null", "identity"), ("momentum", "identity"), ("momentum", "egop")]
+    device = memory["device_peak_bytes"].to_list()
+    assert device[0] < device[1] < device[2], "momentum adds its buffer, and the basis its matrix"
+    if sys.platform == "linux":
+        # Others' pages may be given back meanwhile, so that the least growth is not exactly 0.
+        assert (memory["host_peak_bytes"] > memory["host_baseline_bytes"] - 2**20).all()
+        assert memory["host_baseline_bytes"].min() > 50e6  # type: ignore[operator]
+
+
+STAGES = [
+    "sweep",
+    "timing",
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "refine", "final")),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_seconds_of_a_job_add_up(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, stage: str
+) -> None:
+    """Run in a process of its own, whose whole life the job's seconds account for."""
+    results, specs = tmp_path / "results", chain[1]
+    shutil.copytree(chain[0], results)
+    shutil.rmtree(job_folder(results, specs[stage]))
+    begin = time.time()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "curvebench", "run", str(spec_file(results, specs[stage]))),
+            *("--results", str(results)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    wall = time.time() - begin
+    row = read(job_folder(results, specs[stage]), "jobs").row(0, named=True)
+    phases = {phase: row[f"{phase}_seconds"] for phase in (*PHASES, "other")}
+    assert min(phases.values()) >= 0, "phases that overlapped would leave less than nothing"
+    assert sum(phases.values()) == pytest.approx(row["total_seconds"])
+    assert row["total_seconds"] <= wall + 0.1  # the system counts a process' start in hundredths
+    assert row["peak_memory_bytes"] > 50e6
+    if stage == "timing":
+        measured = dict(
+            read(job_folder(results, specs[stage]), "timings")
+            .group_by("phase")
+            .agg(pl.col("seconds").sum())
+            .iter_rows()
+        )
+        assert phases["step"] == pytest.approx(measured["step"] + measured["null_step"])
+        assert phases["evaluation"] == pytest.approx(measured["evaluation"])
+        assert phases["compile"] == pytest.approx(measured["compile"])
+        assert phases["data"] >= measured["data"]
+        assert phases["other"] >= measured["warm_up"]
+
+
+def test_a_timing_job_is_pinned_and_says_where_it_cannot_be(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[set[int]] = []
+
+    def watch(*arguments: Any) -> Measured:
+        if hasattr(os, "sched_getaffinity"):
+            held.append(os.sched_getaffinity(0))
+        return Measured([], [])
+
+    monkeypatch.setattr(timing_jobs, "measure_methods", watch)
+    results = tmp_path / "results"
+    shutil.copytree(chain[0], results)
+    timing = chain[1]["timing"].changed(bases=SWEEP.bases[:1])
+    folder = run(timing, results)
+    if hasattr(os, "sched_setaffinity"):
+        assert [len(processors) for processors in held] == [1]
+        assert timing_jobs.NOT_PINNED not in read(folder, "jobs")["notes"][0]
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    folder = run(timing, results)
+    assert timing_jobs.NOT_PINNED in read(folder, "jobs")["notes"][0]
+
+
+def test_the_same_spec_twice_gives_the_same_tables(tmp_path: Path) -> None:
+    spec = SWEEP.changed(bases=SWEEP.bases[:1])
+    one, other = (run(spec, tmp_path / name) for name in ("one", "other"))
+    for table in ("runs", "curves"):
+        assert_frame_equal(read(one, table), read(other, table), check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"batch_size": 5000}, "batch_size = 5000 is larger than the 1222 training examples"),
+        ({"source": "full"}, "CURVEBENCH_DATA"),
+    ],
+)
+def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
+    settings: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    digits = WorkloadSpec("digits_mlp", {**workloads()["digits_mlp"].complete({}), **settings})
+    runs = read(run(SWEEP.changed(bases=SWEEP.bases[:1], workloads=(digits,)), tmp_path), "runs")
+    assert set(runs["outcome"]) == {"error"}
+    assert all(said in reason for reason in runs["reason"])
+
+
+def changed_source(name: str) -> JobSpec:
+    path = Path("optimizers/gradient_descent.py")
+    digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+    digests = {"unchanged": digest, "edited": "0" * 64}
+    return SWEEP.changed(bases=SWEEP.bases[:1], sources={path.as_posix(): digests[name]})
+
+
+def test_sources_that_changed_since_the_plan_are_bad_input(tmp_path: Path) -> None:
+    assert (run(changed_source("unchanged"), tmp_path) / "jobs.parquet").exists()
+    with pytest.raises(InputError, match=r"optimizers/gradient_descent\.py changed since it was planned"):
+        run(changed_source("edited"), tmp_path)
+
+
+def test_a_source_edited_while_the_job_runs_leaves_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = iter([None, InputError("changed")])
+
+    def check(spec: JobSpec) -> None:
+        error = next(checks)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("curvebench.stages.jobs.check_unchanged", check)
+    spec = SWEEP.changed(bases=SWEEP.bases[:1])
+    with pytest.raises(InputError, match="changed"):
+        run(spec, tmp_path)
+    assert not (job_folder(tmp_path, spec) / "jobs.parquet").exists()
+
+
+def test_other_packages_than_planned_are_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="jax changed since"):
+        run(SWEEP.changed(bases=SWEEP.bases[:1], versions={"jax": "0.0.1"}), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_damaged_basis_is_named_with_its_remedy(
+    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, damage: str
+) -> None:
+    bases_spec = chain[1]["bases"]
+    shutil.copytree(job_folder(chain[0], bases_spec), job_folder(tmp_path, bases_spec))
+    path = basis_file(job_folder(tmp_path, bases_spec), "least_squares", "egop", 1)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:100])
+    else:
+        path.unlink()
+    runs = read(run(chain[1]["sweep"], tmp_path), "runs")
+    assert set(runs.filter(basis="identity")["reason"]) == {None}
+    assert set(runs.filter(basis="egop")["outcome"]) == {"interrupted"}, "no method is to blame"
+    (reason,) = set(runs.filter(basis="egop")["reason"])
+    assert str(path) in reason
+    assert f"; delete {path.parent} and run snakemake" in reason
+
+
+@pytest.mark.parametrize("stage", ["bases", "sweep", "timing"])
+@pytest.mark.parametrize(("backend", "library"), [("jax", "JAX"), ("torch", "PyTorch")])
+def test_a_gpu_that_is_not_there_is_bad_input(
+    tmp_path: Path, stage: str, backend: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed or written, so that the same command does it all where there is one."""
+    changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
+    spec = SWEEP.changed(**changes) if stage == "sweep" else of_stage(stage, **changes)
+    monkeypatch.setattr("curvebench.stages.jobs._computed", pytest.fail)
+    said = f"^study small, scale quick: device: gpu: {library} sees no GPU on this machine"
+    with pytest.raises(InputError, match=said):
+        run(spec, tmp_path)
+    assert not job_folder(tmp_path, spec).exists()
+
+
+@pytest.mark.parametrize("protocol", ["random_search", "halton_search"])
+def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
+    tmp_path: Path, protocol: str
+) -> None:
+    axis = {"learning_rate": {"low": 1e-2, "high": 2.0, "scale": "log"}}
+    space = axis | {"momentum": {"low": 0.0, "high": 0.95, "scale": "linear"}}
+    search = Search.model_validate(
+        {
+            "protocol": protocol,
+            "budget": 5,
+            "space": space,
+            "choose": TUNING.choose,
+            "shared_across": TUNING.shared_across,
+        }
+    )
+    settings = search.settings(generator("small", protocol))
+    sweep = SWEEP.changed(bases=SWEEP.bases[:1], tuning=search, settings=settings)
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    tried = read(run(sweep, tmp_path), "runs").with_columns(named("train_loss", "final_metrics"))
+    momentum = pl.col("hyperparameters").list.first().struct.field("value").alias("momentum")
+    scores = tried.group_by("learning_rate", momentum).agg(pl.col("train_loss").median())
+    assert scores.height == 5
+    best = scores.sort("train_loss").row(0, named=True)
+    (row,) = read(run(final, tmp_path), "runs").select("learning_rate", momentum).iter_rows(named=True)
+    assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}

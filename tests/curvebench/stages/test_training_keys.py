@@ -1,0 +1,123 @@
+"""Jobs with accumulation, clipping, a warm-up in epochs and fewer splits: tables, seconds, estimates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench.engine.execution import Clock
+from curvebench.engine.schedules import multipliers
+from curvebench.planning.estimating import _Meter
+from curvebench.progress import Progress
+from curvebench.results.reading import named, read
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import RunsSpec, TimingSpec
+from curvebench.spec.method import BasisSpec, WorkloadSpec
+from curvebench.spec.study import Schedule
+from curvebench.spec.tuning import TwoStageSweep
+from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
+from curvebench.timing import step_times
+from curvebench.workloads import workloads
+from tests.curvebench.stages.test_jobs import SWEEP, TUNING, after, run
+
+SETTINGS = {
+    "widths": [4, 6, 5, 3],
+    "train_examples": 60,
+    "validation_examples": 20,
+    "test_examples": 20,
+    "batch_size": 20,
+}
+NETWORK = WorkloadSpec("linear_network", workloads()["linear_network"].complete(SETTINGS))
+IDENTITY = BasisSpec("identity", "identity")
+PLAIN = SWEEP.changed(
+    backend="torch",  # which compiles nothing
+    workloads=(NETWORK,),
+    bases=(IDENTITY,),
+    settings=({"learning_rate": 0.01}, {"learning_rate": 0.03}),
+    tuning=TwoStageSweep.model_validate({**dict(TUNING), "choose": "median final validation_loss"}),
+    budget={"epochs": 4},
+    targets={"validation_loss": 1e-3},
+    precision="float64",
+    clip_gradient_norm=0.5,
+    schedule=Schedule(name="cosine", warmup_epochs=1.5),
+)
+KEYS = PLAIN.changed(gradient_accumulation=5, evaluated_splits=("validation",))
+
+
+def of(spec: RunsSpec) -> Job:
+    return Job(spec, Path("results"), Clock(), 1, "")
+
+
+def test_runs_of_a_split_in_parts_are_those_of_all_and_of_the_whole(tmp_path: Path) -> None:
+    folders = [run(spec, tmp_path) for spec in (PLAIN, KEYS)]
+    whole, parts = (read(folder, "curves") for folder in folders)
+    assert set(parts["metric"]) == {"validation_loss"}
+    for s in range(4):
+        one, other = (
+            curves.filter(pl.col("run").str.ends_with(f"{s // 2:03d}-{s % 2:03d}"), metric="validation_loss")
+            for curves in (whole, parts)
+        )
+        assert one.height == 5
+        np.testing.assert_allclose(one["value"], other["value"], rtol=1e-12)
+        assert one["gradient_evaluations"].equals(other["gradient_evaluations"])
+        assert one["examples"].equals(other["examples"])
+    rows = read(folders[1], "runs").with_columns(named("validation_loss", "final_metrics"))
+    assert rows["validation_loss"].is_finite().all()
+    assert all(
+        [item["name"] for item in row] == ["validation_loss"] for row in rows["best_metrics"].to_list()
+    )
+
+
+def test_a_bundle_has_what_its_spec_says() -> None:
+    workload = workload_of(NETWORK, KEYS.evaluated_splits)
+    cell = Cell(workload, NETWORK, KEYS.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
+    one = instance(workload, NETWORK.settings, 0)
+    bundle = bundle_of(of(KEYS), cell, [one], LoadedBasis({}, 0, [0.0]))
+    assert (bundle.clip_gradient_norm, bundle.gradient_accumulation) == (0.5, 5)
+    assert bundle.workload.evaluated_splits == ("validation",)
+    # 60 examples in minibatches of 20: 1.5 epochs are 4.5 steps, rounded to even
+    np.testing.assert_array_equal(bundle.schedule, multipliers({"name": "cosine", "warmup": 4 / 12}, 12))
+
+
+def test_a_warm_up_that_is_longer_than_the_steps_is_an_error() -> None:
+    spec = KEYS.changed(budget={"steps": 4})
+    cell = Cell(workload_of(NETWORK), NETWORK, spec.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
+    one = instance(cell.workload, NETWORK.settings, 0)
+    short = KEYS.changed(budget={"steps": 3})
+    assert len(bundle_of(of(spec), cell, [one], LoadedBasis({}, 0, [0.0])).schedule) == 4
+    with pytest.raises(InputError, match=r"study small: schedule.warmup_epochs: 1.5 are 4 steps, .* has 3;"):
+        bundle_of(of(short), cell, [one], LoadedBasis({}, 0, [0.0]))
+
+
+def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The null optimizer has the same parts and clipping; of splits the evaluated ones alone are timed."""
+    seen = []
+    measured = step_times.measure_methods
+
+    def kept(bundles, *others):
+        seen.extend(bundles.values())
+        return measured(bundles, *others)
+
+    monkeypatch.setattr("curvebench.stages.timing_jobs.measure_methods", kept)
+    sweep = KEYS.changed(settings=({"learning_rate": 0.01},))
+    run(sweep, tmp_path)
+    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    run(final, tmp_path)
+    common = {name: value for name, value in final if name in TimingSpec.model_fields}
+    timing = TimingSpec(**{**common, "stage": "timing", "upstream": {"final": (final.hash,)}})
+    rows = read(run(timing, tmp_path), "timings")
+    assert set(rows["phase"]) >= {"step", "null_step", "evaluation"}
+    (bundle,) = seen
+    assert (bundle.clip_gradient_norm, bundle.gradient_accumulation) == (0.5, 5)
+    assert bundle.workload.evaluated_splits == ("validation",)
+
+
+def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:
+    """For fewer steps than the warm-up has, too."""
+    spec = KEYS.changed(budget={"epochs": 400}, schedule=Schedule(name="cosine", warmup_epochs=300.0))
+    cost = _Meter(tmp_path, Progress("estimate", 1)).runs(spec, NETWORK, IDENTITY)
+    assert (cost.runs, cost.steps) == (8, 8 * 400 * 3)  # two seeds at four powers of ten
+    assert cost.process_seconds > 0

@@ -1,0 +1,162 @@
+"""Runs in changed coordinates: the gradient of f(J c) by autodiff, and Adam on c written out in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from curvebench.backends.engine import engine
+from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.layout import layout, leading_name, roles_of
+from curvebench.optimizers import rules
+from curvebench.optimizers.bases import CHANGES
+from curvebench.workloads.workload import Problem
+from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.toys import TANH
+from tests.optimizers.bases.test_change import jacobian as shared_of
+
+NAME, SHAPE = "first", (4, 3)
+STEPS = 12
+
+
+def matrix_of(change: str) -> np.ndarray:
+    """V for the 4 x 3 matrix, whose four rows are its filters."""
+    size = 3 if change == "shared" else 12
+    v = np.linalg.qr(np.random.default_rng(3).normal(size=(size, size)))[0]
+    return v[:, :5] if CHANGES[change].leading else v
+
+
+def bundle_of(change: str, rule: str = "adam", rates: tuple[float, ...] = (0.05,)) -> Bundle:
+    return make_bundle(
+        TANH,
+        rules()[rule],
+        seeds=(5,),
+        rates=rates,
+        batch_size=None,
+        basis=False,
+        steps=STEPS,
+        schedule=np.ones(STEPS),
+        matrices={(NAME,): matrix_of(change)[None]},
+        changes={(NAME,): CHANGES[change]},
+    )
+
+
+def by_hand(
+    problem: Problem, change: str, rate: float, decay: Mapping[str, Any] | None = None
+) -> list[float]:
+    """Losses before each step and after the last: jax differentiates f(J c), Adam is written out.
+
+    `decay` is the weight decay of each coordinate, by name.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    v = matrix_of(change)
+    j = np.kron(np.eye(4), v) if change == "shared" else shared_of(change, v)
+    params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
+    c = {**params, NAME: jnp.asarray(j.T @ problem.parameters[NAME].ravel())}
+    train = {name: jnp.asarray(value) for name, value in problem.splits["train"].items()}
+
+    def f(c: dict[str, Any]) -> Any:
+        params = {**c, NAME: (j @ c[NAME]).reshape(SHAPE)}
+        hidden = jnp.tanh(train["features"] @ params["first"].T + params["bias"])
+        return jnp.mean((hidden @ params["second"].T - train["targets"]) ** 2)
+
+    first = {name: np.zeros(value.shape) for name, value in c.items()}
+    second = {name: np.zeros(value.shape) for name, value in c.items()}
+    losses = []
+    for t in range(1, STEPS + 1):
+        value, grads = jax.value_and_grad(f)(c)
+        losses.append(float(value))
+        for name, grad in grads.items():
+            g = np.asarray(grad)
+            first[name] = 0.9 * first[name] + 0.1 * g
+            second[name] = 0.999 * second[name] + 0.001 * g**2
+            mean, square = first[name] / (1 - 0.9**t), second[name] / (1 - 0.999**t)
+            kept = 1 - rate * (decay or {}).get(name, 0.0)
+            c[name] = kept * c[name] - rate * mean / (np.sqrt(square) + 1e-8)
+    return [*losses, float(f(c))]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_run_is_adam_on_the_coordinates(change: str, backend: str) -> None:
+    bundle = bundle_of(change)
+    made = engine("jax", "float64")
+    with made.context():
+        wanted = by_hand(bundle.problems[0], change, 0.05)
+    found = execute(bundle, engine(backend, "float64")).metrics["train_loss"][:, 0, 0]
+    np.testing.assert_allclose(found, wanted[:: STEPS // 4], rtol=1e-10)
+    if change != "reduced":  # equivalent initialization
+        plain = execute(bundle_of("rotation"), engine(backend, "float64")).metrics["train_loss"]
+        np.testing.assert_allclose(found[0], plain[0, 0, 0], rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_leading_coordinates_may_decay_at_a_rate_of_their_own(backend: str) -> None:
+    """AdamW on theta = V_r theta_r + (I - V_r V_r^T) theta_d, one step after the other (000 Alg. D.1)."""
+    decays = {"leading": 0.25, "weight": 3.0, "bias": 0.0}
+    bundle = dataclasses.replace(bundle_of("auxiliary", "adamw"), factors={"weight_decay": decays})
+    made = engine("jax", "float64")
+    decay = {NAME: np.repeat([0.0025, 0.03], [5, 12]), "second": 0.03, "bias": 0.0}
+    with made.context():
+        wanted = by_hand(bundle.problems[0], "auxiliary", 0.05, decay)
+        alike = by_hand(bundle.problems[0], "auxiliary", 0.05, dict.fromkeys(decay, 0.01))
+    found = execute(bundle, engine(backend, "float64")).metrics["train_loss"][:, 0, 0]
+    np.testing.assert_allclose(found, wanted[:: STEPS // 4], rtol=1e-10)
+    assert abs(alike[-1] / wanted[-1] - 1) > 1e-4
+
+
+@cache
+def plain_losses(rule: str) -> np.ndarray:
+    """Without a change of coordinates."""
+    plain = dataclasses.replace(bundle_of("rotation", rule), matrices={}, changes={})
+    return execute(plain, engine("jax", "float64")).metrics["train_loss"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("rule", ["sgd", "momentum"])
+def test_descent_is_the_same_in_every_orthogonal_basis(rule: str, change: str) -> None:
+    """000 Sec. 6: J J^T = I makes w <- w - eta J J^T g the same; the span of V_r alone is another problem."""
+    found = execute(bundle_of(change, rule), engine("jax", "float64")).metrics["train_loss"]
+    wanted = plain_losses(rule)
+    if change == "reduced":
+        assert np.abs(found[-1] - wanted[-1]).max() > 1e-3
+    else:
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"), [("adafactor", "auxiliary"), ("muon", "auxiliary"), ("newton", "shared")]
+)
+def test_rules_that_see_leaves_or_a_hessian_run_on_the_coordinates(rule: str, change: str) -> None:
+    """The leading coordinates are a vector of their own beside the matrix."""
+    bundle = bundle_of(change, rule, rates=(0.01,))
+    if change == "auxiliary":
+        assert bundle.layout.shapes[leading_name((NAME,))] == (5,)
+        assert bundle.layout.total == bundle.layout.entries + 5
+    on_jax, on_torch = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))
+    assert np.isfinite(on_jax.metrics["train_loss"]).all()
+    for name, values in on_jax.metrics.items():
+        np.testing.assert_allclose(on_torch.metrics[name], values, rtol=1e-8, atol=1e-12)
+
+
+def test_the_layout_of_mixed_blocks() -> None:
+    shapes = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
+    changes = {("c",): (CHANGES["auxiliary"], 2), ("a", "b"): (CHANGES["reduced"], 3)}
+    lay = layout(
+        shapes, roles_of(shapes), (("c",), ("a", "b")), {"learning_rate": {"a": 0.5, "b": 0.5}}, changes
+    )
+    assert dict(lay.shapes) == {"leading c": (2,), "c": (2, 2), "leading a + b": (3,), "d": ()}
+    assert list(lay.parameters) == ["c", "a", "b", "d"]
+    assert lay.roles["leading c"].kind == "vector"
+    assert lay.factors == {"leading a + b": (("learning_rate", 0.5),)}
+    assert [(block.start, block.stop, block.first, block.last) for block in lay.blocks] == [
+        (0, 4, 0, 6),
+        (4, 14, 6, 9),
+    ]

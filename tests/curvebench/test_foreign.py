@@ -1,0 +1,434 @@
+"""Optimizers of other libraries: files, groups, closures, averages, and what is refused before a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from curvebench.__main__ import main
+from curvebench.backends.engine import engine
+from curvebench.engine.execution import Bundle, Trajectories, execute
+from curvebench.interop.foreign import named_in
+from curvebench.interop.offered import installed, names, tried
+from curvebench.interop.torch_contestant import TorchContestant
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan
+from curvebench.registry import RULES, find_rule, origin
+from curvebench.spec.errors import InputError
+from tests.curvebench.test_registry import bundle_of
+from tests.curvebench.tiny import write_study
+from tests.curvebench.toys import TANH
+
+STEPS = 8
+OWN = '''"""Optimizers of a user, in one file."""
+
+import jax
+import optax
+import torch
+
+
+class Rebinding(torch.optim.SGD):
+    """Descent that gives each parameter other memory."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = param.data - group["lr"] * param.grad
+
+
+class Wanting(torch.optim.SGD):
+    def __init__(self, params, lr, radius):
+        super().__init__(params, lr)
+
+
+class Undefined(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data.fill_(float("nan"))
+
+
+class Reshaping(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.data = torch.zeros(3, 3)
+
+
+class Raising(torch.optim.SGD):
+    def step(self, closure=None):
+        raise RuntimeError("two\\nlines")
+
+
+class Unclosed(Raising):
+    def step(self, closure=None):
+        raise RuntimeError("a closure is needed")
+
+
+class Rateless(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"speed": lr})
+
+
+def descent(learning_rate):
+    return optax.sgd(learning_rate)
+
+
+def reshaping(learning_rate):
+    def update(grads, state, params):
+        return jax.tree.map(lambda grad: jax.numpy.ones((3, *grad.shape)), grads), state
+
+    return optax.GradientTransformation(lambda params: (), update)
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def alone(locator: str, evaluations: int = STEPS, **arguments: Any) -> Bundle:
+    """A single run of a contestant on the small tanh network."""
+    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,))
+    return dataclasses.replace(bundle.part(slice(0, 1), slice(0, 1)), evaluations=evaluations)
+
+
+def run(locator: str, evaluations: int = STEPS, **arguments: Any) -> Trajectories:
+    bundle = alone(locator, evaluations, **arguments)
+    assert bundle.rule.backend is not None
+    return execute(bundle, engine(bundle.rule.backend, "float64"))
+
+
+Params = dict[str, torch.Tensor]
+
+
+def by_hand(
+    make: Callable[[Params], list[Any]],
+    closure: bool = False,
+    averaged: bool = False,
+) -> float:
+    """The last training loss of the same run by a plain loop over optimizers of PyTorch."""
+    bundle = alone("torch:torch.optim.SGD")
+    problem, ops = bundle.problems[0], engine("torch", "float64").ops
+    params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
+    seen = {"seen": torch.zeros(())}
+    optimizers = make(params)
+    for step in range(STEPS):
+        order = bundle.orders[step, 0]  # type: ignore[index]
+        batch = {name: torch.tensor(one[order]) for name, one in problem.splits["train"].items()}
+
+        def evaluate(batch: Any = batch) -> Any:
+            for param in params.values():
+                param.grad = None
+            loss = TANH.loss(ops, params, seen, batch, {})[0]
+            loss.backward()
+            return loss
+
+        evaluate()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group.setdefault("initial", group["lr"]) * float(bundle.schedule[step])
+            optimizer.step(*([evaluate] if closure else []))
+    if averaged:
+        optimizers[0].eval()
+    train = {name: torch.tensor(one) for name, one in problem.splits["train"].items()}
+    return float(TANH.evaluate(ops, params, seen, train)["loss"].detach())
+
+
+def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
+    """Matrices by Muon, the others by AdamW; in groups of one optimizer, and as two of them."""
+    import pytorch_optimizer
+
+    def split(params: Params) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        matrices = [param for param in params.values() if param.ndim == 2]
+        return matrices, [param for param in params.values() if param.ndim != 2]
+
+    def two(params: Params) -> list[Any]:
+        matrices, others = split(params)
+        return [
+            torch.optim.Muon(matrices, lr=0.05, momentum=0.8),
+            torch.optim.AdamW(others, lr=0.01, betas=(0.8, 0.9)),
+        ]
+
+    def one(params: Params) -> list[Any]:
+        matrices, others = split(params)
+        groups = [{"params": matrices, "use_muon": True}, {"params": others, "use_muon": False}]
+        return [pytorch_optimizer.Muon(groups, lr=0.05)]
+
+    others = {"optimizer": "torch:torch.optim.AdamW", "learning_rate": 0.01, "betas": [0.8, 0.9]}
+    found = run("torch:torch.optim.Muon", momentum=0.8, groups={"weight": {}, "others": others})
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(two), rtol=1e-11)
+    found = run("torch:pytorch_optimizer.Muon")
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(one), rtol=1e-11)
+    named = list(named_in({"groups": {"others": others}}))
+    assert origin(RULES, named[0]).packages == ("torch",)
+
+
+def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash(own: Path) -> None:
+    entry = "{torch:torch.optim.Muon: {groups: {others: {optimizer: torch:own.py:Rebinding}}}}"
+    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
+    assert main(["check", "--studies", str(study.parent)]) == 0
+    plan = make_plan(Config(study_folder=study.parent, studies=("tiny",)))
+    specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    assert specs
+    assert all(f"file:{own}" in spec.sources for spec in specs)
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"others": {"lr": 0.1}}, "a learning rate of its own is called learning_rate"),
+        ({"others": {"optimizer": "AdamW"}}, "name it as in torch:torch.optim.AdamW"),
+        (["weight"], "no mapping of kinds of parameters"),
+        ({"weigth": {}}, "did you mean 'weight'"),
+        ({"weight": {}}, "groups: none has 'bias', a bias; add others: {}"),
+    ],
+)
+def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        run("torch:torch.optim.SGD", groups=groups)
+
+
+@pytest.mark.parametrize("given", [{"betas": [0.8, 0.5]}, {}])
+def test_an_item_of_an_argument_may_be_tuned(given: dict[str, Any]) -> None:
+    values = {"learning_rate": (0.05,), "betas.1": (0.95,)}
+    bundle = bundle_of("torch:torch.optim.Adam", given, False, **values).part(slice(0, 1), slice(0, 1))
+    result = execute(bundle, engine("torch", "float64"))
+    first = given.get("betas", [0.9])[0]
+    expected = by_hand(lambda params: [torch.optim.Adam(params.values(), lr=0.05, betas=(first, 0.95))])
+    np.testing.assert_allclose(result.metrics["train_loss"][-1, 0, 0], expected, rtol=1e-11)
+    assert result.state_bytes >= 2 * 8 * bundle.layout.total, "two moments"
+    wrong = bundle_of("torch:torch.optim.Adam", given, False, learning_rate=(0.05,), **{"betas.2": (0.9,)})
+    with pytest.raises(InputError, match=r"betas\.2 is tuned, and betas = .* has no such item"):
+        execute(wrong.part(slice(0, 1), slice(0, 1)), engine("torch", "float64"))
+
+
+@pytest.mark.parametrize("locator", ["torch:torch.optim.LBFGS", "torch:pytorch_optimizer.SAM"])
+def test_a_closure_takes_the_gradient_of_the_step_s_minibatch_and_is_counted(locator: str) -> None:
+    import pytorch_optimizer
+
+    def make(params: Params) -> list[Any]:
+        if locator.endswith("SAM"):
+            return [pytorch_optimizer.SAM(params.values(), torch.optim.SGD, lr=0.05)]
+        return [torch.optim.LBFGS(params.values(), lr=0.05, max_iter=3)]
+
+    arguments = {} if locator.endswith("SAM") else {"max_iter": 3}
+    found = run(locator, **arguments)
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(make, closure=True), rtol=1e-11)
+    each = 1 if locator.endswith("SAM") else 3
+    assert found.closure_evaluations.tolist() == [each * step for step in range(STEPS + 1)]
+
+
+def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was() -> None:
+    import pytorch_optimizer
+
+    def make(params: Params) -> list[Any]:
+        optimizer = pytorch_optimizer.ScheduleFreeSGD(params.values(), lr=0.05)
+        optimizer.train()
+        return [optimizer]
+
+    name = "torch:pytorch_optimizer.ScheduleFreeSGD"
+    expected = by_hand(make, averaged=True)
+    for evaluations in (1, STEPS):
+        found = run(name, evaluations).metrics["train_loss"][-1, 0, 0]
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert abs(expected - by_hand(make)) > 1e-6
+
+
+def by_hand_in_jax(
+    make: Callable[[float], Any], with_value: bool = False, seed: int = 0, learning_rate: float = 0.05
+) -> tuple[float, float]:
+    """The last training loss of the same run by a plain loop: at its average, and elsewhere."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    made = engine("jax", "float64")
+    bundle = bundle_of("optax:optax.sgd", {}, False, learning_rate=(learning_rate,))
+    problem = bundle.problems[seed]
+
+    def loss_at(params: Any, batch: Any) -> Any:
+        return TANH.loss(made.ops, params, {"seen": 0.0}, batch, {})[0]
+
+    with made.context():
+        gradient = jax.jit(jax.value_and_grad(loss_at))
+        params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
+        state = None
+        for step in range(STEPS):
+            order = bundle.orders[step, seed]  # type: ignore[index]
+            batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
+            loss, grads = gradient(params, batch)
+            transformation = make(learning_rate * float(bundle.schedule[step]))
+            state = transformation.init(params) if state is None else state
+            known = {"value": loss} if with_value else {}
+            updates, state = transformation.update(grads, state, params, **known)
+            params = optax.apply_updates(params, updates)
+        has_average = hasattr(state, "z") and hasattr(state, "b1")
+        average = optax.contrib.schedule_free_eval_params(state, params) if has_average else params
+        first, second = (
+            float(TANH.evaluate(made.ops, one, {"seen": jnp.zeros(())}, problem.splits["train"])["loss"])
+            for one in (average, params)
+        )
+    return first, second
+
+
+def test_lanes_of_an_optax_transformation_are_its_own_loop() -> None:
+    """Each seed and setting by a plain loop; the schedule multiplies the learning rate."""
+    import optax
+
+    rates, decays = (0.02, 0.1), (0.0, 0.3)
+    bundle = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, learning_rate=rates, weight_decay=decays)
+    found = execute(bundle, engine("jax", "float64")).metrics["train_loss"][-1]
+    for seed, k in ((0, 0), (2, 1)):
+        make = partial(optax.adamw, b1=0.8, weight_decay=decays[k])
+        expected, _ = by_hand_in_jax(make, seed=seed, learning_rate=rates[k])
+        np.testing.assert_allclose(found[seed, k], expected, rtol=1e-11)
+
+
+def test_an_average_of_optax_is_judged_where_its_authors_say() -> None:
+    import optax
+
+    found = run("optax:optax.contrib.schedule_free_sgd", b1=0.8).metrics["train_loss"][-1, 0, 0]
+    there, elsewhere = by_hand_in_jax(lambda rate: optax.contrib.schedule_free_sgd(rate, b1=0.8))
+    np.testing.assert_allclose(found, there, rtol=1e-11)
+    assert abs(there - elsewhere) > 1e-6
+
+
+def test_a_transformation_that_needs_it_is_given_the_value_of_the_loss() -> None:
+    import optax
+
+    found = run("optax:optax.contrib.momo").metrics["train_loss"][-1, 0, 0]
+    expected, _ = by_hand_in_jax(optax.contrib.momo, with_value=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+
+
+def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own: Path) -> None:
+    found, expected = (run(one).metrics for one in (f"torch:{own}:Rebinding", "torch:torch.optim.SGD"))
+    np.testing.assert_allclose(found["train_loss"], expected["train_loss"], rtol=1e-11)
+
+
+# --- what is offered --------------------------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/foreign-optimizers.md"
+
+
+def sections() -> dict[str, str]:
+    """The page's sections by module."""
+    first, *others = PAGE.read_text().split("\n## ")
+    return {"": first} | {one.split("\n")[0]: one for one in others}
+
+
+def test_the_page_has_the_installed_versions() -> None:
+    head = sections()[""]
+    assert {"torch.optim", "pytorch_optimizer", "optax", "optax.contrib"} <= set(installed())
+    for module, number in installed().items():
+        assert f"| `{module}` | {number} | " in head, "curvebench list --foreign writes the page"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "refused"),
+    [
+        ("torch.optim", "Adam", None),
+        ("torch.optim", "LBFGS", None),
+        ("pytorch_optimizer", "Muon", None),
+        ("pytorch_optimizer", "Lookahead", None),
+        ("optax", "lion", None),
+        ("torch.optim", "SparseAdam", "SparseAdam does not support dense gradients"),
+        ("pytorch_optimizer", "A2Grad", "has no lr in its parameter groups"),
+        ("optax", "scale_by_adam", "got an unexpected keyword argument 'learning_rate'"),
+    ],
+)
+def test_what_is_offered_is_as_the_page_says_when_it_is_tried(
+    module: str, name: str, refused: str | None
+) -> None:
+    assert name in names(module)
+    said = tried(module, name).refused
+    assert (said is None) == (refused is None)
+    assert (refused or "") in (said or "")
+    taken = sections()[module].split("\n\n")[1]
+    assert (f"`{name}`" in taken) == (refused is None)
+
+
+@pytest.mark.long
+def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the modules that are installed; more than a hundred optimizers take finite steps."""
+    assert main(["list", "--foreign"]) == 0
+    printed = capsys.readouterr().out
+    for module in installed():
+        assert f"## {sections()[module]}".strip() in printed
+    taken = [line.count("`, `") + 1 for line in printed.splitlines() if line.startswith("Taken: ")]
+    assert sum(taken) >= 100
+
+
+# --- what is refused ----------------------------------------------------------------------------------
+
+REFUSED = {
+    "torch:own.py:Wantign": "own.py has no 'Wantign'; did you mean 'Wanting'?",
+    "torch:own.py:Wanting": "missing 1 required positional argument: 'radius'",
+    "torch:own.py:Undefined": "is not finite after a step at learning_rate = 0.01",
+    "torch:own.py:Reshaping": "changes the shape of a parameter from (4,) to (3, 3)",
+    "torch:own.py:Raising": "takes no step (RuntimeError: two lines, own.py line ",
+    "torch:own.py:Unclosed": "); one that evaluates the loss itself wants closure: true",
+    "torch:own.py:Rateless": "has no lr in its parameter groups",
+    "torch:broken.py:Any": "cannot be imported (ModuleNotFoundError: No module named 'nowhere', line 1)",
+    "optax:own.py:reshaping": "changes the shape of a parameter from (4,) to (3, 4)",
+    "optax:optax.contrb.muon": "optax.contrb cannot be imported",
+    "torch:torch.optim.Adum": "did you mean 'Adam'?",
+    "{torch:torch.optim.Adam: {betas: [1.0, 3.0]}}": "refuses its arguments {'betas': [1.0, 3.0]",
+}
+
+
+def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.with_name("broken.py").write_text("import nowhere\n")
+    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {', '.join(REFUSED)}, optax:own.py:descent]"))
+    assert main(["check", "--studies", str(study.parent)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(REFUSED)
+    for line, said in zip(lines, REFUSED.values(), strict=True):
+        assert line.startswith(f"error: {study}: optimizers.")
+        assert said in line
+
+
+@pytest.mark.parametrize(
+    ("locator", "said"),
+    [
+        ("torch:torhc.optim.Adam", "'torhc' is not installed; did you mean 'torch'"),
+        ("torch:elsewhere.Adam", "pip install elsewhere, or name a file by its path, torch:PATH.py:Adam"),
+        ("torch:own.py", "name what is in the file after a colon: torch:own.py:NAME"),
+        ("torch:none.py:Lion", "there is no such file"),
+        ("troch:torch.optim.Adam", "of another library: torch:torch.optim.Adam or optax:torch.optim.Adam"),
+    ],
+)
+def test_what_is_not_there_is_said_with_its_name(locator: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        find_rule(locator)
+
+
+def test_a_step_that_fails_later_is_told_by_its_number() -> None:
+    """And without what would help only where no step can be taken."""
+
+    class Tiring(torch.optim.SGD):  # type: ignore[misc]  # torch has no types here
+        def step(self, closure: None = None) -> None:
+            if self.param_groups[0]["momentum"] > 0:
+                raise RuntimeError("tired")
+
+    leaf = torch.zeros(2)
+    optimizer = Tiring([leaf], lr=0.1)
+    contestant = TorchContestant("tiring", [optimizer], [leaf], closure=False)
+    contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(
+        InputError, match=r"^tiring: step 2 fails \(RuntimeError: tired, test_foreign\.py line \d+\)$"
+    ):
+        contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))

@@ -1,0 +1,541 @@
+"""Contestants from elsewhere: installed packages, single files, other libraries, in the same protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from curvebench import registry as contestants
+from curvebench.backends.engine import engine
+from curvebench.engine.execution import Bundle, execute
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan, write_specs
+from curvebench.planning.studies import read_study, rule_of
+from curvebench.registry import RULES, WORKLOADS, canonical, find_rule, find_workload, known, origin
+from curvebench.results.reading import read
+from curvebench.seeding import WorkloadRandom
+from curvebench.sources import check_unchanged
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import LIBRARIES
+from curvebench.stages import timing_jobs
+from curvebench.stages.jobs import run_job
+from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.tiny import SEARCH, TWO_STAGES, write_study
+
+LION = '''"""Lion, of a package outside."""
+
+from curvebench.optimizers.gradient_descent import Momentum
+from curvebench.optimizers.rule import LEARNING_RATE, Rule
+
+
+def _init(ops, param):
+    return Momentum(ops.zeros_like(param))
+
+
+def _update(ops, grad, state, param, hyper):
+    direction = ops.sign(0.9 * state.velocity + 0.1 * grad)
+    return param - hyper["learning_rate"] * direction, Momentum(0.99 * state.velocity + 0.01 * grad)
+
+
+LION = Rule("lion", "Chen et al. 2023", {"learning_rate": LEARNING_RATE}, _init, _update)
+RULES = (LION,)
+'''
+BOWL = '''"""A quadratic, of a package outside."""
+
+import dataclasses
+
+from curvebench.workloads.convex import WORKLOADS as CONVEX
+
+BOWL = dataclasses.replace(CONVEX[1], name="bowl", description="least squares under another name")
+WORKLOADS = (BOWL,)
+'''
+
+# changes of the tiny study: no basis, and the backend that has nothing to compile
+IN_COORDINATES = (
+    "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
+    "[identity]",
+)
+ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", "      torch: {}\n")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package with an optimizer and a workload, as pip would leave it."""
+    site = tmp_path / "site"
+    (site / "prowess").mkdir(parents=True)
+    (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
+    (site / "prowess/rules.py").write_text(LION)
+    (site / "prowess/problems.py").write_text(BOWL)
+    facts = site / "prowess-1.5.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: prowess\nVersion: 1.5\n")
+    (facts / "entry_points.txt").write_text(
+        "[curvebench.optimizers]\nprowess = prowess.rules\n"
+        "[curvebench.workloads]\nprowess = prowess.problems\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    contestants._installed.cache_clear()
+    yield site
+    contestants._installed.cache_clear()
+    for name in [name for name in sys.modules if name.split(".")[0] == "prowess"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def config_of(study: Path, **settings: Any) -> Config:
+    """What plans a study alone."""
+    return Config(study_folder=study.parent, studies=(study.stem,), **settings)
+
+
+def run_all(
+    study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
+) -> pl.DataFrame:
+    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
+    write_specs(plan)
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    for job in jobs:
+        if timing or job.spec.stage != "timing":
+            run_job(job.spec_path, results)
+    return pl.concat([read(job.folder, "runs") for job in jobs if job.spec.stage == "final"])
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path / "studies", ("[sgd, adam]", "[lion, adam]"))
+
+    def hashes() -> dict[str, str]:
+        contestants._installed.cache_clear()
+        plan = make_plan(config_of(study))
+        return {
+            f"{job.spec.stage} {job.spec.optimizers[0].label} {job.spec.backend}": job.spec.hash
+            for job in plan.jobs
+            if len(job.spec.optimizers) == 1 and job.spec.stage != "parity"
+        }
+
+    before = hashes()
+    rules = package / "prowess/rules.py"
+    rules.write_text(LION.replace("0.99", "0.98"))
+    changed = {name for name, value in hashes().items() if value != before[name]}
+    assert changed == {name for name in before if " lion " in name}
+    rules.write_text(LION)
+    assert hashes() == before
+    facts = package / "prowess-1.5.dist-info/METADATA"
+    facts.write_text(facts.read_text().replace("1.5", "1.6"))
+    importlib.invalidate_caches()
+    changed = {name for name, value in hashes().items() if value != before[name]}
+    assert changed == {name for name in before if " lion " in name}
+
+
+def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
+    assert find_rule("lion").source == "Chen et al. 2023"
+    assert find_workload("bowl").description == "least squares under another name"
+    assert {"lion", "adam"} <= set(known(RULES))
+    assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
+    assert "lion" not in RULES.own()
+    assert RULES.module_of("adamw") == "curvebench.optimizers.adam"
+    assert origin(RULES, "lion").packages == ("prowess",)
+    names = {f"package:prowess/{name}.py" for name in ("__init__", "rules", "problems")}
+    assert set(origin(RULES, "lion").files) == names
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
+        ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); mend it"),
+        ("", "RULES is not there"),
+    ],
+)
+def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str) -> None:
+    (package / "prowess/rules.py").write_text(content)
+    with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
+        find_rule("lion")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    ours = "from curvebench.optimizers.adam import RULES\n"
+    contents = {"__init__": "", "a": ours, "b": ours, "c": "RULES = (\n", "d": "RULES = ('adam',)\n"}
+    for name, content in contents.items():
+        (tmp_path / "broken" / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as raised:
+        replace(RULES, package="broken").own()
+    said = str(raised.value)
+    assert "broken/b.py: the name 'adam' is taken in broken/a.py; rename the optimizer" in said
+    assert "broken/c.py: cannot be loaded (SyntaxError: " in said
+    assert "broken/d.py: RULES is not there, or is no tuple of Rule" in said
+
+
+def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:
+    folder = tmp_path / "studies"
+    study = write_study(
+        folder,
+        ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
+        (
+            "[sgd, adam]",
+            "[rules/lion.py, {rules/lion.py:lion: {label: lion-2, factors: {learning_rate: {theta: 0.5}}}}]",
+        ),
+        ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
+        IN_COORDINATES,
+        (TWO_STAGES, SEARCH),
+        ON_TORCH,
+    )
+    (folder / "rules").mkdir()
+    (folder / "rules/lion.py").write_text(LION)
+    (folder / "bowl.py").write_text(BOWL)
+    runs = run_all(study, tmp_path / "results")
+    assert set(runs["optimizer"]) == {"lion", "lion-2"}
+    assert set(runs["workload"]) == {"bowl"}
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
+    final = next(job.spec for job in plan.jobs if job.spec.stage == "final")
+    keys = [key for key in final.sources if key.startswith("file:")]
+    assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
+    assert "optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
+    with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
+        check_unchanged(final)
+
+
+def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "studies"
+    assert canonical("adam", folder) == "adam"
+    assert canonical("torch:torch.optim.NAdam", folder) == "torch:torch.optim.NAdam"
+    assert canonical("lion.py", folder) == "studies/lion.py"
+    assert canonical("torch:lion.py:Lion", folder) == "torch:studies/lion.py:Lion"
+    assert canonical("../lion.py:lion", folder) == "lion.py:lion"
+    outside = canonical("../../lion.py", folder)
+    assert outside == (tmp_path.parent / "lion.py").as_posix()
+
+
+@pytest.mark.parametrize(
+    ("content", "locator", "said"),
+    [
+        (LION, "lion.py:lyon", r"lion\.py has no optimizer 'lyon'; did you mean 'lion'\?"),
+        (LION.replace('"lion"', '"momentum"'), "lion.py", "the name 'momentum' is taken; rename the optimi"),
+        (None, "lion.py", "there is no such file$"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, content: str | None, locator: str, said: str) -> None:
+    if content is not None:
+        (tmp_path / "lion.py").write_text(content)
+    with pytest.raises(InputError, match=said):
+        find_rule(canonical(locator, tmp_path))
+
+
+def test_a_file_with_several_rules_wants_a_name(tmp_path: Path) -> None:
+    (tmp_path / "same.py").write_text(LION.replace("RULES = (LION,)", "RULES = (LION, LION)"))
+    assert find_rule(f"{tmp_path}/same.py").name == "lion"  # one name is enough
+    two = LION + 'from dataclasses import replace\nRULES = (LION, replace(LION, name="tiger"))\n'
+    (tmp_path / "two.py").write_text(two)
+    assert find_rule(f"{tmp_path}/two.py:tiger").name == "tiger"
+    with pytest.raises(InputError, match=r"name it after a colon: .*two\.py:NAME.*\(valid: lion, tiger\)"):
+        find_rule(f"{tmp_path}/two.py")
+
+
+CUBE = BOWL.replace(
+    "description=",
+    "roles=lambda settings: {'cube': Role('weight')},\n"
+    "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n"
+    "    description=",
+).replace("import dataclasses\n", "import dataclasses\n\nfrom workloads import Role\n")
+
+
+def test_an_option_that_is_wrong_for_a_parameter_is_said_with_the_study(tmp_path: Path) -> None:
+    (tmp_path / "cube.py").write_text(CUBE)
+    study = write_study(
+        tmp_path,
+        ("{least_squares: {n: 8, d: 4}}", "{cube.py: {n: 8, d: 4}}"),
+        ("[sgd, adam]", "[adam, {shampoo: {root: newton_schulz}}]"),
+    )
+    with pytest.raises(InputError, match=r"tiny\.yaml: optimizers\.shampoo: bowl: shampoo: .*newton_schulz"):
+        read_study(study)
+
+
+# --- other libraries -----------------------------------------------------------------------------
+
+CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:pytorch_optimizer.SOAP,
+  {optax:optax.contrib.muon: {ns_steps: 3, label: muon-3}}, optax:optax.lion]"""
+FILES = """{torch:own/mine.py:Descent: {betas: [0.8, 0.9]}}, {optax:own/mine.py:ascent: {momentum: -0.1}}"""
+MINE = '''"""Optimizers in a file."""
+
+import optax
+import torch
+
+
+class Descent(torch.optim.Adam):
+    pass
+
+
+def ascent(learning_rate, momentum):
+    return optax.sgd(learning_rate, momentum)
+'''
+
+
+@pytest.mark.long
+def test_optimizers_of_other_libraries_run_in_the_same_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All stages, timing too, in the problem's coordinates; bases: further down and in a notebook."""
+    monkeypatch.setattr(timing_jobs, "REPETITIONS", 1)
+    (tmp_path / "studies/own").mkdir(parents=True)
+    (tmp_path / "studies/own/mine.py").write_text(MINE)
+    study = write_study(
+        tmp_path / "studies",
+        ("[sgd, adam]", CONTESTANTS.replace("[adam", f"[adam, {FILES}")),
+        IN_COORDINATES,
+        (TWO_STAGES, SEARCH),
+        ("[adam @ egop], than: [adam]", "[torch-nadam], than: [torch-soap]"),
+    )
+    runs = run_all(study, tmp_path / "results", ("jax", "torch"), timing=True)
+    where = {
+        optimizer: set(runs.filter(pl.col("optimizer") == optimizer)["backend"])
+        for optimizer in runs["optimizer"].unique()
+    }
+    assert where == {
+        "adam": {"jax", "torch"},
+        "torch-nadam": {"torch"},
+        "torch-soap": {"torch"},
+        "muon-3": {"jax"},
+        "optax-lion": {"jax"},
+        "torch-descent": {"torch"},
+        "optax-ascent": {"jax"},
+    }
+    assert (runs["state_bytes"] > 0).all()
+    assert (runs["outcome"] != "error").all()
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
+    timing = {job.spec.backend: job for job in plan.jobs if job.spec.stage == "timing"}
+    for backend, expected in (
+        ("torch", {"torch-nadam", "torch-soap", "torch-descent"}),
+        ("jax", {"muon-3", "optax-lion", "optax-ascent"}),
+    ):
+        timings = read(timing[backend].folder, "timings")
+        assert expected < set(timings.filter(pl.col("phase") == "step")["optimizer"])
+    tuned = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    assert {spec.optimizers[0].label for spec in tuned} == {
+        "torch-nadam",
+        "torch-soap",
+        "torch-descent",
+    }  # adam's rate is jax'
+    nadam = next(spec for spec in tuned if spec.optimizers[0].label == "torch-nadam")
+    assert nadam.optimizers[0].options == {"arguments": {"weight_decay": 0.01}, "tuned": ["learning_rate"]}
+    assert set(nadam.versions) == {"numpy", "torch"}
+    descent = next(spec for spec in tuned if spec.optimizers[0].label == "torch-descent")
+    assert set(descent.versions) == {"numpy", "torch"}
+    assert any(key.startswith("file:") and key.endswith("own/mine.py") for key in descent.sources)
+
+
+OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-3, high: 1e-2, scale: log}}"
+
+
+def searched(folder: Path, space: str = OWN) -> Path:
+    """A search in which a contestant of another library has a space of its own."""
+    return write_study(
+        folder,
+        (TWO_STAGES, SEARCH),
+        IN_COORDINATES,
+        ("[adam @ egop], than: [adam]", "[theirs], than: [adam]"),
+        ("[sgd, adam]", f"[adam, {{torch:torch.optim.SGD: {{space: {space}, label: theirs}}}}]"),
+        ("shared_across: bases", "shared_across: none"),
+        ON_TORCH,
+    )
+
+
+def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path) -> None:
+    study = searched(tmp_path / "studies")
+    runs = run_all(study, tmp_path / "results")
+    theirs = runs.filter(pl.col("optimizer") == "theirs")
+    assert theirs["learning_rate"].is_between(1e-3, 1e-2).all()
+    values = theirs["hyperparameters"].explode()
+    assert set(values.struct.field("name")) == {"momentum"}
+    assert values.struct.field("value").is_between(0.5, 0.9).all()
+    ours = runs.filter(pl.col("optimizer") == "adam")
+    assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
+    plan = make_plan(config_of(study, results=tmp_path / "results"))
+    sweeps = {job.spec.optimizers[0].label: job for job in plan.jobs if job.spec.stage == "sweep"}
+    assert sweeps["theirs"].lanes == sweeps["adam"].lanes
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("{momentum: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
+        ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
+    ],
+)
+def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_study(searched(tmp_path, space))
+
+
+def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tunes the learning rate alone; leave the space out"):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
+
+
+def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:
+    rule = find_rule(locator).choose({"arguments": arguments, "tuned": list(values)})
+    bundle = make_bundle(rule=find_rule("sgd"), steps=8, basis=basis)
+    numbers = {name: np.array(value) for name, value in values.items()}
+    return dataclasses.replace(bundle, rule=rule, hyperparameters=numbers)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str) -> None:
+    """Adam in blocks of rotated coordinates."""
+    same: dict[str, tuple[str, dict[str, Any]]] = {
+        "jax": ("optax:optax.adam", {"b1": 0.9, "b2": 0.999, "eps": 1e-8}),
+        "torch": ("torch:torch.optim.Adam", {"betas": [0.9, 0.999], "eps": 1e-8}),
+    }
+    locator, arguments = same[backend]
+    theirs = bundle_of(locator, arguments, True, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
+    ours = make_bundle(rule=find_rule("adam"), rates=(0.05,), steps=8).part(slice(0, 1), slice(0, 1))
+    made = engine(backend, "float64")
+    np.testing.assert_allclose(
+        execute(theirs, made).metrics["train_loss"], execute(ours, made).metrics["train_loss"], rtol=1e-11
+    )
+
+
+def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
+    workload = find_workload("least_squares")
+    settings = workload.complete({"n": 12, "d": 4, "alpha": 0.0})
+    problem = workload.problem(settings, WorkloadRandom(workload.name, 0))
+    rule = find_rule("torch:torch.optim.SGD").choose({"arguments": {}, "tuned": ["learning_rate"]})
+    bundle = Bundle(
+        workload=workload,
+        rule=rule,
+        problems=[problem],
+        orders=None,
+        hyperparameters={"learning_rate": np.array([0.5])},
+        schedule=np.ones(60),
+        evaluations=60,
+        stop_gradient_norm=1e-3,
+        settings=settings,
+    )
+    result = execute(bundle, engine("torch", "float64"))
+    stopped = int(result.stopped_at[0, 0])
+    assert 1 < stopped < 60
+    losses = result.metrics["train_loss"][:, 0, 0]
+    assert (losses[stopped:] == losses[stopped]).all()
+    assert losses[stopped - 1] < losses[stopped - 2]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("torch:nowhere.Adam", "the package 'nowhere' is not installed"),
+        ("torch:Adam", "'Adam' is no dotted name such as torch.optim.NAdam"),
+        ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
+        ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
+        (
+            "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
+            "has one set of hyperparameters for all",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {entry}]")))
+
+
+@pytest.mark.parametrize(
+    ("locator", "arguments", "said"),
+    [
+        ("torch:torch.optim.NAdam", {"beta": 0.9}, "refuses its arguments .*'beta'"),
+        (
+            "torch:torch.optim.lr_scheduler.StepLR",
+            {},
+            "refuses its arguments .*; it is called with lr$",
+        ),
+        ("optax:optax.scale_by_adam", {}, "refuses its arguments .*; it is called with learning_rate$"),
+        ("torch:torch.optim.SparseAdam", {}, "takes no step .*dense gradients"),
+        ("optax:optax.lbfgs", {}, "takes no step by one gradient"),
+    ],
+)
+def test_what_a_library_refuses_is_said_with_its_name_when_a_job_starts(
+    locator: str, arguments: dict[str, Any], said: str
+) -> None:
+    bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
+    backend = LIBRARIES[locator.partition(":")[0]]
+    with pytest.raises(InputError, match=said):
+        execute(bundle, engine(backend, "float64"))
+
+
+def test_a_state_may_begin_with_the_parameters() -> None:
+    bundle = bundle_of("optax:optax.contrib.dog", {}, False, learning_rate=(1.0,))
+    assert np.isfinite(execute(bundle, engine("jax", "float64")).metrics["train_loss"]).all()
+
+
+def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path) -> None:
+    (package / "prowess/theirs.py").write_text("class Theirs:\n    def __init__(self, params, lr): ...\n")
+    found = origin(RULES, "torch:prowess.theirs.Theirs")
+    assert "package:prowess/theirs.py" in found.files
+    assert contestants.located("package:prowess/theirs.py") == package / "prowess/theirs.py"
+    assert origin(RULES, "torch:torch.optim.NAdam").files == {}
+
+
+def test_the_files_of_a_package_are_found_again_wherever_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of another name, as of editable installs, and in two, of which imports take the first."""
+    for folder in ("src", "one/spread", "two/spread"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "m.py").write_text(f"# {folder}\n")
+    homes = {
+        "mapped": [tmp_path / "src"],
+        "spread": [tmp_path / "one/spread", tmp_path / "two/spread"],
+    }
+
+    def found(name: str) -> Any:
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(home) for home in homes[name]]
+        return spec
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    for name, (first, *_) in homes.items():
+        assert contestants._package_files(name) == {f"package:{name}/m.py": first / "m.py"}
+        assert contestants.located(f"package:{name}/m.py") == first / "m.py"
+
+
+def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
+    study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
+    plan = make_plan(config_of(study, backends=("jax",)))
+    jobs = [job for planned in plan.studies for job in planned.jobs]
+    assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
+    only = write_study(
+        tmp_path / "only",
+        ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
+        ("[adam @ egop], than: [adam]", "[torch-nadam @ egop], than: [torch-nadam]"),
+    )
+    plan = make_plan(config_of(only))
+    assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
+    plan = make_plan(config_of(only, backends=("jax",)))
+    ((skipped, reason),) = plan.skipped
+    assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
+
+
+def test_a_spec_finds_its_rule_again(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path, ("[sgd, adam]", CONTESTANTS)))
+    assert [rule_of(one).backend for one in study.optimizers] == [None, "torch", "torch", "jax", "jax"]
+    assert study.methods[:5] == ("adam", "torch-nadam", "torch-soap", "muon-3", "optax-lion")

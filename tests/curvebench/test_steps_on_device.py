@@ -1,0 +1,203 @@
+"""Steps on PyTorch ask the device for nothing and send it nothing, and hold no more than they must."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from curvebench.backends.engine import engine
+from curvebench.backends.torch_engine import TorchEngine
+from curvebench.benchmarks.gpu import alive_bytes
+from curvebench.engine import program
+from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
+from curvebench.engine.program import Carry
+from curvebench.optimizers import rules
+from curvebench.workloads.workload import Problem, Role, Workload
+from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
+from tests.curvebench.test_executors import bundle_of
+from tests.curvebench.toys import TANH, advanced
+
+# Of momentum and adagrad torch has no kernel for a device of shapes alone.
+RULES = ("sgd", "adam", "adamw", "muon", "soap", "shampoo", "adagrad_norm", "nesterov_lookahead")
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """Counts operations by name that read a number, or have an array of the host as an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        arrays = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        is_read = function is torch.ops.aten._local_scalar_dense.default
+        if is_read or any(one.device.type == "cpu" for one in arrays):
+            self.seen[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
+    """What so many steps exchange with a device that has shapes alone, on which no number can be read."""
+    made = TorchEngine("float32", "meta", worth_compiling=1 << 62, loss_worth_compiling=np.inf)
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, steps)
+        # fused kernels take hyperparameters as numbers, which are read once, before the run
+        numbers = {name: torch.tensor(values) for name, values in bundle.hyperparameters.items()}
+        on_host = loaded.constants._replace(hyper=numbers)
+        segment = made.segment(loaded.program, loaded.carry, on_host, inputs, steps)
+        with _Watch() as watch:
+            segment(loaded.carry, loaded.constants, inputs)
+    return watch.seen
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("workload", [SMALL_CONVOLUTION, SMALL_ATTENTION], ids=lambda workload: workload.name)
+def test_a_step_exchanges_nothing_with_the_host(workload: Workload, name: str) -> None:
+    bundle = bundle_of(workload, rules()[name], (0,), 1)
+    few, many = exchanged(bundle, 1), exchanged(bundle, 6)
+    assert few == many
+    assert few["aten._to_copy.default"] == 2  # the numbers of the steps and the schedule, once
+
+
+def test_a_constant_of_the_host_is_seen() -> None:
+    """The watch of the test above finds what it is there for."""
+    bundle = bundle_of(SMALL_ATTENTION, rules()["sgd"], (0,), 1)
+    loss = bundle.workload.loss
+
+    def with_constant(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
+        value, *others = loss(ops, params, state, batch, noise)
+        return value + ops.asarray(np.ones(1))[0], *others
+
+    sending = replace(bundle, workload=replace(bundle.workload, loss=with_constant))
+    assert exchanged(sending, 6) != exchanged(sending, 1)
+
+
+# --- memory ----------------------------------------------------------------------------------------
+
+WIDE, DEEP = 200, 4
+
+
+def _wide(rule: str) -> Bundle:
+    """A single run on layers so wide that beside their weights nothing counts."""
+
+    def value(ops: Any, params: Mapping[str, Any], batch: Any) -> Any:
+        hidden = batch["features"]
+        for weight in params.values():
+            hidden = ops.tanh(ops.linear(hidden, weight))
+        return ops.mean(ops.square(hidden))
+
+    bundle = make_bundle(rule=rules()[rule], seeds=(0,), rates=(0.01,), basis=False)
+    [problem] = bundle.problems
+    inputs = problem.splits["train"]["features"].shape[1]
+    shapes = [(WIDE, inputs), *[(WIDE, WIDE)] * DEEP]
+    rng = np.random.default_rng(0)
+    parameters = {
+        f"weight{number}": rng.standard_normal(shape) / np.sqrt(shape[1])
+        for number, shape in enumerate(shapes)
+    }
+    workload = replace(
+        TANH,
+        loss=lambda ops, params, state, batch, noise: (value(ops, params, batch), state, {}),
+        evaluate=lambda ops, params, state, split: {"loss": value(ops, params, split)},
+        roles=lambda settings: {name: Role("weight", number) for number, name in enumerate(parameters)},
+    )
+    problems = [Problem(parameters, problem.splits, problem.state)]
+    return replace(bundle, workload=workload, problems=problems)
+
+
+@pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3), ("muon", 2)])
+def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int) -> None:
+    """As a plain loop with torch.optim holds them, gradients set to None: AdamW's 12 bytes a parameter."""
+    bundle = _wide(rule)
+    entries, before, seen = bundle.layout.total, alive_bytes("torch"), []
+
+    def look(steps: int) -> None:
+        seen.append(alive_bytes("torch") - before)
+
+    execute(bundle, engine("torch", "float32"), progress=look)
+    assert copies <= seen[-1] / (4 * entries) < 1.05 * copies
+
+
+class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """The most bytes of storages alive at once, of those that operations inside see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for one in pytree.tree_leaves((args, kwargs, found)):
+            if isinstance(one, torch.Tensor):
+                storage = one.untyped_storage()
+                self.alive[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.alive = {key: value for key, value in self.alive.items() if not value[0].expired()}
+        self.bytes = max(self.bytes, sum(size for _, size in self.alive.values()))
+        return found
+
+
+@pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3)])
+def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int) -> None:
+    """As in a plain loop that sets gradients to None: none of the step before is there."""
+    bundle = _wide(rule)
+    made = engine("torch", "float32")
+    with made.context():
+        loaded = load(bundle, made)
+        inputs = stretch_inputs(bundle, made, 0, 3)
+        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 3)
+        carry = segment(loaded.carry, loaded.constants, inputs)  # the first step is recorded
+        with Peak() as peak:
+            segment(carry, loaded.constants, inputs)
+    assert copies + 1 <= peak.bytes / (4 * bundle.layout.total) < 1.15 * (copies + 1)
+
+
+@pytest.mark.parametrize(("rule", "backend"), [("muon", "jax"), ("muon", "torch"), ("soap", "torch")])
+def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
+    rule: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = _wide(rule)
+    together = execute(bundle, engine(backend, "float64"))
+    pieces = len(bundle.update.pieces)
+    monkeypatch.setattr(program, "ENTRIES_AT_ONCE", 3 * WIDE * WIDE)
+    few = replace(bundle)
+    assert len(few.update.pieces) == pieces + 1  # 3 and 1 of the 4
+    found = execute(few, engine(backend, "float64"))
+    for name, values in together.metrics.items():
+        np.testing.assert_allclose(found.metrics[name], values, rtol=1e-9, err_msg=name)
+
+
+def test_state_that_cannot_be_written_to_is_copied() -> None:
+    """One array twice, one broadcast and the parameters themselves."""
+    rule = rules()["adam"]
+
+    def run(init: Any) -> Carry:
+        bundle = make_bundle(rule=replace(rule, init=init), seeds=(0,), rates=(0.01,), basis=False)
+        made = TorchEngine("float64", "cpu", fused=False)
+        with made.context():
+            return advanced(bundle, made, 3)[1]
+
+    def same_twice(ops: Any, param: Any) -> Any:
+        state = rule.init(ops, param)
+        return type(state)(state[0], state[0])
+
+    def broadcast(ops: Any, param: Any) -> Any:
+        zero = ops.broadcast_to(ops.zeros((1, 1, 1)), param.shape)
+        return type(rule.init(ops, param))(zero, zero)
+
+    due = run(rule.init)
+    for init in (same_twice, broadcast):
+        found = run(init)
+        torch.testing.assert_close(found.coordinates, due.coordinates, rtol=0, atol=0)
+        assert found.state[0][0].data_ptr() != found.state[0][1].data_ptr()

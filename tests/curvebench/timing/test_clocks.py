@@ -1,0 +1,63 @@
+"""What clocks ask of the process: processors held and given back, garbage left alone."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import pytest
+
+from curvebench.timing.clocks import pinned, uncollected
+
+CAN_PIN = hasattr(os, "sched_setaffinity")
+
+
+@pytest.mark.skipif(not CAN_PIN, reason="the system cannot pin")
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_threads_are_held_to_the_last_processors_and_given_back(count: int) -> None:
+    allowed = os.sched_getaffinity(0)
+    asked, answered = threading.Event(), threading.Event()
+    seen: list[set[int]] = []
+
+    def look() -> None:
+        for _ in range(2):
+            asked.wait()
+            asked.clear()
+            seen.append(os.sched_getaffinity(0))
+            answered.set()
+
+    def ask() -> None:
+        asked.set()
+        answered.wait()
+        answered.clear()
+
+    older = threading.Thread(target=look)  # as those of a library that is loaded
+    older.start()
+    with pinned(count) as processors:
+        assert list(processors) == sorted(allowed)[-count:]
+        assert os.sched_getaffinity(0) == set(processors)
+        ask()
+        younger = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
+        younger.start()
+        younger.join()
+    ask()
+    older.join()
+    assert seen == [set(processors), set(processors), allowed]
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_a_system_that_cannot_pin_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    with pinned(1) as processors:
+        assert processors == ()
+
+
+def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
+    assert gc.isenabled()
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

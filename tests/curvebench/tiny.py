@@ -1,0 +1,67 @@
+"""A study that is as small as one can be, and ways to change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TINY = """\
+question: Does it run?
+source: none
+workload: {least_squares: {n: 8, d: 4}}
+optimizers: [sgd, adam]
+bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]
+tuning:
+  protocol: two_stage_sweep
+  of: learning_rate
+  coarse: [1e-2, 1e-1]
+  choose: median final train_loss
+  shared_across: bases
+schedule: {name: constant}
+stop: {gradient_norm: 1e-8}
+targets: {train_loss: 1e-3}
+compare: {metric: final train_loss}
+claims:
+  - id: tiny.claim
+    sentence: The basis helps Adam.
+    source: none
+    holds_if: {metric: final train_loss, better: [adam @ egop], than: [adam], smallest_effect: 5 %}
+scales:
+  quick:
+    steps: 20
+    evaluations: 4
+    seeds: {tuning: 2, final: 3}
+    backends:
+      jax: {}
+      torch: {tuned_on: jax, seeds: {final: 2}}
+"""
+TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n"
+# what may take their place: one stage, a few points
+SEARCH = """\
+  protocol: random_search
+  budget: 2
+  space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
+"""
+
+
+def leave_tiny(project: Path) -> None:
+    """Leave a copy of the project the tiny study, no property checks and a problem of parity: it runs all."""
+    for path in (project / "benchmarks/studies").glob("*.yaml"):
+        path.unlink()
+    for path in (project / "benchmarks/claims").glob("[!_]*.py"):
+        path.unlink()
+    (project / "benchmarks/census.yaml").unlink()  # of claims that are decided by nothing now
+    write_study(project / "benchmarks/studies")
+    with (project / "curvebench/stages/parity_problems.py").open("a") as problems:
+        problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")
+
+
+def write_study(folder: Path, *changes: tuple[str, str], name: str = "tiny") -> Path:
+    """Write the tiny study with some of its text replaced; each old text must be there."""
+    text = TINY
+    for old, new in changes:
+        assert old in text, f"{old!r} is not in the tiny study"
+        text = text.replace(old, new)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return path
