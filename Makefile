@@ -14,7 +14,7 @@ IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 # a worker takes whole files, in the order of tests/conftest.py
 PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help reports test test-all test-fast test-gpu lint bench bench-peers format lock environment clean distclean
+.PHONY: help reports test test-all test-fast test-gpu guards lint bench bench-peers format lock environment clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,6 +34,10 @@ test-fast: $(READY)  ## run the tests that take seconds
 
 test-gpu: $(READY)  ## run the tests that need a GPU
 	@$(IN_ENVIRONMENT) XLA_FLAGS= python -m pytest -m gpu $(TESTS)
+
+guards: $(READY)  ## check that a refactoring changed no number, verdict, name or page; UPDATE=1 freezes the new state
+	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(if $(UPDATE),--update) tests/guards tests/curvebench/test_golden.py \
+	  tests/reports/test_browser.py
 
 lint: $(READY)  ## check style, types and the Snakefile
 	@$(IN_ENVIRONMENT) ruff check .

@@ -1,4 +1,6 @@
-"""Where files lie by default, and those of bases and of kernels; the files of a job: `curvebench.spec.job`."""
+"""Where files lie by default, and those of bases and of kernels; the files of a job:
+`curvebench.spec.job`.
+"""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _find(kind: Kind, locator: str) -> Any:
 @cache
 def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
     """What installed packages define, with its entry point, by name."""
-    group = f"curvebench.{kind.package}"
+    group = kind.package
     found: dict[str, tuple[Any, EntryPoint]] = {}
     for entry in entry_points(group=group):
         what = f"entry point {entry.name} = {entry.value} of {group}"

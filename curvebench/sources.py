@@ -15,9 +15,9 @@ from curvebench.spec.job import TRAJECTORY_VERSION, JobSpec
 from curvebench.spec.method import WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
-RULES_AND_WORKLOADS = ("optimizers", "workloads")
+RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
 # Of studies; the golden test makes TRAJECTORY_VERSION cover the harness.
-FOLLOWED = ("documents", *RULES_AND_WORKLOADS)
+FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 DATA = "data:"  # marks the key of a data file among the sources
 
 
@@ -106,7 +106,7 @@ class SourceTree:
         return tuple(
             part
             for name in names
-            if name.split(".")[0] in followed
+            if _is_below(name, followed)
             for part in _with_packages(name)
             if self._file(part) is not None  # the last part may be a function, not a module
         )
@@ -146,9 +146,14 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
     return digest.hexdigest()[:16]
 
 
+def _is_below(module: str, packages: tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
 def _with_packages(module: str) -> list[str]:
+    """A module and the packages around it, but for `curvebench` itself, which only lists public names."""
     parts = module.split(".")
-    return [".".join(parts[: end + 1]) for end in range(len(parts))]
+    return [".".join(parts[: end + 1]) for end in range(1, len(parts))]
 
 
 @cache

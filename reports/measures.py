@@ -38,7 +38,8 @@ def run_values(
 ) -> pl.DataFrame:
     """One value a run of one metric.
 
-    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible, NaN likewise; a missing run
+    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible, NaN likewise; a
+    missing run
     has none.
 
     Args:

@@ -16,7 +16,8 @@ from curvebench.spec.plan import StudyPlan
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; curves stay on disk (`curvebench.reports.figures.curves`).
+    """The tables of one study, with `method` added; curves stay on disk
+    (`curvebench.reports.figures.curves`).
 
     `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
     `warnings` which machines were left out, and where those that stay differ in hardware. `runs` has

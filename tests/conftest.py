@@ -1,12 +1,15 @@
-"""What all tests share: their order, hypothesis without deadlines, and a copy of the project to work in."""
+"""What all tests share: their order, hypothesis without deadlines, a copy of the project, frozen files."""
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,29 @@ WRITTEN_NAMES = {"__pycache__", "build"}
 # compilation makes the first example slow; a fixed order of examples makes a failure come back
 settings.register_profile("curvebench", deadline=None, derandomize=True)
 settings.load_profile("curvebench")
+
+
+MOST_SHOWN = 60  # differing lines of a frozen file in a message
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="rewrite the frozen files that tests compare with")
+
+
+@pytest.fixture
+def frozen(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Compare a text with its frozen file line by line; with `--update` write the file instead."""
+
+    def compare(file: Path, text: str) -> None:
+        if request.config.getoption("--update"):
+            file.write_text(text)
+        before = file.read_text().splitlines() if file.exists() else []
+        changed = difflib.unified_diff(before, text.splitlines(), "frozen", "now", lineterm="", n=0)
+        if shown := [*islice(changed, MOST_SHOWN)]:
+            remedy = f"if this change is meant: python -m pytest --update -m '' {request.node.nodeid}"
+            pytest.fail("\n".join([f"{file.relative_to(ROOT)} has changed; {remedy}", *shown]), pytrace=False)
+
+    return compare
 
 
 @pytest.hookimpl(trylast=True)

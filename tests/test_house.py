@@ -16,23 +16,28 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from curvebench import EXPORTS
+
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("curvebench", "documents", "harness", "reports", "results")  # folders of one purpose each
+ROOMS = ("curvebench", "reports", "results")  # folders of one purpose each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = ROOT / "requirements.lock"
 WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
-MAY_IMPORT = {  # first-party packages, besides itself
-    "documents": set(),
-    "workloads": {"documents"},
-    "optimizers": {"documents"},
-    "results": {"documents"},
-    "harness": {"documents", "optimizers", "results", "workloads"},
-    "reports": {"documents", "results"},
-    "benchmarks": {"documents", "harness", "optimizers", "reports", "results", "workloads"},
-    "curvebench": {"benchmarks", "documents", "harness", "optimizers", "reports", "results", "workloads"},
+# Folders at the root whose packages are links below curvebench
+LINKED = ("benchmarks", "optimizers", "reports", "results", "workloads")
+# Packages below curvebench, besides the importing one; all others run studies and are one floor, `execution`
+MAY_IMPORT = {
+    "spec": set(),
+    "workloads": {"spec"},
+    "optimizers": {"spec"},
+    "results": {"spec"},
+    "execution": {"spec", "optimizers", "results", "workloads"},
+    "reports": {"spec", "results"},
+    "benchmarks": {"spec", "execution", "optimizers", "reports", "results", "workloads"},
+    "commands": {"benchmarks", "spec", "execution", "optimizers", "reports", "results", "workloads"},
 }
-PACKAGES = tuple(MAY_IMPORT)
+PACKAGES = ("curvebench", *LINKED)
 # one for the data that it carries, one for its command, one for a profile that names it
 OF_THE_CUDA_EXTRA = ("pynvml",)  # imported where it is installed
 UNIMPORTED = {"scikit-learn", "snakemake", "snakemake-executor-plugin-slurm"}
@@ -116,7 +121,7 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
         normal(distribution)
         for path in sources(*PACKAGES)
         for module in imports(path)
-        if (top := module.split(".")[0]) not in (*PACKAGES, *sys.stdlib_module_names, *OF_THE_CUDA_EXTRA)
+        if (top := module.split(".")[0]) not in ("curvebench", *sys.stdlib_module_names, *OF_THE_CUDA_EXTRA)
         for distribution in distributions[top]
     }
     bench = {normal(name) for name in extras["bench"]} | {"pytest"}
@@ -135,22 +140,48 @@ def test_a_file_starts_with_what_it_holds(path: Path):
     assert text.startswith('"""')
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_imports_go_one_way(package: str):
-    allowed = MAY_IMPORT[package] | {package}
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts if parts[0] in ("curvebench", "tests") else ("curvebench", *parts))
+
+
+def floor_of(module: str) -> str | None:
+    """The floor of a module of curvebench; None for the list of public names and the entry of the command."""
+    _, _, below = module.partition(".")
+    package = below.split(".")[0]
+    if package in ("", "__init__", "__main__", *EXPORTS):
+        return None
+    return package if package in MAY_IMPORT else "execution"
+
+
+@pytest.mark.parametrize("floor", MAY_IMPORT)
+def test_imports_go_one_way(floor: str):
     wrong = {
         f"{name_of(path)} imports {module}"
-        for path in sources(package)
-        for module in imports(path)
-        if module.split(".")[0] in PACKAGES and module.split(".")[0] not in allowed
+        for path in sources(*PACKAGES)
+        if floor_of(module_of(path)) == floor
+        for module in imports(path, of_names=True)
+        if module.startswith("curvebench.") and floor_of(module) not in {None, floor, *MAY_IMPORT[floor]}
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
+def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench(path: Path):
+    """Otherwise a module would be imported twice, with two classes of one name."""
+    outside = {"documents", "harness", *LINKED}
+    assert not [module for module in imports(path) if module.split(".")[0] in outside]
+
+
+@pytest.mark.parametrize("folder", LINKED)
+def test_a_folder_at_the_root_is_a_link_in_the_package(folder: str):
+    assert (ROOT / "curvebench" / folder).readlink() == Path("..") / folder
 
 
 def test_no_imports_go_round():
     graph: dict[str, set[str]] = {}
     for path in sources(*PACKAGES):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        name = module_of(path)
         graph[name] = {*imports(path, of_names=True)} - {name}
     tuple(TopologicalSorter(graph).static_order())  # a CycleError names the modules
 
@@ -176,7 +207,8 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
         f"{name_of(path)} imports {module}"
         for path in sources(package)
         for module in imports(path)
-        if module.split(".")[0] not in {package, *ARRAYS_ONLY, *sys.stdlib_module_names}
+        if module.split(".")[0] not in {*ARRAYS_ONLY, *sys.stdlib_module_names}
+        and not module.startswith(f"curvebench.{package}")
         and module not in PLAIN
     }
     assert not wrong
@@ -188,7 +220,8 @@ LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
     "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
     "computing": (
-        f"import optimizers, workloads, {', '.join(ENGINES)}; optimizers.rules(), workloads.workloads()",
+        "; ".join(map("import {}".format, ENGINES))
+        + "; from curvebench import optimizers, workloads; optimizers.rules(), workloads.workloads()",
         {"pydantic", "polars"},
     ),
     "kernels": (
@@ -196,7 +229,7 @@ LIGHT = {
         {"torch", "jax", "sklearn", "optax"},
     ),
     "gpu": (
-        "from benchmarks import gpu; gpu.machine('cpu'); [gpu.engine(one, 'mixed') for one in gpu.BACKENDS]",
+        "import curvebench.benchmarks.gpu as g; g.machine('cpu'); [g.engine(b, 'mixed') for b in g.BACKENDS]",
         {"polars", "pydantic", "snakemake"},
     ),
     "claims": (
@@ -223,22 +256,21 @@ def test_what_is_to_be_light_imports_no_heavy_library(name: str):
 PLAIN = (
     "curvebench.spec.definitions",
     "curvebench.spec.errors",
-    "curvebench.spec.errors",
     "curvebench.spec.values",
 )  # of documents, what imports nothing but Python's own
 PURE = ("curvebench.results.intervals",)  # statistics that harness and reports share
 
 
 def test_statistics_do_no_input_or_output():
-    doors = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib", "results"}
+    doors = {"io", "os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "urllib"}
     calls = re.compile(r"open|print|input|(read|scan|write|sink)_\w+|savefig")
     wrong = []
-    shared = [ROOT / f"{name.replace('.', '/')}.py" for name in PURE]
+    shared = [path for path in sources("results") if module_of(path) in PURE]
     for path in [*sources("reports/statistics"), *shared]:
         wrong += [
             f"{name_of(path)} imports {name}"
             for name in imports(path)
-            if name.split(".")[0] in doors and name not in PURE
+            if (name.split(".")[0] in doors or name.startswith("curvebench.results")) and name not in PURE
         ]
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):

@@ -5,6 +5,11 @@ from __future__ import annotations
 from curvebench.spec.definitions import Kind
 from curvebench.workloads.workload import DataMissing, Metric, Problem, Role, Setting, Workload
 
+if not __name__.startswith("curvebench."):
+    raise ImportError(
+        "workloads is imported as curvebench.workloads; your own code imports from curvebench itself"
+    )
+
 KIND = Kind("workload", __name__, "WORKLOADS", Workload)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from .clock import one_thread_environment
 from .worktrees import last_commits, worktree
 
-CODE = ("benchmarks/kernels", "harness", "optimizers", "workloads")
+CODE = ("benchmarks/kernels", "curvebench", "optimizers", "workloads")
 KERNELS = "benchmarks/kernels"
 CONFIGURATION = "asv.conf.json"
 SHORT = 8  # letters of a hash in asv's file names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
 from curvebench.commands.runs import announce_threads
+from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             check_lanes(rule)
         except Exception as error:  # whatever a rule of the user's raises
             defined = origin(RULES, name)
-            files = [*(f"{module.replace('.', '/')}.py" for module in defined.modules)]
+            files = [*map(path_of, defined.modules)]
             files += [str(path) for path in defined.files.values()]
             said = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from curvebench import ENTRIES
+from curvebench import EXPORTS
 from curvebench.backends import BACKENDS
 from curvebench.backends import module_of as backend_module
 from curvebench.interop.foreign import named_in
@@ -85,6 +85,14 @@ PACKAGES = {
 }
 SHOWN = "plan.json"  # the site's copy of the plan that it shows
 
+# The packages that decide what parity and property checks compute, beside optimizers and workloads.
+EXECUTION = tuple(
+    f"curvebench.{name}"
+    for name in (
+        *("backends", "basis_estimation", "engine", "interop", "planning", "precision", "progress"),
+        *("property_checks", "registry", "seeding", "sources", "stages", "timing"),
+    )
+)
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
@@ -102,7 +110,7 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     known = [*by_name, *claims]
     for name in config.studies:
         if name not in known:
-            where = f"{config.study_folder} (or {PACKAGE.replace('.', '/')})"
+            where = f"{config.study_folder} (or benchmarks/claims)"
             said = f"{where} has no study or claim {name!r}{nearest(name, known)}"
             there = ", ".join(study.name for study in studies)
             raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
@@ -497,7 +505,7 @@ def parity_job(
         bases=basis_specs,
         steps=STEPS,
         sources={
-            **tree.sources(modules, (*RULES_AND_WORKLOADS, "harness")),
+            **tree.sources(modules, (*RULES_AND_WORKLOADS, *EXECUTION)),
             **tree.data_files(workload_specs),
         },
         versions=tree.versions(PACKAGES[ALL]),
@@ -510,11 +518,11 @@ def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
     found_by_name = [
         *(kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own()),
         *map(backend_module, BACKENDS),
-        *ENTRIES.values(),
+        *EXPORTS.values(),
     ]
     return tree.sources(
         ("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
-        (*RULES_AND_WORKLOADS, "harness", "benchmarks"),
+        (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks"),
     )
 
 

@@ -38,7 +38,8 @@ def _around(rate: float) -> tuple[Setting, ...]:
 
 
 def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:
-    """The settings that were tried (`curvebench.results.tuning.tried`), by workload and the basis that chooses.
+    """The settings that were tried (`curvebench.results.tuning.tried`), by workload and the basis that
+    chooses.
 
     A group whose runs are all missing has none.
 

@@ -16,6 +16,16 @@ import numpy as np
 from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
 
 PLAIN = (str, int, float, bool, type(None))
+# Names of packages in the hashes. A hash seeds the instances of its claim: moving a file must not change it.
+NAMES = {
+    "curvebench.benchmarks": "benchmarks",
+    "curvebench.optimizers": "optimizers",
+    "curvebench.results": "results",
+    "curvebench.workloads": "workloads",
+    "curvebench.spec": "documents",
+    "curvebench.property_checks": "harness",
+    "curvebench": "harness",
+}
 
 
 def check_rule(claim: PropertyClaim) -> str:
@@ -55,15 +65,21 @@ def _written(value: Any, seen: dict[str, str]) -> str:
 
 def _defined(thing: Any, seen: dict[str, str]) -> str:
     """The name of a function or class; its text and that of what it uses are added to `seen`."""
-    name = f"{thing.__module__}.{thing.__qualname__}"
+    name = f"{_module_name(thing.__module__)}.{thing.__qualname__}"
     if name.endswith("<lambda>"):
         lambdas = _lambdas(inspect.getsource(sys.modules[thing.__module__]))
         name = "; ".join(text for line, text in lambdas if line == thing.__code__.co_firstlineno)
     elif thing.__module__.startswith(f"{PACKAGE}.") and name not in seen:
         seen[name], names = _text(thing)
-        own = vars(sys.modules[thing.__module__])
+        own = {NAMES.get(key, key): value for key, value in vars(sys.modules[thing.__module__]).items()}
         seen[name] += repr([(one, _written(own[one], seen)) for one in names if one in own])
     return name
+
+
+def _module_name(module: str) -> str:
+    """Return the name of a module in the hashes of rules."""
+    package = next((package for package in NAMES if f"{module}.".startswith(f"{package}.")), None)
+    return module if package is None else NAMES[package] + module.removeprefix(package)
 
 
 @cache
@@ -77,8 +93,12 @@ def _lambdas(source: str) -> list[tuple[int, str]]:
 def _text(thing: Any) -> tuple[str, list[str]]:
     """The text of a function or class without docstrings, and the names in it."""
     tree = ast.parse(dedent(inspect.getsource(thing)))
-    names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
+    names = {node for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name in names:
+        name.id = NAMES.get(name.id, name.id)
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            node.module = _module_name(node.module)
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree), names
+    return ast.unparse(tree), sorted({name.id for name in names})

@@ -26,10 +26,11 @@ from curvebench.results.verdicts import (
     together,
 )
 from curvebench.results.verdicts import verdicts as verdicts_of_parts
+from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError
 
 PACKAGE = "curvebench.benchmarks.claims"
-FOLDER = Path(__file__).resolve().parent.parent.joinpath(*PACKAGE.split("."))
+FOLDER = Path(__file__).resolve().parents[2].joinpath(*PACKAGE.split("."))
 DEFAULT_SCALE = "paper"
 PRINTED: Final = "as printed"
 CORRECTED: Final = "as corrected"
@@ -136,7 +137,8 @@ class Check:
             fewer samples.
         sampled: whether its measures are estimates, whose tolerances are half of the length of an interval.
         bound: whether it is a bound that a search tries to break, from the instance that comes nearest to its
-            limit (curvebench.property_checks.searching), each of its quantities in turn; what is found is an instance more each.
+            limit (curvebench.property_checks.searching), each of its quantities in turn; what is found is
+            an instance more each.
 
     Raises:
         ValueError: for an unknown variant, or scales without instances.
@@ -236,7 +238,7 @@ def modules(folder: Path | None = None) -> tuple[str, ...]:
 
 def file_of(module: str) -> str:
     """The file of a module of claims, from the root of the project."""
-    return f"{PACKAGE.replace('.', '/')}/{module}.py"
+    return path_of(f"{PACKAGE}.{module}")
 
 
 def claims_of(module: str) -> tuple[PropertyClaim, ...]:
@@ -334,7 +336,8 @@ def _bound_shares(found: Iterable[Measure | Series]) -> dict[str, float]:
 
 
 def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:
-    """The verdict by variant; by the empty one alone where nothing is misprinted (curvebench.results.verdicts).
+    """The verdict by variant; by the empty one alone where nothing is misprinted
+    (curvebench.results.verdicts).
 
     A part holds where each of its measures does, and there are some.
     """

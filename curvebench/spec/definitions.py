@@ -77,19 +77,20 @@ def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
     path = importlib.import_module(kind.package).__path__
     for name in sorted(info.name for info in pkgutil.iter_modules(path, f"{kind.package}.")):
         try:
-            own = kind.defined(partial(importlib.import_module, name), _file(name), without=())
+            own = kind.defined(partial(importlib.import_module, name), path_of(name), without=())
         except InputError as error:
             problems.append(str(error))
             cause = error
             continue
         for item in own.keys() & items:
-            taken = f"the name {item!r} is taken in {_file(items[item][1])}"
-            problems.append(f"{_file(name)}: {taken}; rename the {kind.noun}")
+            taken = f"the name {item!r} is taken in {path_of(items[item][1])}"
+            problems.append(f"{path_of(name)}: {taken}; rename the {kind.noun}")
         items |= {item: (value, name) for item, value in own.items()}
     if problems:
         raise InputError("\n".join(problems)) from cause
     return items
 
 
-def _file(module: str) -> str:
-    return f"{module.replace('.', '/')}.py"
+def path_of(module: str) -> str:
+    """Return the path of a module of this project in a checkout: `optimizers/adam.py`."""
+    return f"{module.removeprefix('curvebench.').replace('.', '/')}.py"

@@ -65,7 +65,9 @@ BAD_INPUT = 2  # the status of a command that refuses what it was given
 
 @dataclass(frozen=True)
 class Failure:
-    """How something failed: an outcome (curvebench.results.outcomes), why, and after which step where that is known."""
+    """How something failed: an outcome (curvebench.results.outcomes), why, and after which step where that
+    is known.
+    """
 
     outcome: str
     reason: str

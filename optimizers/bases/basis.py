@@ -77,7 +77,8 @@ def _no_gradients(options: Options, group: Group, random: np.random.Generator) -
 class Basis:
     """A linear change of coordinates, theta = J theta~, for each group of parameters.
 
-    J is the orthonormal V itself, or another form of `curvebench.optimizers.bases.change`; gradients change by J^T.
+    J is the orthonormal V itself, or another form of `curvebench.optimizers.bases.change`; gradients change
+    by J^T.
 
     Args:
         name: the name in studies and tables.
@@ -92,7 +93,8 @@ class Basis:
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
         estimator: `estimator(options, group, random)`: what makes V of a group's gradients; that of a basis
-            which is estimated takes what decomposes them too (`curvebench.optimizers.bases.estimators.Decomposition`).
+            which is estimated takes what decomposes them too
+            (`curvebench.optimizers.bases.estimators.Decomposition`).
         reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
     """
 

@@ -252,10 +252,12 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     """Compare every method on one backend.
 
     The score is the area under the performance profile of gradient evaluations to target, the median over
-    seeds on each workload (see `curvebench.reports.statistics.profiles`). Beside it stands the mean rank by the
+    seeds on each workload (see `curvebench.reports.statistics.profiles`). Beside it stands the mean rank by
+    the
     headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of them
     ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
-    `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the mean rank.
+    `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
+    mean rank.
     """
     cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
@@ -482,7 +484,9 @@ def _sum(counts: Sequence[Share]) -> Share | None:
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """The mean over workloads, its interval joined from theirs (`curvebench.reports.statistics.shares.joined`)."""
+    """The mean over workloads, its interval joined from theirs
+    (`curvebench.reports.statistics.shares.joined`).
+    """
     if not swept:
         return None
     return Overall(*joined([(each.median, each.low, each.high) for each in swept]), workloads=len(swept))

@@ -25,9 +25,9 @@ LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of one commit that has the project's asv settings, and a home for asv's machine file."""
     folder = tmp_path / "repository"
-    (folder / "harness").mkdir(parents=True)
+    (folder / "curvebench").mkdir(parents=True)
     (folder / "asv.conf.json").write_text((ROOT / "asv.conf.json").read_text())
-    (folder / "harness" / "code.py").write_text("")
+    (folder / "curvebench" / "code.py").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path))
     with monkeypatch.context() as there:  # asv is to find the project, not this folder
         start_repository(folder, there)

@@ -1,4 +1,6 @@
-"""A bundle's run in a process of its own that is killed at a moment: `python -m tests.curvebench.ended_runs`."""
+"""A bundle's run in a process of its own that is killed at a moment: `python -m
+tests.curvebench.ended_runs`.
+"""
 
 from __future__ import annotations
 

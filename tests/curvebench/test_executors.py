@@ -250,7 +250,7 @@ def test_what_cannot_be_compiled_is_eager_and_said() -> None:
         raise KeyError("buf1")
 
     torch._dynamo.reset()
-    made = TorchEngine("float64", "cpu", compiler=broken, worth_compiling=0, fused=False)  # type: ignore[arg-type]
+    made = TorchEngine("float64", "cpu", compiler=broken, worth_compiling=0, fused=False)
     bundle = bundle_of(TANH, VARIANTS["adam"])
     assert_equal(run(bundle, "jax"), execute(bundle, made), 1e-11)
     assert made.notes == ["adam: eager updates; torch.compile cannot compile them (KeyError: 'buf1')"]

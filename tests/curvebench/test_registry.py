@@ -209,7 +209,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "final")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)
@@ -259,7 +259,7 @@ CUBE = BOWL.replace(
     "roles=lambda settings: {'cube': Role('weight')},\n"
     "    sample_parameters=lambda settings, random: {'cube': random.normal(size=(2, 2, 2))},\n"
     "    description=",
-).replace("import dataclasses\n", "import dataclasses\n\nfrom workloads import Role\n")
+).replace("import dataclasses\n", "import dataclasses\n\nfrom curvebench.workloads import Role\n")
 
 
 def test_an_option_that_is_wrong_for_a_parameter_is_said_with_the_study(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_hyperparameters_are_those_of_the_options(
     ],
 )
 def test_intervals(bounds: dict[str, float], value: float, legal: bool) -> None:
-    read = Hyperparameter("x", **bounds).read  # type: ignore[arg-type]
+    read = Hyperparameter("x", **bounds).read
     if legal:
         assert read(value) == value
     else:

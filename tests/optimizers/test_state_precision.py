@@ -194,7 +194,7 @@ def bundle_of(
     rule, rng = rules()[name].choose(options), np.random.default_rng(1)
     inputs = rng.standard_normal((64, 4))
     train = {"inputs": inputs, "targets": np.tanh(inputs @ rng.standard_normal((4, 3)))}
-    roles = {name: Role(kind, number) for number, (name, kind) in enumerate(KINDS.items())}  # type: ignore[arg-type]
+    roles = {name: Role(kind, number) for number, (name, kind) in enumerate(KINDS.items())}
     complete = [rule.complete({"learning_rate": rate}) for rate in rates]
     return Bundle(
         workload=workload_of(objective, roles, "float32"),

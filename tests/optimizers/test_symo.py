@@ -300,7 +300,7 @@ def test_layers_are_numbered_by_the_order_of_weights() -> None:
 def test_roles_count_and_not_the_order_of_parameters() -> None:
     shapes = network_shapes((3, 2, 2, 2))
     params, grads = instance(shapes, seed=13, steps=2)
-    kinds = {name: Role(kind, int(name[1:]) - 1) for name, kind in kinds_of(shapes).items()}  # type: ignore[arg-type]
+    kinds = {name: Role(kind, int(name[1:]) - 1) for name, kind in kinds_of(shapes).items()}
     kinds["W3"] = Role("head", 2)  # which is a layer as others
     names = list(reversed(shapes))
     backwards = [{name: arrays[name] for name in names} for arrays in (params, *grads)]

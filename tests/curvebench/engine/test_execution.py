@@ -71,7 +71,7 @@ def make_bundle(
         evaluations=4,
         matrices=matrices if basis else {},
     )
-    return dataclasses.replace(bundle, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(bundle, **changes)
 
 
 def run(bundle: Bundle, backend: str) -> Trajectories:

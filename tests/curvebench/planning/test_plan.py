@@ -403,8 +403,9 @@ def test_touching_a_source_changes_what_depends_on_it_and_undoing_changes_nothin
     config, tmp_path, file, changed
 ):
     root = tmp_path / "copy"
-    for folder in ("curvebench", "documents", "harness", "optimizers", "workloads", "reports"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("site", "__pycache__"))
+    for folder in ("curvebench", "benchmarks", "optimizers", "workloads", "reports"):
+        ignored = shutil.ignore_patterns("site", "__pycache__")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored, symlinks=True)
     shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
     before = hashes(config, root)
     original = (root / file).read_text()
@@ -443,8 +444,9 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
 def toys(tmp_path, monkeypatch):
     """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
     root = tmp_path / "root"
-    for folder in ("documents", "harness", "optimizers", "workloads"):
-        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("curvebench", "optimizers", "results", "workloads"):
+        ignored = shutil.ignore_patterns("__pycache__", "published")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored, symlinks=True)
     made = ToyClaims(root, monkeypatch)
     made.write()
     made.write(('"toy.', '"late.'), name="late")

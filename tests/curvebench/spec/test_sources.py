@@ -6,7 +6,7 @@ from pathlib import Path
 
 from curvebench.spec.sources import OTHER, by_name, source_of, sources
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "sources.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "sources.md"
 
 
 def test_a_source_is_found_by_its_first_word():

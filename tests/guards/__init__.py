@@ -1,0 +1,1 @@
+"""Guards: frozen descriptions of what a refactoring must leave as it is; `make guards` runs them."""
