@@ -254,7 +254,8 @@ class PartPlan(Document):
 class ClaimPlan(Document):
     """A claim that property checks decide, and the file that does it; `id` is its name.
 
-    `rule` is the hash of its checks as they are written (curvebench.property_checks.check_rules), empty where none is known;
+    `rule` is the hash of its checks as they are written (curvebench.property_checks.check_rules), empty
+    where none is known;
     `at_most_partly` says why it cannot be fully reproduced, `missing` what data it lacks, so that it is not
     run; both are empty where nothing is to be said.
     """

@@ -91,7 +91,8 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
     """Return one object a claim in plain JSON types, as pages and the terminal show it.
 
     It has what the record has, in `comparisons` too, with words for codes and numbers
-    (`curvebench.reports.claims.wording`), and how to run the claim again. docs/reference/commands.md explains the keys.
+    (`curvebench.reports.claims.wording`), and how to run the claim again. docs/reference/commands.md
+    explains the keys.
 
     Args:
         claims, findings: the tables.

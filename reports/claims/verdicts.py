@@ -116,7 +116,7 @@ def reason(
     value: float | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return one of the reasons of a claim's verdict, as `curvebench.results.schema.REASONS` explains its numbers."""
+    """Return a reason of a claim's verdict; `curvebench.results.schema.REASONS` explains its numbers."""
     return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
