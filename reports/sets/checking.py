@@ -132,7 +132,7 @@ def read_provenance(folder: Path) -> Provenance:
     if about.rule_version != RULE_VERSION:
         raise InputError(
             f"{PROVENANCE}: verdicts by version {about.rule_version} of the rules, and here is version "
-            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or publish its {PLAN} anew"
+            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew: curvebench sets renew"
         )
     return about
 
