@@ -132,7 +132,8 @@ def read_provenance(folder: Path) -> Provenance:
     if about.rule_version != RULE_VERSION:
         raise InputError(
             f"{PROVENANCE}: verdicts by version {about.rule_version} of the rules, and here is version "
-            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew: curvebench sets renew"
+            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew with "
+            "curvebench sets renew"
         )
     return about
 
@@ -230,7 +231,7 @@ def disagreements(folder: Path) -> list[str]:
     board = read([folder / "leaderboard.parquet"], "leaderboard")
     for name, text in texts(board).items():
         if (folder / name).read_text() != text:
-            found.append(f"{name}: is not what is written from leaderboard.parquet; publish the set anew")
+            found.append(f"{name}: is not what is written from leaderboard.parquet; run curvebench sets renew")
     return found
 
 
