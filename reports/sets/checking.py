@@ -231,7 +231,9 @@ def disagreements(folder: Path) -> list[str]:
     board = read([folder / "leaderboard.parquet"], "leaderboard")
     for name, text in texts(board).items():
         if (folder / name).read_text() != text:
-            found.append(f"{name}: is not what is written from leaderboard.parquet; run curvebench sets renew")
+            found.append(
+                f"{name}: is not what is written from leaderboard.parquet; run curvebench sets renew"
+            )
     return found
 
 
