@@ -36,8 +36,8 @@ test-gpu: $(READY)  ## run the tests that need a GPU
 	@$(IN_ENVIRONMENT) XLA_FLAGS= python -m pytest -m gpu $(TESTS)
 
 guards: $(READY)  ## check that a refactoring changed no number, verdict, name or page; UPDATE=1 freezes the new state
-	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(if $(UPDATE),--update) tests/guards tests/curvebench/test_golden.py \
-	  tests/reports/test_browser.py
+	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(if $(UPDATE),--update) tests/guards tests/test_bad_input.py \
+	  tests/curvebench/test_golden.py tests/reports/test_browser.py
 
 lint: $(READY)  ## check style, types and the Snakefile
 	@$(IN_ENVIRONMENT) ruff check .
@@ -66,15 +66,17 @@ $(READY):
 	if ! test -x $(VENV)/bin/python; then \
 	  found=; for candidate in $(or $(PYTHON),python3.11 python3); do \
 	    if $$candidate -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2> /dev/null; then \
-	      found=$$candidate; break; \
+	      found="$$candidate -m venv"; break; \
 	    fi; \
 	  done; \
+	  if test -z "$$found$(PYTHON)" && command -v uv > /dev/null; then found="uv venv --seed --python 3.11"; fi; \
 	  if test -z "$$found"; then \
 	    echo "curvebench needs Python 3.11, and this is not it: $(or $(PYTHON),python3.11, python3);" \
-	      "install it, or name it: make PYTHON=/path/to/python3.11" >&2; exit 2; \
+	      "install uv (https://docs.astral.sh/uv), which make then gets it with, or Python 3.11 itself, and name" \
+	      "it if need be: make PYTHON=/path/to/python3.11" >&2; exit 2; \
 	  fi; \
 	  echo "Making the environment in $(VENV) (some minutes, 2.4 GB with the CPU build of torch)"; \
-	  $$found -m venv $(VENV); \
+	  $$found $(VENV) || { rm -rf $(VENV); exit 2; }; \
 	fi; \
 	$(VENV)/bin/python -m pip install --quiet --requirement requirements.lock; \
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --requirement requirements-no-deps.lock \

@@ -24,12 +24,12 @@ import numpy as np
 
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import Engine, engine
-from curvebench.benchmarks.kernels.clock import one_thread, seconds_of
-from curvebench.benchmarks.kernels.interleaving import interleaved
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
 from curvebench.engine.execution import load, stretch_inputs
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
+from curvebench.timing.clocks import one_thread, seconds_of
+from curvebench.timing.interleaving import interleaved
 from curvebench.timing.step_times import NULL
 
 STEPS = 10  # of a call, a whole turn of a cadence of 10

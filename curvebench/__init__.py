@@ -1,7 +1,8 @@
 """curvebench: benchmarks of adaptive and curvature-aware optimizers.
 
 Everything that rules, workloads, property claims and analyses are written with is imported from here, for
-instance `from curvebench import replay`. Names are loaded at first use, so that `import curvebench` is cheap.
+instance `from curvebench import Rule, as_torch, load`. Names are loaded at first use, so that
+`import curvebench` is cheap, and neither PyTorch nor JAX is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -10,20 +11,68 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curvebench.backends.engine import engine as engine
+    from curvebench.backends.numpy_ops import numpy_ops as numpy_ops
+    from curvebench.engine.execution import Bundle as Bundle
+    from curvebench.engine.execution import execute as execute
     from curvebench.engine.replaying import Online as Online
     from curvebench.engine.replaying import replay as replay
     from curvebench.interop.optax_transformation import as_optax as as_optax
     from curvebench.interop.torch_export import as_torch as as_torch
+    from curvebench.loading import LoadedResults as LoadedResults
+    from curvebench.loading import load as load
+    from curvebench.loading import published as published
+    from curvebench.optimizers.needs import LossAtPoint as LossAtPoint
+    from curvebench.optimizers.needs import Need as Need
+    from curvebench.optimizers.rule import LEARNING_RATE as LEARNING_RATE
+    from curvebench.optimizers.rule import Array as Array
+    from curvebench.optimizers.rule import Hyperparameter as Hyperparameter
+    from curvebench.optimizers.rule import Ops as Ops
+    from curvebench.optimizers.rule import Rule as Rule
+    from curvebench.property_checks.checks import CORRECTED as CORRECTED
+    from curvebench.property_checks.checks import PRINTED as PRINTED
+    from curvebench.property_checks.checks import Check as Check
+    from curvebench.property_checks.checks import Measure as Measure
+    from curvebench.property_checks.checks import PropertyClaim as PropertyClaim
+    from curvebench.property_checks.checks import Series as Series
+    from curvebench.registry import find_rule as find_rule
+    from curvebench.registry import find_workload as find_workload
+    from curvebench.reports.statistics.profiles import score_intervals as score_intervals
+    from curvebench.results.reading import named as named
+    from curvebench.seeding import WorkloadRandom as WorkloadRandom
+    from curvebench.spec.errors import InputError as InputError
+    from curvebench.workloads.workload import Arrays as Arrays
+    from curvebench.workloads.workload import Likelihood as Likelihood
+    from curvebench.workloads.workload import Metric as Metric
+    from curvebench.workloads.workload import Problem as Problem
+    from curvebench.workloads.workload import Random as Random
+    from curvebench.workloads.workload import Role as Role
+    from curvebench.workloads.workload import Setting as Setting
+    from curvebench.workloads.workload import Settings as Settings
+    from curvebench.workloads.workload import Workload as Workload
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-EXPORTS = {  # public names and the modules that define them
-    "Online": "curvebench.engine.replaying",
-    "as_optax": "curvebench.interop.optax_transformation",
-    "as_torch": "curvebench.interop.torch_export",
-    "replay": "curvebench.engine.replaying",
+_NAMES = {  # modules, and the public names that they define
+    "backends.engine": "engine",
+    "backends.numpy_ops": "numpy_ops",
+    "engine.execution": "Bundle execute",
+    "engine.replaying": "Online replay",
+    "interop.optax_transformation": "as_optax",
+    "interop.torch_export": "as_torch",
+    "loading": "LoadedResults load published",
+    "optimizers.needs": "LossAtPoint Need",
+    "optimizers.rule": "Array Hyperparameter LEARNING_RATE Ops Rule",
+    "property_checks.checks": "CORRECTED Check Measure PRINTED PropertyClaim Series",
+    "registry": "find_rule find_workload",
+    "reports.statistics.profiles": "score_intervals",
+    "results.reading": "named",
+    "seeding": "WorkloadRandom",
+    "spec.errors": "InputError",
+    "workloads.workload": "Arrays Likelihood Metric Problem Random Role Setting Settings Workload",
 }
-__all__ = ["Online", "as_optax", "as_torch", "replay"]
+EXPORTS = {name: f"curvebench.{module}" for module, names in _NAMES.items() for name in names.split()}
+__all__ = [*EXPORTS]  # noqa: PLE0604  # all strings
 
 
 def __getattr__(name: str) -> Any:

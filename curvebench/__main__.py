@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from curvebench import __version__
 from curvebench.commands import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
 from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
-    "run": (trying.try_method, studies.plan, studies.estimate, studies.measure_tour, runs.run),
+    "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"curvebench {__version__}")
     places = {
         "": parser.add_subparsers(required=True, metavar="COMMAND", prog="curvebench", help=argparse.SUPPRESS)
     }

@@ -1,14 +1,22 @@
-"""Where files lie by default, and those of bases and of kernels; the files of a job:
-`curvebench.spec.job`.
+"""Default places of files: those that the project brings, and those that it writes.
+
+`curvebench.spec.job` has the files of a job.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-STUDY_FOLDER = Path("benchmarks/studies")
+# The project's files: below the working folder in a checkout, elsewhere below the installed package.
+HOME = Path() if Path("Snakefile").is_file() and Path("curvebench").is_dir() else Path(__file__).parent
+STUDY_FOLDER = HOME / "benchmarks/studies"
+PUBLISHED = HOME / "results/published"
+SNAKEMAKE = ("snakemake", "--snakefile", str(HOME / "Snakefile"))
+# What a run writes, below the working folder
 RESULTS = Path("results")
+TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
+NEW_SETS = RESULTS / "published"
 
 
 def stored_kernels(results: Path) -> Path:

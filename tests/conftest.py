@@ -1,4 +1,4 @@
-"""What all tests share: their order, hypothesis without deadlines, a copy of the project, frozen files."""
+"""What all tests share: order, hypothesis profile, made images, a copy of the project, frozen files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -85,6 +87,50 @@ def imported() -> None:
     gc.freeze()
 
 
+@dataclass(frozen=True)
+class RealImages:
+    """Where this machine has Fashion-MNIST, if it does, and the checksums of the real files.
+
+    Args:
+        debian_folder: where the Debian package puts the files.
+        named_folder: the user's `CURVEBENCH_DATA`; empty where it is not set.
+        checksums: the SHA-256 of each file's content, by part and name.
+    """
+
+    debian_folder: Path
+    named_folder: str
+    checksums: Mapping[str, Mapping[str, str]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages]:
+    """Put made images in the place of Fashion-MNIST, hide the machine's own files, and give where those are.
+
+    So the tests do the same on every machine, whether Fashion-MNIST is installed or not. The made images are
+    in the folder that `CURVEBENCH_DATA` names. Child processes find them there too and refuse them, because
+    only in the tests' own process are the accepted checksums those of the made images.
+    """
+    from curvebench.workloads import data, idx
+    from tests.made_images import write_images
+
+    folder = tmp_path_factory.mktemp("data")
+    real = RealImages(idx.DEBIAN_FOLDER, os.environ.get(data.FOLDER_VARIABLE, ""), idx.CONTENTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idx, "DEBIAN_FOLDER", folder / "nowhere")
+        patch.setattr(idx, "CONTENTS", write_images(folder / idx.SUBFOLDER, real.checksums))
+        patch.setenv(data.FOLDER_VARIABLE, str(folder))
+        yield real
+
+
+def skip(reason: str) -> NoReturn:
+    """Skip a test of something that a machine need not have, or fail it where `.ci/run` has installed it.
+
+    Args:
+        reason: names what is absent and how to install it.
+    """
+    (pytest.fail if os.environ.get("ALL_INSTALLED") else pytest.skip)(reason)
+
+
 def _ignored(folder: str, names: list[str]) -> set[str]:
     at = Path(folder).relative_to(ROOT)
     return {
@@ -107,8 +153,12 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def activated() -> dict[str, str]:
-    """The variables of a shell in which the environment is activated and modules come from the folder."""
-    activated = {name: value for name, value in os.environ.items() if not name.startswith("CURVEBENCH_")}
+    """The variables of a shell in which the environment is activated and modules come from the folder.
+
+    Of the project's own variables it has the folder of data alone, which is that of the made images.
+    """
+    kept = {name for name in os.environ if not name.startswith("CURVEBENCH_")} | {"CURVEBENCH_DATA"}
+    activated = {name: os.environ[name] for name in kept}
     activated["PATH"] = f"{Path(sys.executable).parent}:{activated['PATH']}"
     activated["PYTHONPATH"] = "."
     return activated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from curvebench import EXPORTS
+import curvebench
+from curvebench import EXPORTS, __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("curvebench", "reports", "results")  # folders of one purpose each
@@ -26,7 +28,8 @@ WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
 # Folders at the root whose packages are links below curvebench
 LINKED = ("benchmarks", "optimizers", "reports", "results", "workloads")
-# Packages below curvebench, besides the importing one; all others run studies and are one floor, `execution`
+# Packages below curvebench, besides the importing one; `paths` is free to all, and what is not named here
+# runs studies and is one floor, `execution`.
 MAY_IMPORT = {
     "spec": set(),
     "workloads": {"spec"},
@@ -34,6 +37,7 @@ MAY_IMPORT = {
     "results": {"spec"},
     "execution": {"spec", "optimizers", "results", "workloads"},
     "reports": {"spec", "results"},
+    "loading": {"spec", "results", "reports"},
     "benchmarks": {"spec", "execution", "optimizers", "reports", "results", "workloads"},
     "commands": {"benchmarks", "spec", "execution", "optimizers", "reports", "results", "workloads"},
 }
@@ -99,7 +103,7 @@ def test_conda_users_get_the_same_pins():
     *conda, pip = environment["dependencies"]
     assert pip["pip"] == pins(LOCK.read_text().splitlines())
     assert conda == ["python=3.11", "pip"]
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.13"
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
 
 
 def test_the_environment_is_the_one_that_the_lock_file_describes():
@@ -149,7 +153,7 @@ def floor_of(module: str) -> str | None:
     """The floor of a module of curvebench; None for the list of public names and the entry of the command."""
     _, _, below = module.partition(".")
     package = below.split(".")[0]
-    if package in ("", "__init__", "__main__", *EXPORTS):
+    if package in ("", "__init__", "__main__", "paths", *EXPORTS):
         return None
     return package if package in MAY_IMPORT else "execution"
 
@@ -173,9 +177,22 @@ def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench(pa
     assert not [module for module in imports(path) if module.split(".")[0] in outside]
 
 
-@pytest.mark.parametrize("folder", LINKED)
-def test_a_folder_at_the_root_is_a_link_in_the_package(folder: str):
-    assert (ROOT / "curvebench" / folder).readlink() == Path("..") / folder
+@pytest.mark.parametrize("name", [*LINKED, "Snakefile", "environment.yml", "profiles"])
+def test_what_stands_at_the_root_is_a_link_in_the_package(name: str):
+    assert (ROOT / "curvebench" / name).readlink() == Path("..") / name
+
+
+def test_public_names_are_those_that_type_checkers_see():
+    tree = ast.parse((ROOT / "curvebench/__init__.py").read_text())
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == EXPORTS
+    assert all(hasattr(curvebench, name) for name in curvebench.__all__)
 
 
 def test_no_imports_go_round():
@@ -282,13 +299,20 @@ def test_statistics_do_no_input_or_output():
 # --- papers --------------------------------------------------------------------------------------
 
 
-def test_changes_are_written_down():
-    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_changelog_is_short_and_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (Unreleased|[\d.]+)", text, re.MULTILINE)
+    assert __version__ in versions[:2]
+    assert set(versions[: versions.index(__version__)]) <= {"Unreleased"}
+    assert len(text.split(f"## {__version__}", 1)[1].split("\n## ")[0].splitlines()) <= 150
 
 
-def test_the_citation_names_this_version_and_licence():
+def test_citation_and_documentation_name_this_version_and_licence():
     citation = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["version"] == __version__
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    tags = {tag for page in pages for tag in re.findall(r"`(?:git tag )?(v[\d.]+)`", page.read_text())}
+    assert tags == {f"v{__version__}"}
     assert citation["license"] == PROJECT["project"]["license"]
     assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause License")
 
@@ -338,11 +362,76 @@ def test_a_failed_installation_does_not_count_as_ready(house: Path):
     assert not list((house / ".venv").glob("ready-*"))
 
 
-def test_another_python_is_refused_with_the_remedy(project: Path):
-    done = make(project, "environment", "PYTHON=/bin/false")
+# stand-in for a program: it writes down its name and arguments, and makes the environment when told to
+PROGRAM = """#!/bin/sh
+name=$(basename "$0")
+case "$name $*" in
+  "python"*" -c "*) exit {other} ;;
+  *" .venv")
+    echo "$name $*" > made_by
+    mkdir -p .venv/bin && printf '#!/bin/sh\\n' > .venv/bin/python && chmod +x .venv/bin/python
+    exit {failure} ;;
+esac
+"""
+TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
+
+
+def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
+    """A folder for PATH with the shell's tools and stand-ins of Python and uv.
+
+    Args:
+        folder: where to make it.
+        programs: the names of the stand-ins.
+        other: the status with which Python says that it is another than 3.11; 0 where it is 3.11.
+        failure: the status of making the environment.
+    """
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool) or "")
+    for program in programs:
+        (folder / program).write_text(PROGRAM.format(other=other, failure=failure))
+        (folder / program).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("programs", "other", "made_by"),
+    [
+        (("python3", "uv"), 0, "python3 -m venv .venv"),
+        (("python3.11", "python3", "uv"), 0, "python3.11 -m venv .venv"),
+        (("python3", "uv"), 1, "uv venv --seed --python 3.11 .venv"),
+        (("uv",), 1, "uv venv --seed --python 3.11 .venv"),
+    ],
+)
+def test_the_environment_is_made_by_python_3_11_or_else_by_uv(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], other: int, made_by: str
+):
+    path = path_with(tmp_path / "programs", *programs, other=other)
+    done = make(project, "environment", f"PATH={path}")
+    assert done.returncode == 0, done.stderr
+    assert (project / "made_by").read_text().strip() == made_by
+
+
+@pytest.mark.parametrize(
+    ("programs", "arguments"), [(("python3",), ()), ((), ()), (("python3", "uv"), ("PYTHON=/bin/false",))]
+)
+def test_another_python_is_refused_in_a_line_with_the_remedies(
+    project: Path, tmp_path: Path, programs: tuple[str, ...], arguments: tuple[str, ...]
+):
+    """Without uv, or where another Python is named: that is not passed over."""
+    done = make(project, "environment", f"PATH={path_with(tmp_path / 'programs', *programs)}", *arguments)
     assert done.returncode != 0
-    assert "needs Python 3.11" in done.stderr
-    assert "make PYTHON=/path/to/python3.11" in done.stderr
+    (said, *_) = done.stderr.splitlines()
+    for part in ("needs Python 3.11", "https://docs.astral.sh/uv", "make PYTHON=/path/to/python3.11"):
+        assert part in said
+    assert not (project / ".venv").exists()
+
+
+def test_an_environment_that_could_not_be_made_is_not_left_behind(project: Path, tmp_path: Path):
+    """Debian's Python without `python3-venv` leaves one without pip."""
+    path = path_with(tmp_path / "programs", "python3", other=0, failure=1)
+    assert make(project, "environment", f"PATH={path}").returncode != 0
+    assert (project / "made_by").exists()
     assert not (project / ".venv").exists()
 
 
@@ -364,9 +453,11 @@ def test_clean_removes_what_was_written_and_nothing_else(house: Path):
     assert {path for path in house.rglob("*") if path.is_file()} == before | {kept}
 
 
-def test_continuous_integration_calls_lint_and_test():
+def test_continuous_integration_calls_lint_and_test_on_a_bare_machine_before_it_installs_anything():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111
-    lines = script.read_text().splitlines()
+    text = script.read_text()
+    lines = text.splitlines()
     assert "set -euo pipefail" in lines
     assert [line.split()[-1] for line in lines if line.startswith("make ")] == ["lint", "test"]
+    assert text.index(" test\n") < text.index("apt-get install") < text.index("ALL_INSTALLED=1 make")

@@ -48,12 +48,19 @@ WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
 
 @dataclass(frozen=True)
 class _ImageFamily:
-    """One of the two networks and its data: the first classes, hidden units, examples of the splits."""
+    """One of the two networks and its data.
+
+    Args:
+        classes: the first classes of the ten, which are learned.
+        hidden: units of the hidden layer.
+        train: images of these classes in the standard training part.
+        held_out: the shares of the standard test part that the splits have, by split.
+    """
 
     classes: int
     hidden: int
     train: int
-    held_out: Mapping[str, int]
+    held_out: Mapping[str, float]
 
     def widths(self, settings: Settings) -> tuple[int, ...]:
         """The units of each layer, input to output."""
@@ -71,7 +78,8 @@ class _ImageFamily:
         features, labels = _examples("train", *chosen)
         splits = {"train": {"features": features, "labels": labels}}
         features, labels = _examples("test", *chosen)
-        for name, part in random_parts(self.held_out, random("split", shared=True)).items():
+        counts = {name: round(share * len(labels)) for name, share in self.held_out.items()}
+        for name, part in random_parts(counts, random("split", shared=True)).items():
             splits[name] = {"features": features[part], "labels": labels[part]}
         return Problem(self.sample_parameters(settings, random("parameters")), splits)
 
@@ -141,14 +149,14 @@ FASHION_SMALL = _workload(
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
-    family=_ImageFamily(classes=4, hidden=20, train=24_000, held_out={"validation": 1_000, "test": 3_000}),
+    family=_ImageFamily(classes=4, hidden=20, train=24_000, held_out={"validation": 0.25, "test": 0.75}),
     pooling=2,
 )
 FASHION_LARGE = _workload(
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
-    family=_ImageFamily(classes=10, hidden=100, train=60_000, held_out={"validation": 2_500, "test": 7_500}),
+    family=_ImageFamily(classes=10, hidden=100, train=60_000, held_out={"validation": 0.25, "test": 0.75}),
     pooling=1,
 )
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from functools import cache
 
+from curvebench.timing.clocks import one_thread
+
 from .case import ReadyCase, measured_error
 from .cases import timed
-from .clock import one_thread
 
 
 @cache

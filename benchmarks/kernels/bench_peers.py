@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from curvebench.timing.clocks import one_thread
+
 from .case import ReadyCase
 from .cases import timed
-from .clock import one_thread
 from .peers import peers
 from .shapes import SHAPE_SETS
 

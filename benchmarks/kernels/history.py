@@ -1,7 +1,7 @@
 """`python -m benchmarks.kernels.history`: a short asv pass over the last commits that touch code.
 
-asv cannot install commits into an environment that exists, and one of its own would hold 2.4 GB: each commit
-is checked out, its kernel cases run on its own code, and asv stores the results under the commit's hash.
+asv cannot install commits into an existing environment, and an environment of its own would take 2.4 GB. So
+each commit is checked out, its kernel cases run on its own code, and asv stores the results under its hash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .clock import one_thread_environment
+from curvebench.timing.clocks import one_thread_environment
+
 from .worktrees import last_commits, worktree
 
 CODE = ("benchmarks/kernels", "curvebench", "optimizers", "workloads")
@@ -27,20 +28,20 @@ SHORT = 8  # letters of a hash in asv's file names
 
 
 def settings(root: Path) -> dict[str, Any]:
-    """The project's asv settings; comments take whole lines."""
+    """Return the project's asv settings. Comments in the file must take whole lines."""
     text = (root / CONFIGURATION).read_text()
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
 
 def settings_for(root: Path, checkout: Path) -> dict[str, Any]:
-    """The settings with the benchmarks of a checkout, and results in the project's folder."""
+    """Return the settings with the benchmarks of a checkout and the results folder of the project."""
     given = settings(root)
     places = {name: str(root / given[name]) for name in ("results_dir", "html_dir", "env_dir")}
     return {**given, **places, "repo": str(root), "benchmark_dir": str(checkout / KERNELS)}
 
 
 def recorded(results: Path, commit: str) -> bool:
-    """Whether results of a commit are stored, of any machine."""
+    """Return whether results of a commit are stored, from any machine."""
     return any(results.glob(f"*/{commit[:SHORT]}-*.json"))
 
 
@@ -57,7 +58,7 @@ def run_asv(root: Path, commit: str, checkout: Path, arguments: Sequence[str]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is not recorded yet; returns the exit status."""
+    """Measure the commits that have no stored results; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.kernels.history",
         description="Measure the kernel cases of the last commits that touch code, with asv.",

@@ -17,7 +17,7 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.workloads import workloads
 
 from .case import ReadyCase
-from .interleaving import Contest
+from .peers import Contest
 from .steps import end_to_end
 
 WORKLOAD = "digits_mlp"

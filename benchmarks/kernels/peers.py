@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,34 @@ OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "adamw": ("adamw", {"weight_decay": 0.01}),
 }
 Prepare = Callable[[Shapes, str], ReadyCase]  # of shapes and precision
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Our step and the step of a peer, which are timed in turn.
+
+    Args:
+        step: name of our step; where it is compared with another computation, that stands behind its shapes.
+        backend, precision: of our step.
+        peer: name of the peer.
+        ours, theirs: prepare the two steps.
+        calls: how many calls in a row are one sample.
+        steps: how many optimizer steps one sample has.
+    """
+
+    step: str
+    backend: str
+    precision: str
+    peer: str
+    ours: Callable[[], ReadyCase]
+    theirs: Callable[[], ReadyCase]
+    calls: int = 1
+    steps: int = 1
+
+    @property
+    def label(self) -> str:
+        """Step, backend and precision, as in tables."""
+        return f"{self.step} {self.backend} {self.precision}"
 
 
 def _torch_peer(name: str, path: str) -> TorchPeer:

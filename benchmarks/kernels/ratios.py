@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -21,13 +21,13 @@ import polars as pl
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import Options
 from curvebench.results.provenance import cpu_model
+from curvebench.timing.clocks import one_thread
+from curvebench.timing.interleaving import Ratios, interleaved
 
 from .cases import timed
-from .clock import one_thread
-from .interleaving import Contest, Ratios, interleaved, repeated
 from .matrix_peers import TORCH_MATRIX_PEERS
 from .networks import network_contests
-from .peers import peers
+from .peers import Contest, peers
 from .shapes import SHAPE_SETS
 from .steps import STEPS, optimizer_step
 
@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 def contests(pattern: str) -> Iterator[Contest]:
-    """Each of our steps whose label has the pattern beside each peer."""
+    """Yield each of our steps whose label contains the pattern, with each of its peers."""
     for each in timed(pattern).values():
         optimizer, backend, dtype = each.case.optimizer, each.backend, each.dtype
         options = OPTIONS.get(optimizer, {})
@@ -52,7 +52,7 @@ def contests(pattern: str) -> Iterator[Contest]:
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
-    """Time each contest whose label has the pattern; call inside `one_thread`.
+    """Time each contest whose label contains the pattern. Call inside `one_thread`.
 
     Yields:
         Rows of the table that the report keeps (`curvebench.reports.pages.kernel_ratios.read_ratios`).
@@ -65,14 +65,28 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
             for _ in range(STEPS):
                 mine.run()
                 theirs.run()
-            samples = repeated(mine.run, each.calls), repeated(theirs.run, each.calls)
-            found = interleaved(*samples, repetitions)
+            found = interleaved(
+                partial(run_repeatedly, mine.run, each.calls),
+                partial(run_repeatedly, theirs.run, each.calls),
+                repetitions,
+            )
         names = {"step": each.step, "backend": each.backend, "precision": each.precision, "peer": each.peer}
         yield {**names, **measured(found, each.steps)}
 
 
+def run_repeatedly(run: Callable[[], None], calls: int) -> None:
+    """Call a function several times in a row, for a whole turn of its amortized work."""
+    for _ in range(calls):
+        run()
+
+
 def measured(found: Ratios, steps: int) -> dict[str, Any]:
-    """Milliseconds of one step of so many, ratios, and what they were measured on."""
+    """Return milliseconds of one step, ratios, and the date, processor and versions of the measurement.
+
+    Args:
+        found: seconds of a sample, and ratios.
+        steps: optimizer steps in a sample.
+    """
     ours, theirs = (1e3 * seconds / steps for seconds in found.seconds)
     numbers = {
         "ours_milliseconds": ours,
@@ -92,9 +106,9 @@ def measured(found: Ratios, steps: int) -> dict[str, Any]:
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """By backend and kind of rule the number of steps, and mean and worst ratio over the fastest peers.
+    """Return the number of steps, mean and worst ratio to the fastest peer, by backend and kind of rule.
 
-    What is beside another computation is left out.
+    Steps that are compared with another computation are left out.
     """
     rows = rows.filter(~pl.col("step").str.contains(" beside "))
     rule = pl.col("step").str.extract(r"^step\.(\w+)\.")

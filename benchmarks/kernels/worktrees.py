@@ -1,4 +1,4 @@
-"""Commits checked out beside each other, for as long as something is measured on them."""
+"""Checkouts of commits in folders of their own, for as long as they are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from curvebench.spec.errors import InputError
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What a git command prints.
+    """Run a git command and return what it prints.
 
     Raises:
         subprocess.CalledProcessError: when it fails.
@@ -21,10 +21,10 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def commit_of(root: Path, name: str) -> str:
-    """The full hash of a commit named by branch, tag, hash or an expression such as HEAD~1.
+    """Return the full hash of a commit, named by branch, tag, hash or an expression such as HEAD~1.
 
     Raises:
-        InputError: when there is none of that name.
+        InputError: when there is no commit of that name.
     """
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
@@ -33,13 +33,13 @@ def commit_of(root: Path, name: str) -> str:
 
 
 def last_commits(root: Path, count: int, folders: Sequence[str]) -> list[str]:
-    """The last commits that touch the folders, oldest first."""
+    """Return the hashes of the last commits that touch the folders, oldest first."""
     return git(root, "log", f"--max-count={count}", "--format=%H", "--", *folders).splitlines()[::-1]
 
 
 @contextmanager
 def worktree(root: Path, commit: str, folder: Path) -> Iterator[Path]:
-    """The files of a commit in a folder of their own, removed at the end of the block."""
+    """Check a commit out into `folder` and remove the folder at the end of the block."""
     git(root, "worktree", "add", "--detach", "--force", str(folder), commit)
     try:
         yield folder

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from curvebench.commands.command import argument, command, positive
+from curvebench.paths import NEW_SETS
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import FOLDER, WAIVERS
 
@@ -69,7 +70,7 @@ def _rerun(given: Namespace) -> int:
         help="the plan JSON that Snakemake wrote, or those of sets, whose studies become one set",
     ),
     argument("--name", required=True, help="the set's name, a new one"),
-    argument("--folder", type=Path, default=FOLDER, help="where sets lie (default: %(default)s)"),
+    argument("--folder", type=Path, default=NEW_SETS, help="where sets lie (default: %(default)s)"),
     argument("--readme", type=Path, help="page whose leaderboard becomes the set's (default: none)"),
     argument(
         "--waive",

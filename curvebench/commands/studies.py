@@ -266,27 +266,3 @@ def estimate(given: Namespace) -> None:
         print(line(planned.study.name, cost), flush=True)
     print(line("total", Cost.total(found)), "", *rough(plan, given.tflops), sep="\n")
     print("".join(f"{line}\n" for line in plan.left_out), end="")
-
-
-@command("measure-tour", argument("--commit", default="HEAD", help="default: %(default)s"), JSON)
-def measure_tour(given: Namespace) -> int:
-    """Time the tour of a commit from a fresh checkout, as a share of a reference computation.
-
-    Runs it on two cores, in this environment and a folder of its own that is removed. The status is 1 where
-    it takes longer, or writes more, than it may.
-    """
-    from dataclasses import asdict
-    from pathlib import Path
-
-    from curvebench.benchmarks.measure_tour import MOST_BYTES, MOST_SHARE, measure_tour
-
-    took = measure_tour(Path.cwd(), given.commit)
-    if given.json:
-        print_json(asdict(took) | {"share": took.share, "holds": took.holds})
-    else:
-        print(
-            f"{took.seconds:.0f} s, {took.processor_seconds:.0f} s of processor time; "
-            f"{took.share:,.0f} reference computations of {1000 * took.reference_seconds:.1f} ms "
-            f"(at most {MOST_SHARE:,.0f}); {took.written / 1e6:.0f} MB (at most {MOST_BYTES / 1e6:.0f})"
-        )
-    return 0 if took.holds else 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
+from curvebench.paths import SNAKEMAKE
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def try_method(given: Namespace) -> int:
 
     field = given.studies / f"{FIELD}.yaml"
     if not field.exists():
-        raise InputError(f"{field}: there is no such file; run curvebench in the checkout's folder")
+        raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
     try:
         options = YAML(typ="safe", pure=True).load(given.options)
     except YAMLError as error:
@@ -118,7 +119,15 @@ def try_method(given: Namespace) -> int:
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
-    called = ["snakemake", "--cores", given.cores, target, "--config", *settings, *name]
+    called = [
+        *SNAKEMAKE,
+        "--cores",
+        given.cores,
+        target,
+        "--config",
+        *settings,
+        *name,
+    ]
     try:
         done = subprocess.run(
             [sys.executable, "-m", *called, "--quiet", "all"],
@@ -191,10 +200,11 @@ def check_new_set(given: Namespace) -> None:
     """
     from curvebench.interop.files import FILE
     from curvebench.interop.foreign import is_foreign
+    from curvebench.paths import NEW_SETS
     from curvebench.results.provenance import check_committed
-    from curvebench.spec.sets import FOLDER, check_name
+    from curvebench.spec.sets import check_name
 
-    check_name(given.publish, FOLDER)
+    check_name(given.publish, NEW_SETS)
     if given.problems or given.budget is not None:
         raise InputError("--publish: a set has all problems; leave --problems and --budget out")
     named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)

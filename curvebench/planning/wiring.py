@@ -8,12 +8,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Protocol
 
+from curvebench.paths import NEW_SETS
 from curvebench.planning.config import Config
 from curvebench.results.provenance import check_committed
 from curvebench.spec.document import Document
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import JobSpec, RunsSpec, TrainingSpec
-from curvebench.spec.sets import FOLDER, check_name, check_page, check_seeds
+from curvebench.spec.sets import check_name, check_page, check_seeds
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "bases": ("jobs",),
@@ -189,7 +190,7 @@ class Wiring(Document):
                 an InputError.
         """
         try:
-            check_name(self.config.name, FOLDER)
+            check_name(self.config.name, NEW_SETS)
             check_seeds(self.config.seeds_of)
             if self.config.readme is not None:
                 check_page(self.config.readme)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from curvebench.paths import PUBLISHED
 from curvebench.spec.document import Document
 from curvebench.spec.errors import InputError
 
-FOLDER = Path("results/published")
+FOLDER = PUBLISHED
 PLAN, PROVENANCE = "plan.json", "provenance.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")

@@ -1,19 +1,77 @@
-"""What a clock asks of its process: processors and threads that stay the same, and no garbage collection."""
+"""The stopwatch of all benchmarks, and the processors, threads and garbage collector of its process."""
 
 from __future__ import annotations
 
 import gc
+import math
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _TASKS = Path("/proc/self/task")  # one folder a thread, on Linux
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
+
+
+def seconds_of(run: Callable[[], None], calls: int) -> float:
+    """Return the mean seconds of a call over `calls` calls in a row, with the garbage collector off.
+
+    `run` must return only when its work is done, on a device too.
+    """
+    with uncollected():
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+
+
+def calls_for(run: Callable[[], None], seconds: float) -> int:
+    """Return how many calls in a row take about `seconds`; calling for that long also warms up."""
+    fastest = math.inf
+    end = time.perf_counter() + seconds
+    while fastest == math.inf or time.perf_counter() < end:
+        fastest = min(fastest, seconds_of(run, 1))
+    return max(1, math.ceil(seconds / fastest))
+
+
+def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a child process whose numerical libraries use one thread each."""
+    return {**environment, **dict.fromkeys(THREAD_VARIABLES, "1")}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one pinned processor and one thread of each numerical library until the end of the block.
+
+    Two threads on one processor would wait for each other. Libraries that are imported inside the block
+    start one thread. JAX reads the number of threads at its import, so enter the block before it.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else None
+    if torch:
+        torch.set_num_threads(1)
+    try:
+        with pinned(1), threadpool_limits(1):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        if torch:
+            torch.set_num_threads(threads)
 
 
 def limit_threads(threads: int) -> None:
     """Hold this process to so many threads of a library; JAX reads the number when it is imported."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     os.environ["OMP_NUM_THREADS"] = os.environ["NPROC"] = str(threads)
     threadpool_limits(threads)  # NumPy's linear algebra, loaded by now

@@ -26,17 +26,21 @@ from curvebench.engine.execution import (
 )
 from curvebench.engine.program import Carry
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
-from curvebench.timing.clocks import uncollected
+from curvebench.timing.clocks import seconds_of
+from curvebench.timing.interleaving import turns
 from curvebench.timing.memory import peak_resident_bytes, resident_bytes
 
-SAMPLE_SECONDS = 0.01  # short stretches are taken several times in a row: clock and interrupts are small
+# Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
+# so that the clock's resolution and interrupts are small.
+SAMPLE_SECONDS = 0.01
 MOST_CALLS = 50
 
 
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # The choice never falls on the gradient, which a compiler can neither leave out nor move out of a loop.
+    # The condition is never true, so that parameters stay. A compiler does not know that: it can neither
+    # leave the gradient out nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -52,7 +56,7 @@ NULL = Rule(
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one phase of one method; `steps` is how many steps they cover."""
+    """Seconds of one phase of one method; `steps` is the number of optimizer steps in them."""
 
     method: str
     phase: str
@@ -63,12 +67,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """What one method alone needs while its steps run.
+    """Memory that one method needs while its steps run and no other method is loaded.
 
     Args:
-        host_baseline, host_peak: resident bytes of the process, before its arrays were loaded and the most
-            while its steps ran; None where the system cannot reset the peak.
-        device: the most bytes of arrays, as the backend counts them; None where it does not.
+        host_baseline, host_peak: resident bytes of the process before the method's arrays were loaded, and
+            their maximum while its steps ran; None where the system cannot reset the peak.
+        device: peak bytes of arrays, as the backend counts them; None where it does not count.
     """
 
     method: str
@@ -86,7 +90,7 @@ class Measured:
 
 
 class _Contestant:
-    """One method, compiled; its arrays are loaded anew for each use."""
+    """A compiled method, whose arrays are loaded anew for each use."""
 
     def __init__(self, method: str, phase: str, bundle: Bundle, engine: Engine, steps: int) -> None:
         self.method, self.phase, self.bundle, self.engine = method, phase, bundle, engine
@@ -101,20 +105,21 @@ class _Contestant:
             )
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
-        """The arrays before the first step, of a copy of the bundle where one is given."""
-        # The first state is not charged to compiling: the first method compiles its operations for all.
+        """Load the arrays before the first step, from another bundle than the method's where one is given."""
+        # Making the first state counts as loading data and not as compiling: the first method to do so
+        # compiles these operations for all methods.
         with self.clock.phase("data"):
             loaded = load(bundle or self.bundle, self.engine)
             self.engine.finish(loaded.carry)
         return loaded
 
     def memory(self) -> Memory:
-        """What the method needs: from before its arrays are loaded to the end of a stretch."""
+        """Measure the memory of the method, from before its arrays are loaded to the end of a stretch."""
         baseline = resident_bytes()
-        # A backend may share a host array or copy it, as its address has it; a copy of our own counts once.
+        # Depending on its address, a backend shares a host array or copies it. A copy made here counts once.
         loaded = self.load(_copied(self.bundle))
         inputs = stretch_inputs(self.bundle, self.engine, 0, self.steps)
-        resident_bytes()  # gives back what of the copy is not shared
+        resident_bytes()  # frees those arrays of the copy that the backend does not share
         device: list[int | None] = []
 
         def run() -> None:
@@ -128,7 +133,7 @@ class _Contestant:
 
 
 def _copied(bundle: Bundle) -> Bundle:
-    """The bundle with arrays of its own, but for those that stay on the host."""
+    """Return the bundle with its arrays copied, except for those that stay on the host."""
     problems = [
         dataclasses.replace(
             problem,
@@ -144,7 +149,7 @@ def _copied(bundle: Bundle) -> Bundle:
 
 
 class _TimedRun:
-    """A contestant's run under the clocks: its arrays stay, and each stretch goes on from the one before."""
+    """A timed run of a method: its arrays stay loaded, and each stretch continues the stretch before."""
 
     def __init__(self, contestant: _Contestant) -> None:
         self.contestant = contestant
@@ -162,35 +167,37 @@ class _TimedRun:
         self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / most))
 
     def advance(self, start: int, calls: int = 1) -> float:
-        """Seconds of a stretch, taken several times in a row; its inputs are made before."""
+        """Return the seconds of a stretch taken `calls` times; inputs are made before the clock starts."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [stretch_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
         engine.finish(inputs)
-        with uncollected():
-            begin = time.perf_counter()
+
+        def run() -> None:
             for given in inputs:
                 self.carry = self.contestant.segment(self.carry, self.loaded.constants, given)
             engine.finish(self.carry)
-            return time.perf_counter() - begin
+
+        return seconds_of(run, 1)
 
     def evaluate(self) -> float:
-        """Seconds of an evaluation, its results on the host."""
-        with uncollected():
-            begin = time.perf_counter()
+        """Return the seconds of an evaluation, its results on the host."""
+
+        def run() -> None:
             self.measure(self.carry, self.loaded.constants)
-            return time.perf_counter() - begin
+
+        return seconds_of(run, 1)
 
 
 def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
-    """How many steps a measured stretch has, and how many steps of the run lie before it.
+    """Return the number of steps of a measured stretch, and the number of steps of the run before it.
 
-    Work that a rule does every k steps falls into each stretch alike: its length is a multiple of k, where
-    the run is long enough. The first step, which some rules spend on more than the others, belongs to the
-    warm-up.
+    The length is a multiple of k where a rule does amortized work every k steps and the run is long enough,
+    so that each stretch has an equal share of it. The first step, in which some rules do more work than in
+    others, belongs to the warm-up.
 
     Args:
         bundle: the run.
-        steps: the least number of steps, where the run has so many.
+        steps: the minimum number of steps, where the run has as many.
     """
     every = bundle.rule.refresh_every or 1
     steps = max(pieces_of(bundle, steps))  # what is sent at once fits
@@ -208,9 +215,9 @@ def measure_methods(
 ) -> Measured:
     """Measure single runs of several methods: memory one after the other, then time, interleaved.
 
-    Every repetition takes one stretch and one evaluation of each method, forth and back (A B C, C B A, then
-    B C A, A C B, ...), so that a drift of the machine, and what a method leaves in the caches, fall on all
-    alike. The stretches of a repetition are pairs to compare.
+    Every repetition takes one stretch and one evaluation of each method in the order of `turns`, so that a
+    drift of the machine, and what a method leaves in the caches, fall on all alike. The stretches of a
+    repetition are pairs to compare.
 
     Args:
         bundles: one seed and one setting each, by method; the first also gives the null optimizer's
@@ -218,8 +225,9 @@ def measure_methods(
         engine: the backend.
         steps: the least number of steps in one measured stretch; short ones are taken several times.
         repetitions: measured stretches of each method.
-        progress: takes the name of each method when it is compiled, and at each of its repetitions.
-        fail: takes what a method raises, which is left out then; None to raise it.
+        progress: is called with the name of a method when it is compiled, and after each of its repetitions.
+        fail: is called with the name of a method that raises, which is left out then, and the exception;
+            where it is None, the exception is raised.
 
     Returns:
         Phases `data` (loading), `compile`, `warm_up` (a first stretch and evaluation, with what backends
@@ -243,7 +251,7 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Contestant(method, phase, bundle, engine, steps)
             progress(method)
-        contestants["null"].memory()  # what the process needs once, for threads and libraries, is no method's
+        contestants["null"].memory()  # once, so that memory for threads and libraries is charged to no method
         for method, contestant in contestants.items():
             with _left_out(method, fail):
                 memory[method] = contestant.memory()
@@ -256,7 +264,7 @@ def measure_methods(
 
 @contextmanager
 def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Iterator[None]:
-    """Hand on what a method raises; all are measured against the null method, which may not fail."""
+    """Pass what a method raises to `fail`. The null method must not fail: all are compared with it."""
     try:
         yield
     except Exception as error:
@@ -265,25 +273,17 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
         fail(method, error)
 
 
-def interleaved_order(count: int, repetition: int) -> list[int]:
-    """The order of a repetition: forth and back, and then forth and back from the next method on."""
-    first = repetition // 2
-    order = [(first + place) % count for place in range(count)]
-    return order[::-1] if repetition % 2 else order
-
-
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
     timings = []
     for run in runs:
         one, seconds = run.contestant, run.contestant.clock.seconds
         timings += [Timing(one.method, phase, 0, 0, seconds[phase]) for phase in ("data", "compile")]
         timings.append(Timing(one.method, "warm_up", 0, one.steps, run.warm_up_seconds))
-    for repetition in range(repetitions):
-        for place in interleaved_order(len(runs), repetition):
-            run = runs[place]
-            one = run.contestant
-            taken = run.advance(one.start, run.calls)
-            timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
-            timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
-            progress(one.method)
+    for repetition, place in turns(len(runs), repetitions):
+        run = runs[place]
+        one = run.contestant
+        taken = run.advance(one.start, run.calls)
+        timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
+        timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
+        progress(one.method)
     return timings

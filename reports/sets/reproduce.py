@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
 from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
@@ -74,7 +75,8 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     studies = only(claim, plan).studies
     backends = [backend for study in studies for backend in study.backends]
     return [
-        *("snakemake", "--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
+        *SNAKEMAKE,
+        *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
         *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks draw by themselves
         *("parity=false", f"results={results}", f"site={results / 'site'}"),

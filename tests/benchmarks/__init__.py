@@ -1,1 +1,1 @@
-"""Tests of the kernel cases, their clocks, and the gate."""
+"""Tests of the kernel cases, the gate, made-up images, and what the checks of claims notice."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from curvebench.reports.figures.palette import INKS
 from curvebench.reports.formatting import slug
 from curvebench.reports.sets.comparing import render
 from curvebench.reports.sets.sides import side_of
+from tests.conftest import skip
 from tests.reports.conftest import KernelReport, Report, leave_figures_out, site_of
 from tests.reports.synthetic import CLAIMS, HOSTILE, Shape, write_plan
 from tests.reports.test_wall_clock import LONG, write_long
@@ -36,10 +36,7 @@ SWITCHES = (
 def browser() -> Iterator[Any]:
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
-        message = f"no browser ({', '.join(NAMES)}) on the path; apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        skip(f"no browser ({', '.join(NAMES)}) on the path; apt-get install chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -12,22 +12,24 @@ from curvebench.backends.torch_ops import torch_ops
 from curvebench.workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from curvebench.workloads.idx import read_fashion
 from curvebench.workloads.workload import DataMissing, Role
+from tests.made_images import EXAMPLES
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
 
-FAMILIES = {
-    "small": (FASHION_SMALL, {"train": 24_000, "validation": 1_000, "test": 3_000}, (196, 20, 4)),
-    "large": (FASHION_LARGE, {"train": 60_000, "validation": 2_500, "test": 7_500}, (784, 100, 10)),
+FAMILIES = {"small": (FASHION_SMALL, (196, 20, 4)), "large": (FASHION_LARGE, (784, 100, 10))}
+PUBLISHED = {
+    "small": {"train": 24_000, "validation": 1_000, "test": 3_000},
+    "large": {"train": 60_000, "validation": 2_500, "test": 7_500},
 }
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
 def family(request):
-    workload, counts, widths = FAMILIES[request.param]
-    return workload, workload.problem(workload.complete({}), random_of(0)), counts, widths
+    workload, widths = FAMILIES[request.param]
+    return workload, workload.problem(workload.complete({}), random_of(0)), widths
 
 
 def test_sizes_are_those_of_the_paper(family):
-    workload, problem, _, (inputs, hidden, classes) = family
+    workload, problem, (inputs, hidden, classes) = family
     shapes = {name: array.shape for name, array in problem.parameters.items()}
     assert shapes == {"W1": (hidden, inputs), "b1": (hidden,), "W2": (classes, hidden), "b2": (classes,)}
     settings = workload.complete({})
@@ -42,26 +44,23 @@ def test_sizes_are_those_of_the_paper(family):
     assert weights == {196: 4_000, 784: 79_400}[inputs]
 
 
-def test_splits_have_the_papers_sizes_and_every_class_alike(family):
-    _, problem, counts, (inputs, _, classes) = family
-    assert {name: fields["features"].shape for name, fields in problem.splits.items()} == {
-        name: (count, inputs) for name, count in counts.items()
+@pytest.mark.parametrize("name", FAMILIES)
+def test_splits_of_the_real_files_have_the_papers_sizes_and_every_class_alike(name, fashion_mnist):
+    workload, (inputs, _, classes) = FAMILIES[name]
+    splits = workload.problem(workload.complete({}), random_of(0)).splits
+    assert {split: fields["features"].shape for split, fields in splits.items()} == {
+        split: (count, inputs) for split, count in PUBLISHED[name].items()
     }
-    train = np.bincount(problem.splits["train"]["labels"])
-    assert np.array_equal(train, [6_000] * classes)
-    held_out = [np.bincount(problem.splits[name]["labels"]) for name in ("validation", "test")]
-    assert np.array_equal(sum(held_out), [1_000] * classes)
-    for found in held_out:
-        assert len(found) == classes
-        assert np.all(np.abs(found / found.mean() - 1) < 0.2)
+    assert np.array_equal(np.bincount(splits["train"]["labels"]), [6_000] * classes)
+    for split in ("validation", "test"):
+        counts = np.bincount(splits[split]["labels"])
+        assert len(counts) == classes
+        assert np.all(np.abs(counts / counts.mean() - 1) < 0.2)
 
 
 def test_splits_are_the_standard_parts_and_disjoint(family):
-    """Train is the standard training part in its order; each test image is in one of the other two, once.
-
-    Of the training part 5,000 images are compared, which takes a second and not ten.
-    """
-    _, problem, _, (inputs, _, classes) = family
+    """Train is the standard training part in its order; each test image is in one of the other two, once."""
+    _, problem, (inputs, _, classes) = family
     side = round(inputs**0.5)
 
     def rows(images, labels):
@@ -70,15 +69,16 @@ def test_splits_are_the_standard_parts_and_disjoint(family):
     due = {}
     for part in ("train", "test"):
         images, labels = read_fashion(part)
-        chosen = np.flatnonzero(labels < classes)[: 5_000 if part == "train" else None]
+        chosen = labels < classes
+        assert np.array_equal(np.bincount(labels[chosen]), [EXAMPLES[part] // 10] * classes)
         pooled = torch.nn.functional.max_pool2d(torch.tensor(images[chosen]).float(), 28 // side)
         due[part] = rows(pooled.to(torch.uint8).numpy(), labels[chosen])
-    found = {}
-    for name, fields in problem.splits.items():
-        count = 5_000 if name == "train" else None
-        pixels = np.rint(255 * fields["features"][:count]).astype(np.uint8)
-        found[name] = rows(pixels, fields["labels"][:count].tolist())
+    found = {
+        name: rows(np.rint(255 * fields["features"]).astype(np.uint8), fields["labels"].tolist())
+        for name, fields in problem.splits.items()
+    }
     assert found["train"] == due["train"]
+    assert len(found["test"]) == 3 * len(found["validation"])
     assert found["validation"] + found["test"] != due["test"]
     assert sorted(found["validation"] + found["test"]) == sorted(due["test"])
 
@@ -108,7 +108,7 @@ def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
 
 def test_initial_parameters_have_the_law_of_torchs_linear_layers(family):
     """Weights and biases uniform in plus and minus one over the root of the inputs, as torch draws them."""
-    workload, _, _, (inputs, hidden, classes) = family
+    workload, _, (inputs, hidden, classes) = family
     torch.manual_seed(0)
     draws = [workload.sample_parameters(workload.complete({}), np.random.default_rng(k)) for k in range(80)]
     for layer, (fan_in, fan_out) in {"1": (inputs, hidden), "2": (hidden, classes)}.items():
@@ -140,7 +140,7 @@ def _torch_model(workload, parameters, window):
 
 
 def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_on(family):
-    workload, problem, _, (_, _, classes) = family
+    workload, problem, (_, _, classes) = family
     window = workload.complete({})["pooling"]
     images, labels = (values[:800] for values in read_fashion("train"))
     images, labels = images[labels < classes][:50], labels[labels < classes][:50]
@@ -175,9 +175,10 @@ def test_loss_accuracy_and_gradient_are_those_of_a_torch_model_from_the_images_o
                 np.testing.assert_allclose(by_name[name], value, rtol=1e-10, atol=1e-14)
 
 
-def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
-    monkeypatch.setattr("curvebench.workloads.idx.DEBIAN_FOLDER", tmp_path)
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+def test_missing_data_stop_both_before_any_compute(monkeypatch):
+    assert [workload.missing({}) for workload in (FASHION_SMALL, FASHION_LARGE)] == [None, None]
+    assert len(FASHION_SMALL.files({})) == 4
+    monkeypatch.delenv("CURVEBENCH_DATA")
     for workload in (FASHION_SMALL, FASHION_LARGE):
         settings = workload.complete({"pooling": 14})
         said = workload.missing(settings)
@@ -185,6 +186,3 @@ def test_missing_data_stop_both_before_any_compute(tmp_path, monkeypatch):
         assert "apt-get install dataset-fashion-mnist" in said
         with pytest.raises(DataMissing, match="train-images-idx3-ubyte"):
             workload.problem(settings, random_of(0))
-    monkeypatch.undo()
-    assert [workload.missing({}) for workload in (FASHION_SMALL, FASHION_LARGE)] == [None, None]
-    assert len(FASHION_SMALL.files({})) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import struct
 
 import numpy as np
 import pytest
@@ -14,11 +13,7 @@ from curvebench.workloads import idx
 from curvebench.workloads.data import DataDamaged, read_content
 from curvebench.workloads.idx import NAMES, fashion_files, missing_fashion, parse_idx, read_fashion
 from curvebench.workloads.workload import DataMissing
-
-
-def idx_bytes(array):
-    """An array of unsigned bytes as the format has it."""
-    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+from tests.made_images import idx_bytes
 
 
 def images_of(count):
@@ -93,8 +88,7 @@ def test_files_of_another_set_are_not_passed_off_as_fashion_mnist(nowhere):
     assert f"{nowhere / 't10k-images-idx3-ubyte.gz'}: is not the file of Fashion-MNIST" in str(caught.value)
 
 
-def test_the_real_files_hold_what_is_published_of_them(monkeypatch):
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+def test_the_real_files_hold_what_is_published_of_them(fashion_mnist):
     for part, count in {"train": 60_000, "test": 10_000}.items():
         images, labels = read_fashion(part)
         assert images.shape == (count, 28, 28)

@@ -20,7 +20,6 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import ANY, RunsSpec, job_folder, read_spec, spec_file
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
 from curvebench.stages.parity_problems import CORE, PROBLEMS
-from curvebench.workloads import idx
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.tiny import write_study
 
@@ -198,8 +197,7 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
 
 
-def test_missing_data_skips_a_study_and_says_how_to_get_it(monkeypatch):
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+def test_missing_data_skips_a_study_and_says_how_to_get_it():
     plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
     assert "digits_mlp" in {study.name for study, _ in plan.skipped}
     assert [reason for study, reason in plan.skipped if study.name == "field"] == [
@@ -538,17 +536,14 @@ def claims_in(plan):
     return (*(claim for study in plan.studies for claim in study.claims), *checked, *plan.census)
 
 
-def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(
-    config, toys, tmp_path, monkeypatch
-):
+def test_the_data_of_a_claim_are_part_of_its_job_and_without_them_it_is_skipped(config, toys, monkeypatch):
     toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     there, jobs = checks(config, toys)
     spec = jobs["toy"].spec
     assert [workload.name for workload in spec.workloads] == ["fashion_small"]
     assert len([name for name in spec.sources if name.startswith("data:")]) == 4
     assert not any(claim.missing for claim in there.report.checks.claims)
-    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    monkeypatch.delenv("CURVEBENCH_DATA")
     plan, jobs = checks(config, toys)
     assert jobs["toy"].spec.hash != spec.hash
     assert jobs["toy"].lanes == 1

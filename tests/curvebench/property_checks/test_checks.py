@@ -31,7 +31,6 @@ from curvebench.results.reading import read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import job_folder
 from curvebench.spec.method import OptimizerSpec
-from curvebench.workloads import idx
 from tests.curvebench.property_checks.claim_rows import rows
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.stages.test_jobs import of_stage, run
@@ -303,11 +302,10 @@ def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp
 
 
 @pytest.fixture
-def no_clothing(toys: ToyClaims, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
+def no_clothing(toys: ToyClaims, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
     """The claim toy.other reads Fashion-MNIST, which is not there."""
     toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
-    monkeypatch.setattr(idx, "DEBIAN_FOLDER", tmp_path / "nowhere")
-    monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
+    monkeypatch.delenv("CURVEBENCH_DATA")
     return toys
 
 

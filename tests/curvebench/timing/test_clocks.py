@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from curvebench.timing.clocks import pinned, uncollected
+from curvebench.timing.clocks import THREAD_VARIABLES, one_thread, pinned, uncollected
 
 CAN_PIN = hasattr(os, "sched_setaffinity")
 
@@ -61,3 +61,18 @@ def test_the_collector_is_off_inside_and_as_before_afterwards() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_one_thread_is_given_back() -> None:
+    import torch
+
+    def settings():
+        variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+        return os.sched_getaffinity(0), torch.get_num_threads(), variables
+
+    before = settings()
+    with one_thread():
+        assert len(os.sched_getaffinity(0)) == 1
+        assert torch.get_num_threads() == 1
+        assert {os.environ[name] for name in THREAD_VARIABLES} == {"1"}
+    assert settings() == before

@@ -15,7 +15,7 @@ from curvebench.engine.program import Program
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
-from curvebench.timing.step_times import MOST_CALLS, NULL, interleaved_order, measure_methods, stretch
+from curvebench.timing.step_times import MOST_CALLS, NULL, measure_methods, stretch
 from curvebench.workloads import workloads
 from tests.curvebench.alone import alone
 from tests.curvebench.engine.test_execution import STEPS, make_bundle
@@ -85,17 +85,6 @@ def test_methods_take_turns_and_none_is_always_first() -> None:
         *("sgd", "momentum", "null"),
         *("null", "momentum", "sgd"),
     ]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 11])
-@pytest.mark.parametrize("repetitions", [2, 4, 10])
-def test_a_drift_falls_on_all_alike(count: int, repetitions: int) -> None:
-    """The mean moment of each contestant is the same, and who comes after one also comes before it."""
-    orders = [interleaved_order(count, repetition) for repetition in range(repetitions)]
-    moments = [sum(order.index(one) for order in orders) / repetitions for one in range(count)]
-    assert moments == [(count - 1) / 2] * count
-    pairs = {(order[place - 1], order[place]) for order in orders for place in range(1, count)}
-    assert all((after, before) in pairs for before, after in pairs)
 
 
 @pytest.mark.parametrize(

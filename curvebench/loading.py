@@ -1,0 +1,236 @@
+"""Results in Python: `curvebench.load` opens the tables of a published set or of own runs, and draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from curvebench.paths import PUBLISHED, TABLES
+from curvebench.reports.measures import complete_curves, curve_bands, run_values, sensitivity
+from curvebench.reports.statistics.medians import medians
+from curvebench.results.reading import read, with_method
+from curvebench.results.schema import TABLES as SCHEMAS
+from curvebench.results.schema import TUNING
+from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.method import Method
+from curvebench.spec.sets import SUMS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZE = (6.0, 4.0)  # of a figure, inches
+MARKS_APART = 0.1  # between two marks of a line, as a share of its length
+
+
+@dataclass(frozen=True)
+class LoadedResults:
+    """The tables of a published set, or of a folder of tables, as Polars frames.
+
+    The columns are those of docs/reference/tables.md, with `method`, the optimizer in its basis
+    (`adam @ egop`), in `runs`. A table is read when it is first asked for, and has no rows where the folder
+    lacks it: a set of property checks has no runs, and only published sets have claims.
+
+    Args:
+        folder: the set's folder, or a folder with tables in it or below.
+
+    Example:
+        >>> results = load("egop-convex.2026-11-28")
+        >>> results.best("train_loss", workload="logistic_regression", backend="jax", study="convex")
+        >>> results.plot_curves("logistic_regression", "train_loss", "jax", "convex").savefig("curves.svg")
+    """
+
+    folder: Path
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        """One row a run, tuning runs included."""
+        return with_method(self._read("runs"))
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        """One row an evaluation and metric of a run."""
+        return self._read("curves")
+
+    @cached_property
+    def jobs(self) -> pl.DataFrame:
+        """One row a job: its seconds, memory, machine and provenance."""
+        return self._read("jobs")
+
+    @cached_property
+    def claims(self) -> pl.DataFrame:
+        """One row a claim with its verdict."""
+        return self._read("claims")
+
+    def best(
+        self,
+        metric: str,
+        workload: str | None = None,
+        backend: str | None = None,
+        study: str | None = None,
+        *,
+        which: str = "final",
+        maximize: bool = False,
+    ) -> pl.DataFrame:
+        """Rank methods by the median of a metric over the seeds of their final runs.
+
+        Args:
+            metric: such as `train_loss`.
+            workload, backend, study: keep the runs of this problem, of `jax` or `torch`, and of this study;
+                those of all where one is not given.
+            which: "final", the value at the end of a run, or "best", the best one on its way.
+            maximize: whether greater values are better, as of an accuracy.
+
+        Returns:
+            Columns study, workload, backend, method, median, low, high (the 95 % interval of the median),
+            level (the coverage that the interval has), count (seeds); the best method of each study,
+            workload and backend first. A run that failed counts as the worst possible value.
+
+        Raises:
+            InputError: for a study, workload, backend or metric that no final run has.
+        """
+        final = self._select(metric, ("final",), study=study, workload=workload, backend=backend)
+        values = run_values(final, metric, which, "maximize" if maximize else "minimize")
+        cell = ["study", "workload", "backend"]
+        descending = [False, False, False, maximize]
+        return medians(values, [*cell, "method"], "value").sort(*cell, "median", descending=descending)
+
+    def plot_curves(
+        self,
+        workload: str,
+        metric: str,
+        backend: str | None = None,
+        study: str | None = None,
+        *,
+        maximize: bool = False,
+    ) -> Figure:
+        """Draw a metric along the final runs: the median over seeds of each method, and the quartiles.
+
+        Args:
+            workload, metric, backend, study, maximize: as in `best`. Where the tables have several backends
+                or studies, one must be named.
+
+        Returns:
+            A matplotlib figure. A run that stopped at its goal keeps its last value; one that failed counts
+            as the worst from that step on.
+
+        Raises:
+            InputError: as in `best`, and where a backend or study must be named.
+        """
+        final = self._select(
+            metric, ("final",), one_cell=True, study=study, workload=workload, backend=backend
+        )
+        curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
+        bands = curve_bands(curves).filter(pl.col("median").is_finite())
+        return _drawn(bands, "step", "gradient steps", metric, f"{workload}: final runs")
+
+    def plot_rates(
+        self,
+        workload: str,
+        metric: str,
+        backend: str | None = None,
+        study: str | None = None,
+        *,
+        which: str = "final",
+        maximize: bool = False,
+    ) -> Figure:
+        """Draw a metric of tuning runs against the learning rate: medians and quartiles over tuning seeds.
+
+        Args:
+            workload, metric, backend, study, which, maximize: as in `best`. Where the tables have several
+                backends or studies, one must be named.
+
+        Returns:
+            A matplotlib figure. Learning rates at which most runs failed are left out.
+
+        Raises:
+            InputError: as in `plot_curves`.
+        """
+        tuning = self._select(metric, TUNING, one_cell=True, study=study, workload=workload, backend=backend)
+        values = run_values(tuning, metric, which, "maximize" if maximize else "minimize")
+        finite = sensitivity(values).filter(pl.col("median").is_finite())
+        title = f"{workload}: tuning runs"
+        return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
+
+    def _read(self, table: str) -> pl.DataFrame:
+        there = next(self.folder.rglob(f"{table}.parquet"), None)
+        return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
+
+    def _select(
+        self, metric: str, stages: Sequence[str], *, one_cell: bool = False, **names: str | None
+    ) -> pl.DataFrame:
+        """The runs of some stages, and of the study, workload and backend that are named.
+
+        Args:
+            metric: one that the runs must have.
+            one_cell: whether all three must be settled, by a name or because there is one alone.
+        """
+        runs = self.runs.filter(pl.col("stage").is_in(stages))
+        for column, name in names.items():
+            there = sorted(runs[column].unique())
+            if name is not None and name not in there:
+                raise InputError(unknown(str(self.folder), column, name, there))
+            if one_cell and name is None and len(there) > 1:
+                raise InputError(f"{self.folder}: {column} is one of {', '.join(there)}; give {column}=")
+            runs = runs if name is None else runs.filter(pl.col(column) == name)
+        metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
+        if metric not in metrics:
+            raise InputError(unknown(str(self.folder), "metric", metric, metrics.to_list()))
+        return runs
+
+
+def _drawn(
+    bands: pl.DataFrame, x: str, x_name: str, metric: str, title: str, *, log_x: bool = False
+) -> Figure:
+    """Draw a line and a band for each method.
+
+    Args:
+        bands: columns method, `x`, lower_quartile, median, upper_quartile, with finite medians.
+    """
+    from matplotlib.figure import Figure
+
+    from curvebench.reports.figures.drawing import draw_line
+    from curvebench.reports.figures.palette import dashes_of, looks_of
+
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    methods = sorted(bands["method"].unique())
+    looks, dashes = looks_of(methods), dashes_of(methods)
+    for name in methods:
+        method, line = Method.of(name), bands.filter(method=name).sort(x)
+        look, dash = looks[method.optimizer], dashes[method.basis]
+        draw_line(axes, look, line, x, dash, marks=MARKS_APART, label=name)
+    if (bands["median"] > 0).all():
+        axes.set_yscale("log")
+    axes.set(xlabel=x_name, ylabel=metric, title=title, **({"xscale": "log"} if log_x else {}))
+    if methods:
+        axes.legend(frameon=False, handlelength=3.5)
+    return figure
+
+
+def load(place: str | Path) -> LoadedResults:
+    """Open the tables of a published set or of own runs.
+
+    Args:
+        place: the name of a published set (`curvebench.published()` lists them), or a folder: of a set, of a
+            study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
+
+    Raises:
+        InputError: where there is neither, or the folder holds no tables.
+    """
+    folder = next((path for path in (Path(place), PUBLISHED / place) if path.is_dir()), None)
+    if folder is None:
+        hint = unknown(f"{PUBLISHED}", "set", str(place), published())
+        raise InputError(f"{place}: no such folder. {hint}; your own tables lie below {TABLES}")
+    if next(folder.rglob("*.parquet"), None) is None:
+        raise InputError(f"{folder}: holds no tables; your own lie below {TABLES} after a run")
+    return LoadedResults(folder)
+
+
+def published() -> list[str]:
+    """Return the names of the published sets, in alphabetical order."""
+    return sorted(path.parent.name for path in PUBLISHED.glob(f"*/{SUMS}"))

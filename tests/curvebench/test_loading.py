@@ -1,0 +1,103 @@
+"""Results in Python: tables by folder and by a set's name, rankings and figures."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import curvebench
+from curvebench.paths import PUBLISHED
+from tests.results.rows import rows, write
+
+SET = "egop-logsumexp.2026-11-24"
+LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # by method, a final seed each
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Tables of two methods with three final runs, of which the last of SGD diverged, and two tuning runs."""
+    runs, curves = [], []
+    for method, losses in LOSSES.items():
+        for seed, loss in enumerate(losses):
+            name = f"{method}-{seed}"
+            failed = {"outcome": "diverged", "outcome_step": 4} if math.isnan(loss) else {}
+            metrics = [{"name": "train_loss", "value": loss}]
+            runs.append({"run": name, "optimizer": method, "seed": seed, "final_metrics": metrics, **failed})
+            steps = (0, 4) if failed else (0, 5, 10)
+            curves += [{"run": name, "step": step, "value": 1.0 if step == 0 else loss} for step in steps]
+    runs += [{"run": f"t-{rate}", "stage": "sweep", "learning_rate": rate, "seed": 0} for rate in (0.01, 0.1)]
+    return write(tmp_path, runs=rows("runs", *runs), curves=rows("curves", *curves))
+
+
+def test_a_published_set_is_opened_by_its_name():
+    by_name, by_folder = curvebench.load(SET), curvebench.load(PUBLISHED / SET)
+    assert SET in curvebench.published()
+    assert by_name.runs.equals(by_folder.runs)
+    assert set(by_name.runs["method"].unique()) >= {"adagrad", "adagrad @ egop"}
+    assert "egop.logsumexp-2d" in by_name.claims["claim"]
+    assert by_name.jobs.height
+    assert set(by_name.curves["run"]) <= set(by_name.runs["run"])
+
+
+def test_a_set_of_property_checks_has_claims_and_no_runs():
+    results = curvebench.load("symo-checks.2026-11-25")
+    assert results.runs.is_empty()
+    assert results.claims.height
+
+
+def test_methods_are_ranked_by_their_medians_and_failed_runs_are_worst(own: Path):
+    best = curvebench.load(own).best("train_loss")
+    assert best["method"].to_list() == ["adam", "sgd"]
+    assert best["median"].to_list() == [0.2, 0.6]
+    assert best["high"].to_list() == [0.3, math.inf]
+    assert best["count"].to_list() == [3, 3]
+    upside_down = curvebench.load(own).best("train_loss", maximize=True)
+    assert upside_down["method"].to_list() == ["sgd", "adam"]
+
+
+def test_the_best_value_on_the_way_is_another_quantity(own: Path):
+    assert curvebench.load(own).best("train_loss", which="best")["median"].to_list() == [0.25, 0.25]
+
+
+def test_curves_have_a_line_a_method_and_keep_runs_that_failed(own: Path):
+    (axes,) = curvebench.load(own).plot_curves("quadratic", "train_loss").axes
+    adam, sgd = axes.lines
+    assert (adam.get_label(), sgd.get_label()) == ("adam", "sgd")
+    assert list(adam.get_ydata()) == [1.0, 0.2, 0.2]
+    assert list(sgd.get_ydata()) == [1.0, 0.6, 0.6]  # not 0.55, the median of the two that did not fail
+    assert axes.get_yscale() == "log"
+
+
+def test_rates_are_those_of_tuning_runs(own: Path):
+    (axes,) = curvebench.load(own).plot_rates("quadratic", "train_loss").axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [0.01, 0.1]
+    assert axes.get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        ({"metric": "lossy"}, "train_loss"),
+        ({"metric": "train_loss", "workload": "quadratik"}, "quadratic"),
+        ({"metric": "train_loss", "backend": "numpy"}, "jax"),
+        ({"metric": "train_loss", "study": "toys"}, "toy"),
+    ],
+)
+def test_unknown_names_are_answered_with_those_that_are_there(own: Path, names: dict[str, str], known: str):
+    with pytest.raises(curvebench.InputError, match=known):
+        curvebench.load(own).best(**names)
+
+
+def test_figures_are_of_one_study():
+    with pytest.raises(curvebench.InputError, match="give study="):
+        curvebench.load(SET).plot_curves("log_sum_exp", "train_loss", "jax")
+
+
+def test_what_is_no_set_and_no_folder_of_tables_is_refused(tmp_path: Path):
+    with pytest.raises(curvebench.InputError, match=SET):
+        curvebench.load("egop-logsumexp")
+    with pytest.raises(curvebench.InputError, match="holds no tables"):
+        curvebench.load(tmp_path)

@@ -1,0 +1,81 @@
+"""The wheel, built and installed into a folder of its own, works where there is no checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+Outside = Callable[..., str]
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip installed a wheel that it built from the sources that git knows."""
+    folder = tmp_path_factory.mktemp("wheel")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        copy = folder / "sources" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            copy.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).exists():
+            os.link(ROOT / name, copy)
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), "."]
+    subprocess.run(build, cwd=folder / "sources", check=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*PIP, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
+    return folder / "site"
+
+
+@pytest.fixture
+def outside(installed: Path, tmp_path: Path) -> Outside:
+    """Run Python with the installed wheel in an empty folder; returns what it prints."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURVEBENCH_")}
+    environment |= {"PYTHONPATH": str(installed), "XLA_FLAGS": ""}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_it_brings_one_name(installed: Path):
+    packages = [path.name for path in installed.iterdir() if path.is_dir() and "-" not in path.name]
+    assert sorted(packages) == ["bin", "curvebench"]
+
+
+def test_import_version_names_sets_and_verdicts(installed: Path, outside: Outside):
+    program = "import curvebench as c; print(c.__file__, c.__version__, len([*map(c.load, c.published())]))"
+    file, version, sets = outside("-c", program).split()
+    assert Path(file).is_relative_to(installed)
+    assert int(sets) > 10
+    assert outside("-m", "curvebench", "--version").split() == ["curvebench", version]
+    assert "digits_mlp" in outside("-m", "curvebench", "list")
+    assert "egop.convex" in outside("-m", "curvebench", "verdicts", "egop.convex")
+
+
+@pytest.mark.long
+def test_a_file_of_ones_own_is_tried_in_the_field(outside: Outside, tmp_path: Path):
+    page = (ROOT / "docs/how-to/try-an-optimizer.md").read_text()
+    (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(program)
+    said = outside("-m", "curvebench", "try", "mine.py:Lion", "--problems", "least_squares", "--cores", "2")
+    assert "on 1 of its 8 problems" in said
+    assert (tmp_path / "results/newcomers/torch-lion/site/study_field.html").is_file()

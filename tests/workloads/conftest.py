@@ -1,0 +1,25 @@
+"""The real Fashion-MNIST, for tests of what is published about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from curvebench.workloads import fashion, idx
+from curvebench.workloads.data import FOLDER_VARIABLE
+from tests.conftest import RealImages, skip
+
+
+@pytest.fixture
+def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a test read the real files where the machine has them, and skip it elsewhere with the remedy."""
+    monkeypatch.setattr(idx, "DEBIAN_FOLDER", real_images.debian_folder)
+    monkeypatch.setattr(idx, "CONTENTS", real_images.checksums)
+    monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
+    missing = idx.missing_fashion()
+    if missing:
+        skip(f"a fact about the real files: {missing}")
+    fashion._examples.cache_clear()  # of the made images
+    yield
+    fashion._examples.cache_clear()
