@@ -102,10 +102,12 @@ def renew(given: Namespace) -> None:
     Verdicts, leaderboard, README and checksums are written again; the tables of runs stay, and nothing runs.
     """
     from curvebench.reports.sets import publish
+    from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import SUMS
 
+    code = commit(PROJECT)  # before the first set is written, which differs from its commit then
     for folder in given.folders or sorted(path.parent for path in FOLDER.glob(f"*/{SUMS}")):
-        publish.renew(folder)
+        publish.renew(folder, code)
         print(f"renewed: {folder}", flush=True)
 
 

@@ -76,7 +76,7 @@ def publish(
     return folder / name
 
 
-def renew(folder: Path, code: Revision | None = None) -> None:
+def renew(folder: Path, code: Revision) -> None:
     """Derive a published set anew from its own tables, such as after a change of the statistics.
 
     Its runs, its name, and the day it was published stay, and what was waived remains waived.
