@@ -232,7 +232,7 @@ def disagreements(folder: Path) -> list[str]:
     for name, text in texts(board).items():
         if (folder / name).read_text() != text:
             found.append(
-                f"{name}: is not what is written from leaderboard.parquet; run curvebench sets renew"
+                f"{name}: is not what the table leaderboard gives; run curvebench sets renew"
             )
     return found
 
