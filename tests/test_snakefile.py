@@ -39,7 +39,7 @@ def jobs_of(said: str) -> list[str]:
 
 
 def touch(path: Path) -> None:
-    path.write_text(path.read_text() + "\n# a remark\n")
+    path.write_text(path.read_text() + "\nADDED = 1\n")  # a hash ignores comments
 
 
 def test_the_plan_reads_well(snakemake):

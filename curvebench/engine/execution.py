@@ -115,7 +115,6 @@ class Bundle:
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
         clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
         gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
-        factors: of hyperparameters, by their name, then by parameter name or kind.
         reestimation: when and how bases are estimated anew, or None.
     """
 
@@ -133,7 +132,6 @@ class Bundle:
     gradient_accumulation: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
-    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reestimation: RenewalPlan | None = None
 
     def __post_init__(self) -> None:
@@ -164,7 +162,7 @@ class Bundle:
             for group, matrix in self.matrices.items()
             if group in self.changes
         }
-        return layout(shapes, roles, tuple(self.matrices), self.factors, changes)
+        return layout(shapes, roles, tuple(self.matrices), changes)
 
     @cached_property
     def update(self) -> Update:
@@ -568,13 +566,11 @@ def stretch_inputs(
 ) -> Inputs:
     """The inputs of steps start + 1 ... start + length; call inside the engine's context.
 
-    Where an optimizer starts anew, its steps are counted from there. Numbers of steps and the schedule
-    stay on the host, where the engine reads them.
+    Numbers of steps and the schedule stay on the host, where the engine reads them.
 
     Args:
         room: as many steps as are sent, zeros after the last; None for no more than there are.
     """
-    before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
     kind, missing = engine.ops.dtype, (room or length) - length
 
     def sent(array: np.ndarray) -> Any:
@@ -588,7 +584,7 @@ def stretch_inputs(
         batch = {name: sent(array) for name, array in minibatches.items()}
     drawn = _noise(bundle, start, length)
     return Inputs(
-        step=np.asarray(np.arange(start + 1, start + length + 1) - before, kind),
+        step=np.arange(start + 1, start + length + 1, dtype=kind),
         schedule=np.asarray(bundle.schedule[start : start + length], kind),
         order=None if order is None or batch is not None else sent(order),
         batch=batch,
@@ -658,14 +654,12 @@ class Record:
     """What is kept of a bundle's run on the way; C evaluations of S seeds and K settings.
 
     Args:
-        ended: where lanes ended.
         seconds: (S, K), of estimating bases anew.
         done: how many steps.
         rows: C times metrics (S, K) by full name.
         besides: C times the gradients that a lane's optimizer has asked for besides that of each step.
     """
 
-    ended: TerminationTracker
     seconds: np.ndarray
     done: int = 0
     rows: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -674,7 +668,7 @@ class Record:
     @classmethod
     def of(cls, bundle: Bundle) -> Record:
         """That of a run before its first step."""
-        return cls(TerminationTracker(bundle), np.zeros(bundle.lanes))
+        return cls(np.zeros(bundle.lanes))
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -686,8 +680,6 @@ class Record:
         return {
             **{f"metric {name}": values for name, values in self.metrics.items()},
             "besides": np.array(self.besides),
-            "diverged at": self.ended.diverged_at,
-            "stopped at": self.ended.stopped_at,
             "seconds": self.seconds,
         }
 
@@ -699,7 +691,6 @@ class Record:
         self.rows = [
             {name: arrays[start + name][number] for name in names} for number in range(len(self.besides))
         ]
-        self.ended.diverged_at, self.ended.stopped_at = arrays["diverged at"], arrays["stopped at"]
         self.seconds, self.done = arrays["seconds"], done
 
 
@@ -772,7 +763,6 @@ def execute(
             measure()
         while record.done < steps:
             if renew is not None and record.done in bundle.points:
-                record.ended.update(ops, carry, record.done)
                 with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
                     engine.finish(carry)
@@ -793,12 +783,12 @@ def execute(
                 with clock.phase("data", WAITING):
                     given = next(inputs)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
-        record.ended.update(ops, carry, record.done)
+        diverged, stopped = (ops.to_numpy(one) for one in (carry.diverged_at, carry.stopped_at))
     return Trajectories(
         steps=ends,
         metrics=record.metrics,
-        diverged_at=record.ended.diverged_at,
-        stopped_at=record.ended.stopped_at,
+        diverged_at=np.asarray(diverged).astype(np.int64),
+        stopped_at=np.asarray(stopped).astype(np.int64),
         state_bytes=state_bytes,
         closure_evaluations=np.array(record.besides),
         reestimation_seconds=record.seconds,
@@ -875,24 +865,6 @@ def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
     """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
     total, count, first = (np.array(ops.to_numpy(each), np.float64) for each in losses)
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
-
-
-class TerminationTracker:
-    """Where lanes diverged and stopped; a carry counts steps from its optimizer's last start."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.diverged_at = np.zeros(bundle.lanes, np.int64)
-        self.stopped_at = np.zeros(bundle.lanes, np.int64)
-
-    def update(self, ops: Ops, carry: Carry, steps: int) -> None:
-        """Take what has happened since the last call, before an optimizer is started after so many steps."""
-        anew = self.bundle.reestimation
-        before = 0 if anew is None else anew.before(steps - 1)
-        for ends, seen in ((self.diverged_at, carry.diverged_at), (self.stopped_at, carry.stopped_at)):
-            found = np.asarray(ops.to_numpy(seen)).astype(np.int64)
-            new = (ends == 0) & (found > 0)
-            ends[new] = found[new] + before
 
 
 @contextmanager

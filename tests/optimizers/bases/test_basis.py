@@ -50,7 +50,6 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
         "complement": "random",
         "estimator": "whole",
         "every": None,
-        "state": "carried",
         "null_space": "lapack",
     }
     options = bases()["egop"].complete(given)
