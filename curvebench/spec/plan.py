@@ -16,7 +16,7 @@ from curvebench.spec.claim import Claim
 from curvebench.spec.document import Direction, Document, Headline, Targets, Which, dotted, targets_on
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, methods
-from curvebench.spec.sets import PLAN, Objection
+from curvebench.spec.sets import PLAN
 from curvebench.spec.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
 from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
@@ -302,6 +302,27 @@ class Publication(Document):
 
     published: str
     machines: tuple[str, ...]
+
+
+class Objection(Document):
+    """Something that stands in the way of publishing a set; its plan has those that were waived.
+
+    Args:
+        kind: a key of `curvebench.spec.sets.WAIVERS`.
+        where: the study, or of `rules` the claim; empty for the code that computes verdicts.
+        backend: of `hardware` and `rules`.
+        names: of `dirty` the commits, none where they are unknown; of `failures` what failed first and its
+            outcome; of `hardware` the machines; of `tuning` the workload and the methods with the fewest and
+            the most runs; of `rules` the hash of the claim's rule, and where it is known the one as planned.
+        count, of: how many of the study's jobs it is about; of `tuning` the fewest and the most runs.
+    """
+
+    kind: str
+    where: str = ""
+    backend: str = ""
+    names: tuple[str, ...] = ()
+    count: int | None = None
+    of: int | None = None
 
 
 class ReportPlan(Document):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from curvebench.paths import PUBLISHED
-from curvebench.spec.document import Document
 from curvebench.spec.errors import InputError
 
 FOLDER = PUBLISHED
@@ -24,27 +23,6 @@ WAIVERS = {
     "failures": "runs and other parts of jobs that failed",
     "rules": "rules of claims that changed after the runs were planned",
 }
-
-
-class Objection(Document):
-    """Something that stands in the way of publishing a set; its plan has those that were waived.
-
-    Args:
-        kind: a key of `WAIVERS`.
-        where: the study, or of `rules` the claim; empty for the code that computes verdicts.
-        backend: of `hardware` and `rules`.
-        names: of `dirty` the commits, none where they are unknown; of `failures` what failed first and its
-            outcome; of `hardware` the machines; of `tuning` the workload and the methods with the fewest and
-            the most runs; of `rules` the hash of the claim's rule, and where it is known the one as planned.
-        count, of: how many of the study's jobs it is about; of `tuning` the fewest and the most runs.
-    """
-
-    kind: str
-    where: str = ""
-    backend: str = ""
-    names: tuple[str, ...] = ()
-    count: int | None = None
-    of: int | None = None
 
 
 def check_name(name: object, folder: Path) -> str:

@@ -8,8 +8,7 @@ import polars as pl
 
 from curvebench.results.merging import several_machines
 from curvebench.results.schema import TUNING
-from curvebench.spec.plan import ReportPlan
-from curvebench.spec.sets import Objection
+from curvebench.spec.plan import Objection, ReportPlan
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
 REMEDIES = {

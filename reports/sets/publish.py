@@ -20,12 +20,11 @@ from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
 from curvebench.spec.archive import alone, read_publication
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import ReportPlan, with_studies_of
+from curvebench.spec.plan import Objection, ReportPlan, with_studies_of
 from curvebench.spec.sets import (
     PLAN,
     PROVENANCE,
     WAIVERS,
-    Objection,
     between_markers,
     check_name,
     check_page,

@@ -37,8 +37,8 @@ from curvebench.results.writing import write_table
 from curvebench.spec.archive import narrowed, with_joined
 from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import StudyPlan, read_plan, with_studies_of
-from curvebench.spec.sets import BEGIN, END, Objection
+from curvebench.spec.plan import Objection, StudyPlan, read_plan, with_studies_of
+from curvebench.spec.sets import BEGIN, END
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.reports.example_sets import CODE, dirty, write_report, write_set
