@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from curvebench import EXPORTS
 from curvebench.registry import find_workload, located
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import TRAJECTORY_VERSION, JobSpec
@@ -99,7 +100,10 @@ class SourceTree:
         return next((candidate for candidate in candidates if candidate.is_file()), None)
 
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
-        """Dotted names of the followed modules that a file imports, with the packages around them."""
+        """Dotted names of the followed modules that a file imports, with the packages around them.
+
+        A public name, as in `from curvebench import Rule`, stands for the module that defines it.
+        """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         try:
             names = _names(path.read_bytes(), package)
@@ -107,8 +111,8 @@ class SourceTree:
             raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
         return tuple(
             part
-            for name in names
-            if _is_below(name, followed)
+            for imported in names
+            if _is_below(name := EXPORTS.get(imported.removeprefix("curvebench."), imported), followed)
             for part in _with_packages(name)
             if self._file(part) is not None  # the last part may be a function, not a module
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import re
 import sys
@@ -26,6 +27,7 @@ from ruamel.yaml import YAML
 from curvebench import Online, as_optax, as_torch
 from curvebench.__main__ import main
 from curvebench.optimizers import rules
+from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
@@ -177,10 +179,10 @@ FILES = [
 ]  # fmt: skip
 
 
-NAMES = {"np": np, "jnp": jnp, "nn": torch.nn} | {  # that expressions of the table see
+NAMES = {"np": np, "jnp": jnp, "nn": torch.nn, "math": math} | {  # that expressions of the table see
     seen.__name__: seen
     for seen in (
-        *(torch, replace, workloads, rules, find_rule, run, symo, one, made, Tied, Role),
+        *(torch, replace, workloads, rules, bases, find_rule, run, symo, one, made, Tied, Role),
         *(as_torch, as_optax, HieraViT, MaskUnitAttention),
     )
 }

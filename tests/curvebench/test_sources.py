@@ -45,6 +45,15 @@ def test_imports_are_followed_to_their_end(packages, module, expected):
     ]
 
 
+def test_a_public_name_stands_for_the_module_that_defines_it(packages):
+    (packages / "curvebench/optimizers/rule.py").write_text("import curvebench.optimizers.late\n")
+    mine = packages / "mine.py"
+    mine.write_text("from curvebench import LEARNING_RATE, Rule, as_torch\n")
+    followed = [name for name in SourceTree(packages).outside({"file:mine.py": mine}) if "/" in name]
+    expected = ["__init__", "late", "one", "rule", "shared"]
+    assert followed == [f"curvebench/optimizers/{name}.py" for name in expected]
+
+
 def test_a_missing_module_and_a_broken_file_are_named(packages):
     with pytest.raises(InputError, match=r"curvebench\.optimizers\.none: no such module"):
         SourceTree(packages).sources(["curvebench.optimizers.none"])
