@@ -36,8 +36,8 @@ test-gpu: $(READY)  ## run the tests that need a GPU
 	@$(IN_ENVIRONMENT) XLA_FLAGS= python -m pytest -m gpu $(TESTS)
 
 guards: $(READY)  ## check that a refactoring changed no number, verdict, name or page; UPDATE=1 freezes the new state
-	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(if $(UPDATE),--update) tests/guards tests/curvebench/test_golden.py \
-	  tests/reports/test_browser.py
+	@$(IN_ENVIRONMENT) $(PYTEST) -m "not gpu" $(if $(UPDATE),--update) tests/guards tests/test_bad_input.py \
+	  tests/curvebench/test_golden.py tests/reports/test_browser.py
 
 lint: $(READY)  ## check style, types and the Snakefile
 	@$(IN_ENVIRONMENT) ruff check .

@@ -11,7 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curvebench.backends.engine import engine as engine
     from curvebench.backends.numpy_ops import numpy_ops as numpy_ops
+    from curvebench.engine.execution import Bundle as Bundle
+    from curvebench.engine.execution import execute as execute
     from curvebench.engine.replaying import Online as Online
     from curvebench.engine.replaying import replay as replay
     from curvebench.interop.optax_transformation import as_optax as as_optax
@@ -51,7 +54,9 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {  # modules, and the public names that they define
+    "backends.engine": "engine",
     "backends.numpy_ops": "numpy_ops",
+    "engine.execution": "Bundle execute",
     "engine.replaying": "Online replay",
     "interop.optax_transformation": "as_optax",
     "interop.torch_export": "as_torch",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from curvebench.reports.failures import blame_workloads
 from curvebench.reports.figures.curves import recorded_steps, with_step_evaluations
 from curvebench.reports.machines import one_machine
 from curvebench.results.merging import mixed_hardware
@@ -34,7 +35,7 @@ class Tables:
 
 
 def tables_of(study: StudyPlan) -> Tables:
-    """The tables of a study with those of the studies that join it.
+    """The tables of a study with those of the studies that join it; workloads at fault are marked.
 
     Their runs count on the study's first backend, whose instances are the same; their seconds do not count.
 
@@ -43,13 +44,11 @@ def tables_of(study: StudyPlan) -> Tables:
     """
     own = read_tables(study.tables)
     joined = [read_tables(one.tables) for one in study.joining]
-    if not joined:
-        return own
     on_it = pl.lit(study.backends[0]).alias("backend")
     return replace(
         own,
         curves=tuple(file for one in (own, *joined) for file in one.curves),
-        runs=pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)]),
+        runs=blame_workloads(pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)])),
         recorded_steps=pl.concat(
             [own.recorded_steps, *(one.recorded_steps.with_columns(on_it) for one in joined)]
         ),

@@ -8,6 +8,7 @@ FINISHED = ("reached", "budget")
 FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # count against the method
 MISSING = ("interrupted",)  # by a signal or a scheduler: no statement about the method
 OUTCOMES = (*FINISHED, *FAILED, *MISSING)
+WORKLOAD_FAULT = "workload_fault"  # in no table: reports give it to runs that failed whatever their method
 
 
 def finished() -> pl.Expr:
@@ -22,4 +23,4 @@ def failed() -> pl.Expr:
 
 def missing() -> pl.Expr:
     """Whether a run says nothing of its method; it is left out, and counted."""
-    return pl.col("outcome").is_in(MISSING)
+    return pl.col("outcome").is_in((*MISSING, WORKLOAD_FAULT))

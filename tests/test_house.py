@@ -299,13 +299,20 @@ def test_statistics_do_no_input_or_output():
 # --- papers --------------------------------------------------------------------------------------
 
 
-def test_changes_are_written_down():
-    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_changelog_is_short_and_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## (Unreleased|[\d.]+)", text, re.MULTILINE)
+    assert __version__ in versions[:2]
+    assert set(versions[: versions.index(__version__)]) <= {"Unreleased"}
+    assert len(text.split(f"## {__version__}", 1)[1].split("\n## ")[0].splitlines()) <= 150
 
 
-def test_the_citation_names_this_version_and_licence():
+def test_citation_and_documentation_name_this_version_and_licence():
     citation = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    tags = {tag for page in pages for tag in re.findall(r"`(?:git tag )?(v[\d.]+)`", page.read_text())}
+    assert tags == {f"v{__version__}"}
     assert citation["license"] == PROJECT["project"]["license"]
     assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause License")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from curvebench.backends.decompositions import guarded, symmetric_part
 from curvebench.backends.ops import Array, Ops, separate_copies
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
+DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")  # by LAPACK on a CPU
 FEW = 4  # columns up to which it takes them as they are, in less time than eight
 
 
@@ -132,6 +134,32 @@ def _average_pool2d(x: jax.Array, window: int, stride: int) -> jax.Array:
     return total / window**2
 
 
+def _one_matrix_at_a_time(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """Decompose matrices in turn on a CPU, since batched LAPACK may wait for ever on several threads.
+
+    A batched routine of jaxlib 0.10.2 hands its matrices to the pool of threads that it runs on, and waits
+    for them on one of these threads. Where a program has as many such calls as threads, each may wait for the
+    others. A single matrix is handed to nobody. On a GPU the batched routine is called as it is; so it is
+    for derivatives, which no rule takes.
+
+    Args:
+        decompose: of arrays of matrices (..., m, n), all with the same leading axes.
+    """
+
+    def alone(*matrices: jax.Array) -> Any:
+        return decompose(*matrices)
+
+    def in_turn(*arrays: jax.Array) -> Any:
+        mapped = jax.custom_batching.sequential_vmap(alone)
+        for _ in arrays[0].shape[:-2]:
+            mapped = jax.vmap(mapped)
+        return jax.lax.platform_dependent(*arrays, cpu=mapped, default=decompose)
+
+    decomposition = jax.custom_jvp(in_turn)
+    decomposition.defjvp(lambda arrays, tangents: jax.jvp(decompose, arrays, tangents))
+    return decomposition
+
+
 def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
     """The table for JAX in the given precision; float64 works inside `jax.enable_x64()` only."""
     kind = jnp.dtype(dtype)
@@ -143,8 +171,21 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
     def relu(x: jax.Array) -> jax.Array:
         return jnp.where(x > 0, x, jnp.zeros_like(x))  # gradient 0 at 0, as in torch
 
+    table = like_numpy(jnp, kind) | {
+        "eigh": guarded(
+            lambda x: jnp.linalg.eigh(symmetric_part(x), symmetrize_input=False), jnp.isfinite, jnp.where
+        ),
+        "solve": jnp.linalg.solve,
+        # of the symmetric part by itself
+        "cholesky": guarded(jnp.linalg.cholesky, jnp.isfinite, jnp.where),
+        "triangular_inverse": lambda x: jax.lax.linalg.triangular_solve(
+            x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
+        ),
+    }
+    if os.environ.get("NPROC") != "1":  # as jobs have it: XLA then has one thread
+        table |= {name: _one_matrix_at_a_time(table[name]) for name in DECOMPOSITIONS}
     return JaxOps(
-        **like_numpy(jnp, kind),
+        **table,
         device=device,
         backend="jax",
         dtype=dtype,
@@ -155,15 +196,6 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=jax.lax.stop_gradient,
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
-        eigh=guarded(
-            lambda x: jnp.linalg.eigh(symmetric_part(x), symmetrize_input=False), jnp.isfinite, jnp.where
-        ),
-        solve=jnp.linalg.solve,
-        # of the symmetric part by itself
-        cholesky=guarded(jnp.linalg.cholesky, jnp.isfinite, jnp.where),
-        triangular_inverse=lambda x: jax.lax.linalg.triangular_solve(
-            x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
-        ),
         relu=relu,
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         silu=jax.nn.silu,

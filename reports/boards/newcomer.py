@@ -13,7 +13,7 @@ import polars as pl
 
 from curvebench.reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
 from curvebench.reports.formatting import counted, interval, json_value, listed, number, plain
-from curvebench.reports.measures import final_runs, study_values
+from curvebench.reports.measures import chosen_rates, final_runs, study_values
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import LEVEL
@@ -24,6 +24,8 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Contribution
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
+Edge = Literal["lowest", "highest"]
+BEYOND: Mapping[Edge, tuple[str, str]] = {"lowest": ("lower", "shorter"), "highest": ("higher", "longer")}
 HEAD = (
     f"{'problem':<20} {'final loss':>11} {'x best':>11}  {'best method':<20}"
     f" {'at target':>9} {'gradients':>10} {'rate':>10}"
@@ -41,6 +43,7 @@ class ProblemResult:
         reached, failed, seeds: runs that got to the target, that diverged or failed, and runs.
         evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
         learning_rate: what its sweep chose; None where all its runs failed.
+        edge: which end of the rates tried that is, so that a better one may lie beyond; None inside.
     """
 
     problem: str
@@ -52,6 +55,7 @@ class ProblemResult:
     seeds: int
     evaluations: float
     learning_rate: float | None
+    edge: Edge | None
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,9 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
     for place, joined in ((place, one) for place, own in study.joined.items() for one in own):
         for optimizer in (one for one in joined.optimizers if one.label in rows):
             method = optimizer.label
-            row, rates = rows[method], tables.runs.filter(stage="final", method=method)
+            row, rates = rows[method], chosen_rates(tables.runs.filter(method=method))
             lost = row.diverged.successes == row.diverged.count
-            chosen = dict(rates.group_by("workload").agg(pl.col("learning_rate").first()).iter_rows())
+            chosen = {rate["workload"]: rate for rate in rates.iter_rows(named=True)}
             found.append(
                 Placed(
                     field=study.name,
@@ -170,13 +174,15 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> s
     return shlex.join(words)
 
 
-def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Iterator[ProblemResult]:
+def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]) -> Iterator[ProblemResult]:
     for place, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
         if entry is None:
             continue
         medians = {one.method: cell.value.median for one in board.rows if (cell := one.entries[place])}
         best = (min if column.direction == "minimize" else max)(medians, key=medians.__getitem__)
         own, least = medians[row.method], medians[best]
+        tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
+        at_edge = tuned["at_edge"] and not lost
         yield ProblemResult(
             column.workload,
             own,
@@ -186,7 +192,8 @@ def _problems(board: Board, row: MethodRow, rates: Mapping[str, float]) -> Itera
             int(entry.diverged.successes),
             entry.value.count,
             entry.evaluations.median if entry.evaluations else math.inf,
-            rates[column.workload] if entry.diverged.successes < entry.diverged.count else None,
+            None if lost else tuned["learning_rate"],
+            ("lowest" if tuned["learning_rate"] <= tuned["least"] else "highest") if at_edge else None,
         )
 
 
@@ -240,6 +247,15 @@ def as_text(found: Placed) -> str:
             f"{one.problem:<20} {number(one.median):>11} {number(one.ratio):>11}  {one.best:<20} {share:>9}"
             f" {number(one.evaluations):>10} {number(one.learning_rate):>10}"
         )
+    for edge, (rate, steps) in BEYOND.items():
+        if names := [one.problem for one in found.problems if one.edge == edge]:
+            said = (
+                f"The rate is the {edge} that was tried on {listed(names)}: a {rate} one may be better. The"
+            )
+            lines += [
+                "",
+                f"{said} rates are the field's: scale the method to take {steps} steps at the same rate.",
+            ]
     lost = int(row.diverged.successes)
     lines += (
         ["", f"{counted(lost, 'final runs')} of {row.diverged.count} diverged or failed."] if lost else []

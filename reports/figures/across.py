@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 
 import polars as pl
 
@@ -105,6 +106,8 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
             yield save(figure, cell.out, name, "family_curves", facts | words, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
+    if not len(bands):
+        return
     with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
         draw_lines(cell, panels, cell.lines(bands), "place")
         headline = f"{study.which} {metric_name(study.metric)}"
@@ -226,9 +229,10 @@ def _against_rank(
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as (figure, panels):
         draw_lines(cell, panels, lines, "place")
         for optimizer, level in levels.items():
-            for row in level.iter_rows(named=True):
-                panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
-                                          alpha=0.14, linewidth=0)  # fmt: skip
+            for row in level.filter(pl.col("median").is_finite()).iter_rows(named=True):
+                if isfinite(row["upper_quartile"]):
+                    panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
+                                              alpha=0.14, linewidth=0)  # fmt: skip
                 panels[optimizer].axhline(
                     row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, DASHED)
                 )

@@ -26,6 +26,7 @@ PDF = "pdf"
 PANEL = (2.6, 1.6)  # width and height of a panel, inches
 BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
+OPEN = 1e30  # the upper end of a band that has none, beyond every axis
 ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
 NARROW = 5.0  # the ratio of the ends of a logarithmic axis up to which its marks are those of a linear one
 TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
@@ -61,6 +62,8 @@ class Drawn:
         kind: curve, wall_clock, target, sensitivity, front, across, claim or series.
         stem: its name without workload and backend, by which studies name it.
         axis: what the curve of a metric is against; empty for other kinds.
+        empty: whether there was no finite value to draw. Such a figure has no file, no caption and no
+            alternative text; pages say so in its place.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Drawn:
     height: int
     stem: str = ""
     axis: str = ""
+    empty: bool = False
 
 
 # --- figures and panels --------------------------------------------------------------------------
@@ -252,25 +256,28 @@ def draw_line(
         dash: the lengths of dashes; solid without.
         marks: how far apart marks are, as a share of the line; on every point if None.
     """
-    x, colour = floats(line, axis), look.ink.light
+    x, median, colour = floats(line, axis), floats(line, "median"), look.ink.light
+    if not np.isfinite(x + median).any():  # matplotlib cannot space marks along a line without a point
+        return
     low, top = floats(line, "lower_quartile"), line["upper_quartile"].to_numpy().astype(np.float64)
-    top[np.isinf(top)] = 1e30
+    top[np.isinf(top)] = OPEN
     if (low < top).any():
         _draw_band(panel, x, low, top, colour, style.get("drawstyle", "")[6:])
     panel.plot(
-        x, floats(line, "median"), color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7,
-        marker=look.mark, markevery=marks, markersize=4, markeredgewidth=0, **style,
+        x, median, color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7, marker=look.mark,
+        markevery=marks, markersize=4, markeredgewidth=0, **style,
     )  # fmt: skip
 
 
 def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) -> None:
-    """As `fill_between` does it, but for scaling the axes anew after each band."""
+    """Draw a band as `fill_between` does, without scaling the axes anew, and to no open end."""
     from matplotlib.collections import FillBetweenPolyCollection
 
     shown = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)
     style: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "step": step or None}
     panel.add_collection(FillBetweenPolyCollection("x", x, low, top, where=shown, **style), autolim=False)
-    panel.update_datalim(np.concatenate([np.column_stack([x, low])[shown], np.column_stack([x, top])[shown]]))
+    ends = np.concatenate([np.column_stack([x, low])[shown], np.column_stack([x, top])[shown & (top < OPEN)]])
+    panel.update_datalim(ends)
 
 
 def key_line(label: str, **style: Any) -> Any:
@@ -319,17 +326,22 @@ def _said() -> Any:
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
     """Write a figure as SVG that follows the page's theme and describe it; the same data give the same bytes.
 
+    A figure none of whose panels has a finite value is only described, as empty.
+
     Args:
         out: a folder; one of the name `pdf` takes the figure as PDF, in light colours.
         words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
         shown: kind, workload, backend and more of `Drawn`, which are facts too.
     """
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
-    said = {
+    empty = not any(np.isfinite(panel.dataLim.intervaly).all() for panel in figure.axes)
+    said = dict.fromkeys(("caption", "alt"), "") | {
         part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
-        for part in ("title", "caption", "alt")
+        for part in ("title",) + ("caption", "alt") * (not empty)
     }
-    drawn = Drawn(name=slug(name), width=width, height=height, **said, **shown)
+    drawn = Drawn(name=slug(name), width=width, height=height, empty=empty, **said, **shown)
+    if empty:
+        return drawn
     if out.name == PDF:
         figure.savefig(out / f"{drawn.name}.pdf", transparent=True, metadata={"CreationDate": None})
         return drawn

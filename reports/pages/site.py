@@ -259,8 +259,7 @@ def _write(
     if not plan.published:  # whose folders are beside its own plan, not beside this site
         copies[SHOWN] = plan.path
     for place, drawn_in, drawn in figures:
-        for figure in drawn:
-            name = f"{figure['name']}.svg"
+        for name in (f"{figure['name']}.svg" for figure in drawn if not figure["empty"]):
             copies[f"{place}/{name}"] = drawn_in / name
     with _swapped(out) as folder:
         for name, source in copies.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import TriedOf, tried_in
+from curvebench.reports.failures import faults_of
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.drawing import MANIFEST
 from curvebench.reports.measures import (
@@ -43,7 +45,7 @@ from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import clock_of
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
-from curvebench.results.outcomes import failed
+from curvebench.results.outcomes import WORKLOAD_FAULT, failed
 from curvebench.results.schema import TUNING
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -77,7 +79,7 @@ def study_page(
         backends = [
             _backend(study, workload, backend, tables, figures, tried_of) for backend in study.backends
         ]
-        shown = [part for part in backends if part["results"] or part["figures"]]
+        shown = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
         parts.append({"workload": workload, "backends": shown})
     several = board and not study.claims and len(answers) > 1
     heat = heat_map(answers, board).leading if several else None
@@ -112,7 +114,9 @@ def _backend(
     figures: Rows,
     tried_of: TriedOf,
 ) -> dict[str, Any]:
-    """What a study's page shows of one workload on one backend."""
+    """What a study's page shows of one workload on one backend; of one that is at fault, that alone."""
+    faults = faults_of(study.name, final_runs(tables.runs, workload.name, backend))
+    tables = replace(tables, runs=tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT))
     return {
         "name": backend,
         "figures": [
@@ -125,6 +129,7 @@ def _backend(
         "pairs": pair_rows(study, workload.name, backend, tables.runs),
         "costs": cost_rows(study, workload, backend, tables),
         "clock": clock_of(study, workload, backend, tables),
+        "fault": next(iter(faults), None),
     }
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from curvebench.reports.claims.page import check_rows, claim_entries
 from curvebench.reports.claims.verdict_list import unrun, verdicts_of
-from curvebench.reports.failures import failures_of, read_jobs
+from curvebench.reports.failures import failures_of, faults_of, read_jobs
 from curvebench.reports.pages.study_pages import Rows, read_figures
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
@@ -64,7 +64,8 @@ class Version:
     @cached_property
     def failures(self) -> Rows:
         """What failed of its jobs."""
-        return failures_of(self.jobs)
+        faults = [fault for each in self.studies for fault in faults_of(each.study.name, each.tables.runs)]
+        return failures_of(self.jobs, faults)
 
     def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], Rows]:
         """Its studies and claims, as far as its plan has them when it is narrowed to the best versions."""

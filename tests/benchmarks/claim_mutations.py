@@ -1,69 +1,236 @@
-"""What the tests of property claims share: few instances of a claim, and rules that are wrong on purpose."""
+"""Mutations of property claims: a table of what is replaced, and of the subclaims that must then miss.
+
+The tables are `mutations/*.yaml`, one a source document: for each claim a list of rows. A row has
+
+    breaks: subclaims, each of which must miss under the mutation; `*` stands for any text
+    keeps: subclaims that must hold under it; none unless given
+    mutation: what is replaced, by target
+    given: targets replaced with and without the mutation, such as a scheme by its baseline; none unless given
+    instances: of how many instances of each subclaim one must miss; 1 unless given
+    slow: true where this takes seconds
+
+A target is `rule NAME`, an optimizer, or the place of a function, a property or a constant, from the root
+of the project or from benchmarks/claims: `notes_muon.THRESHOLD`, or
+`curvebench.optimizers.spheres.NORMS[l1]` for an item. A place has a Python expression, which sees the
+names of the place's module, and NAMES below. That of a constant sees the right one as `value`. That of a
+function is calculated at each call and sees its arguments by their names, the right function as
+`original`, what that returns for these arguments as `result`, and the number of the call as `call`. A
+rule has a mapping:
+
+    instead: the rule that takes its place
+    options: options that it has besides those it is given
+    any other key: an expression for the hyperparameter of that name, which sees the right number as `value`
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import inspect
+import itertools
+import pkgutil
+import re
+from ast import literal_eval
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property, wraps
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from curvebench import interop
+from curvebench.benchmarks.claims._matrices import orthonormal
+from curvebench.benchmarks.claims._trained_lanes import SeedProblems, Training
 from curvebench.engine import replaying
 from curvebench.optimizers.options import Options
 from curvebench.optimizers.rule import Rule
-from curvebench.property_checks.checks import PRINTED, Check, PropertyClaim, Row, verdicts
+from curvebench.property_checks.checks import (
+    PACKAGE,
+    PRINTED,
+    Check,
+    Measure,
+    PropertyClaim,
+    claims_by_id,
+    verdicts,
+)
+from curvebench.results.intervals import MedianInterval
+from curvebench.timing.interleaving import Ratios
 from tests.curvebench.property_checks.claim_rows import part_rows, rows
+
+TABLES = Path(__file__).with_name("mutations")
+Targets = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """A row of a table, whose keys the head of this file explains."""
+
+    claim: str
+    mutation: Targets
+    breaks: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    given: Targets = dataclasses.field(default_factory=dict)
+    instances: int = 1
+    slow: bool = False
+
+
+def mutations() -> Iterator[Mutation]:
+    """Read the rows of all tables."""
+    for path in sorted(TABLES.glob("*.yaml")):
+        for claim, table in YAML(typ="safe").load(path).items():
+            yield from (Mutation(claim, **row) for row in table)
+
+
+@cache
+def property_claims() -> dict[str, PropertyClaim]:
+    """Return the claims of benchmarks/claims by id."""
+    return {name: claim for name, (_, claim) in claims_by_id().items()}
+
+
+def subclaims(claim: str, patterns: tuple[str, ...]) -> list[Check]:
+    """Return the checks that the patterns name, those of misprinted statements as corrected.
+
+    Raises:
+        ValueError: for a pattern that names none.
+    """
+    checks = [check for check in property_claims()[claim].checks if check.variant != PRINTED]
+    named = {
+        pattern: [
+            check for check in checks if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), check.part)
+        ]
+        for pattern in patterns
+    }
+    for pattern, found in named.items():
+        if not found:
+            raise ValueError(
+                f"{claim} has no subclaim {pattern!r}; give one of {[one.part for one in checks]}"
+            )
+    return [check for found in named.values() for check in found]
+
+
+def faults(row: Mutation) -> list[str]:
+    """Return what is not as a row says, in words; an empty list is what is wanted.
+
+    A subclaim that misses under the mutation must hold without it on the same instance: a mutation that
+    changes nothing is a fault.
+    """
+    broken, kept = subclaims(row.claim, row.breaks), subclaims(row.claim, row.keeps)
+    with replaced(row.given, row.mutation):
+        misses = [first_miss(row.claim, check, row.instances) for check in broken]
+        wrong = [
+            f"{one.part}: misses" for one in kept if first_miss(row.claim, one, row.instances) is not None
+        ]
+    for check, instance in zip(broken, misses, strict=True):
+        if instance is None:
+            wrong.append(f"{check.part}: holds")
+        elif not holds_unchanged(row.claim, check.part, check.variant, instance, str(row.given)):
+            wrong.append(f"{check.part}: misses without the mutation too")
+    return wrong
+
+
+def first_miss(claim: str, check: Check, instances: int) -> int | None:
+    """Return the number of the first of so many instances on which a subclaim misses, at scale quick."""
+    measured = part_rows(claim, few_instances(check, instances), "quick")
+    return next((row.instance for row in measured if not row.measure.holds), None)
+
+
+@cache
+def holds_unchanged(claim: str, part: str, variant: str, instance: int, given: str) -> bool:
+    """Return whether a subclaim holds on one instance without a mutation; kept for the rows that share it."""
+    (check,) = (one for one in property_claims()[claim].checks if (one.part, one.variant) == (part, variant))
+    numbers = itertools.count()
+
+    def measures(random: np.random.Generator) -> Any:
+        return check.at("quick")(random) if next(numbers) == instance else [Measure("", 0.0, "<=", 0.0)]
+
+    with replaced(literal_eval(given)):
+        return (
+            first_miss(claim, dataclasses.replace(check, measures=measures, by_scale={}), instance + 1)
+            is None
+        )
+
+
+def few_instances(check: Check, instances: int) -> Check:
+    """Return a check with so many instances, and no search for worse ones."""
+    return dataclasses.replace(check, instances={"quick": instances, "paper": instances}, bound=False)
 
 
 def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> PropertyClaim:
-    """The claim, or some of its parts, with so many instances of each, and no search."""
-    checks = tuple(
-        dataclasses.replace(check, instances={"quick": instances, "paper": instances}, bound=False)
-        for check in claim.checks
-        if parts is None or check.part in parts
-    )
-    return dataclasses.replace(claim, checks=checks)
-
-
-def found_rows(claim: PropertyClaim) -> list[Row]:
-    """What its checks measure, at scale quick."""
-    return list(rows(claim, "quick"))
+    """Return a claim, or some of its subclaims, with so many instances of each, and no search."""
+    checks = (check for check in claim.checks if parts is None or check.part in parts)
+    return dataclasses.replace(claim, checks=tuple(few_instances(check, instances) for check in checks))
 
 
 def verdicts_of(claim: PropertyClaim) -> dict[Any, str]:
-    """By variant, at scale quick."""
-    return dict(verdicts(claim, found_rows(claim)))
+    """Return the verdicts of a claim by variant, at scale quick."""
+    return dict(verdicts(claim, list(rows(claim, "quick"))))
 
 
-def failing(claim: PropertyClaim) -> set[tuple[str, str]]:
-    """Part and variant of what does not hold; a check is not gone on with once it missed."""
-
-    def holds(check: Check) -> bool:
-        return all(row.measure.holds for row in part_rows(claim.id, check, "quick"))
-
-    return {(check.part, check.variant) for check in claim.checks if not holds(check)}
+# --- replacing -------------------------------------------------------------------------------------------
 
 
-def assert_noticed(claim: PropertyClaim, instances: int, *parts: str) -> None:
-    """Each of these parts misses as corrected, of so many instances."""
-    checks = few(claim, instances, set(parts)).checks
-    corrected = tuple(check for check in checks if check.variant != PRINTED)
-    assert {part for part, _ in failing(dataclasses.replace(claim, checks=corrected))} == set(parts)
+@contextmanager
+def replaced(*targets: Targets) -> Iterator[None]:
+    """Let the targets be what they are replaced by, one mapping after another."""
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        for target, by in itertools.chain.from_iterable(one.items() for one in targets):
+            if target.startswith("rule "):
+                replace_rule(patch, target.removeprefix("rule "), **by)
+            else:
+                replace_place(patch, target, str(by))
+        yield
 
 
-def wrap(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, wrong: Callable[..., Any]) -> None:
-    """Let a function be another one, which is handed the right one before its arguments."""
-    right = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *given, **named: wrong(right, *given, **named))
+def replace_place(patch: pytest.MonkeyPatch, place: str, expression: str) -> None:
+    """Let a function, a property or a constant be what an expression says.
+
+    Raises:
+        AttributeError, ImportError: for a place that is not there.
+        KeyError: for an item that is not there.
+    """
+    path, _, item = place.removesuffix("]").partition("[")
+    home, name = path.rsplit(".", 1)
+    owner = pkgutil.resolve_name(home if find_spec(home.split(".")[0]) else f"{PACKAGE}.{home}")
+    right = inspect.getattr_static(owner, name)
+    if item:
+        patch.setitem(right, item, replacement(right[item], expression, owner))
+    elif isinstance(right, property | cached_property):
+        getter = right.fget if isinstance(right, property) else right.func
+        patch.setattr(owner, name, property(replacement(getter, expression, owner)))
+    else:
+        patch.setattr(owner, name, replacement(right, expression, owner))
 
 
-def mutate(
-    monkeypatch: pytest.MonkeyPatch,
+def replacement(right: Any, expression: str, owner: Any) -> Any:
+    """Return the value of an expression, or a function that calculates it at each call."""
+    home = owner if inspect.ismodule(owner) else inspect.getmodule(owner)
+    seen = {**vars(home), **NAMES}
+    if not callable(right):
+        return eval(expression, {**seen, "value": right})
+    seen = {**seen, **vars(inspect.getmodule(right) or home), **NAMES}
+    signature, calls = inspect.signature(right), itertools.count()
+
+    @wraps(right)  # so that it has the signature, and the module, for the next one
+    def wrong(*values: Any, **by_name: Any) -> Any:
+        given = signature.bind(*values, **by_name)
+        given.apply_defaults()
+        names = {**seen, **given.arguments, "original": right, "call": next(calls)}
+        if re.search(r"\bresult\b", expression):
+            names["result"] = right(*values, **by_name)
+        return eval(expression, names)
+
+    return wrong
+
+
+def replace_rule(
+    patch: pytest.MonkeyPatch,
     optimizer: str,
     instead: str | None = None,
     options: Mapping[str, Any] | None = None,
-    **numbers: Callable[[float], float],
+    **hyperparameters: Any,
 ) -> None:
     """Let a rule be another one, have other options, or get other numbers than it is given."""
     choose, complete = interop.chosen, interop.completed
@@ -77,8 +244,73 @@ def mutate(
 
     def completed(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, float]:
         values = complete(rule, hyper)
-        wrong = any(rule is one for one in changed)
-        return {key: numbers.get(key, float)(value) if wrong else value for key, value in values.items()}
+        if any(rule is one for one in changed):
+            for name in values.keys() & hyperparameters.keys():  # options decide which there are
+                values[name] = eval(str(hyperparameters[name]), {**NAMES, "value": values[name]})
+        return values
 
-    monkeypatch.setattr(replaying, "chosen", chosen)
-    monkeypatch.setattr(replaying, "completed", completed)
+    patch.setattr(replaying, "chosen", chosen)
+    patch.setattr(replaying, "completed", completed)
+
+
+# --- what expressions may use besides, each in place of what is expensive -----------------------------------
+
+
+def numbering(rule: Rule) -> Rule:
+    """Return a rule whose steps are shorter the greater the number of a coordinate."""
+
+    def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> tuple[Any, Any]:
+        new, state = rule.update(ops, grad, state, param, hyper)
+        return param + (new - param) / (1 + np.arange(param.shape[-1])), state
+
+    return dataclasses.replace(rule, update=update)
+
+
+def with_spectra(
+    random: np.random.Generator, of: tuple[str, ...], dense: bool = True, **spectra: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return by parameter n gradients (n, n), in random mixtures, whose EGOP has these eigenvalues (n,).
+
+    Args:
+        of: the parameters that are wanted; all where there are none.
+        dense: whether the eigenvectors are, or are those of the identity.
+    """
+    found = {}
+    for name, values in spectra.items():
+        size = len(values)
+        basis = orthonormal(random, size, size) if dense else np.eye(size)
+        if name in (of or spectra):
+            found[name] = orthonormal(random, size, size) @ (np.sqrt(size * values)[:, None] * basis.T)
+    return found
+
+
+def ending(
+    lanes: SeedProblems,
+    options: Options,
+    hyper: Mapping[str, float],
+    precision: str,
+    ratio: float = 1.0,
+    values: float = 1.0,
+) -> Training:
+    """Return a training that ends with `ratio` times the loss of its baseline, and whose d are `values`."""
+    seeds = len(lanes.start)
+    baseline = precision == "float32" and (options["cayley"] == "exact" or "rotation_rate" not in hyper)
+    losses = np.ones((21, seeds)) * (1.0 if baseline else ratio * (1 + 1e-3 * np.arange(seeds)))
+    return Training(np.arange(21), losses, np.zeros(21), np.full(21, values))
+
+
+def times(low: float, high: float) -> Ratios:
+    """Return ratios of times with this interval around their median."""
+    around = MedianInterval((low + high) / 2, low, high, 0.95, 6)
+    return Ratios(around, around, (1.0, 1.0))
+
+
+def drop(steps: int, betas: Sequence[float], level: float, raised: float, timescales: float) -> np.ndarray:
+    """Return correlations (betas, steps) that momentum raises for so many of its timescales."""
+    ends = [round(timescales / (1 - beta)) if beta else 0 for beta in betas]
+    return np.array([np.where(np.arange(1, steps + 1) < end, raised, level) for end in ends])
+
+
+NAMES = {"np": np, "replace": dataclasses.replace} | {
+    one.__name__: one for one in (numbering, with_spectra, ending, times, drop)
+}

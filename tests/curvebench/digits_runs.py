@@ -72,14 +72,3 @@ def assert_trained(found: Mapping[str, np.ndarray], given: Bundle) -> None:
     for name in METRICS:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=0, err_msg=name)
     assert expected["train_loss"][-1] < 0.8 * expected["train_loss"][0]
-
-
-# What both libraries' forms of a rule refuse: the rule, its hyperparameters, its options, the message.
-REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("adm", {"learning_rate": 0.1}, {}, "no optimizer 'adm'; did you mean 'adam'"),
-    ("adam", {"learning_rate": 0.1, "beta1": 2}, {}, r"beta1 = 2 is outside \[0, 1\)"),
-    ("adam", {"learning_rate": 0.1, "beta_1": 0.5}, {}, "'beta_1'; did you mean 'beta1'"),
-    ("adam", {"learning_rate": 0}, {}, r"learning_rate = 0 is outside \(0, inf\)"),
-    ("adam", {"learning_rate": 0.1}, {"power": 1}, "adam has no option 'power'"),
-    ("adam", {}, {}, "adam needs 'learning_rate', which has no default"),
-]

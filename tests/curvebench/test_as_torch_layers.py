@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from curvebench import Online, as_optax, as_torch
+from curvebench import Online, as_torch
 from curvebench.interop import torch_layer_optimizer
 from curvebench.interop.torch_layers import layer_sums
 from curvebench.spec.errors import InputError
@@ -484,60 +484,6 @@ class Tied(nn.Module):  # type: ignore[misc]  # torch has no types here
 
 def made(model: nn.Module, name: str = "kfac", options: Any = None, **given: Any) -> Optimizer:
     return as_torch(name, model.named_parameters(), options, model=model, learning_rate=0.1, **given)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: as_torch("kfac", nn.Linear(2, 2).parameters(), learning_rate=0.1),
-            r"kfac needs statistics of the layers: give as_torch the module that has them, model=",
-        ),
-        (
-            lambda: as_torch("kfac", [torch.ones(2, 2)], model="net", learning_rate=0.1),
-            "model is a torch.nn.Module, and not str",
-        ),
-        (
-            lambda: made(nn.Linear(2, 2), options={"fisher": "expected"}),
-            "kfac: fisher: expected needs a backward pass for each output .* or choose sampled",
-        ),
-        (
-            lambda: made(nn.Sequential(nn.Conv2d(4, 4, 3, groups=2))),
-            r"the layer '0' has groups 2, and 1 is supported: kfac has .* kinds=\{'0.weight': 'embedding'\}",
-        ),
-        (
-            lambda: made(nn.Sequential(nn.Conv2d(4, 4, 3, dilation=2))),
-            r"the layer '0' has dilation \(2, 2\), and \(1, 1\) is supported",
-        ),
-        (
-            lambda: made(nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"))),
-            "the layer '0' has padding_mode circular, and zeros is supported",
-        ),
-        (
-            lambda: made(Tied(), "kfac_as_004"),
-            r"'head' shares its weight with 'table': kfac_as_004 .* kinds=\{'table.weight': 'embedding'\}",
-        ),
-        (
-            lambda: made(nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 2)), kinds={"0.weight": "weight"}),
-            "the parameter '0.weight' is a weight by its kind, and that of no Linear or Conv2d of the model",
-        ),
-        (
-            lambda: made(nn.Linear(2, 2), options={"fisher": "empirical"}).observing().__enter__(),
-            r"kfac: fisher: empirical is observed in the ordinary backward pass; observing\(\) is for",
-        ),
-        (
-            lambda: made(nn.Linear(2, 2))._entered(None, (), {"mask": None}),
-            "no tensor enters the model, and kfac counts its examples by one",
-        ),
-        (
-            lambda: as_optax("kfac", learning_rate=0.1),
-            "kfac needs statistics of the layers .* run it in a study, or as_torch with the model",
-        ),
-    ],
-)
-def test_bad_input_is_refused_at_once(make: Any, message: str):
-    with pytest.raises(InputError, match=message):
-        make()
 
 
 @pytest.mark.parametrize(("layer", "shape"), [(nn.Linear(3, 2), (3,)), (nn.Conv2d(2, 3, 3), (2, 5, 5))])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,10 +17,11 @@ import pytest
 import scipy.signal
 import torch
 
-from curvebench.backends.jax_ops import Bases, jax_ops
+from curvebench.backends.jax_ops import DECOMPOSITIONS, Bases, jax_ops
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.backends.ops import LARGE, Ops
 from curvebench.backends.torch_ops import SingleRunOps, TorchOps, torch_ops
+from tests.conftest import ROOT
 from tests.curvebench.operations import CASES, FILTERS, IMAGES, Case
 
 MAKERS: dict[str, Callable[[str], Ops]] = {
@@ -129,6 +134,42 @@ def test_torch_compiles_it_without_a_break(case: Case):
     compiled = torch.compile(lambda *inputs: case.call(ops, *inputs), fullgraph=True, backend="eager")
     for ours, expected in zip(parts(compiled(*inputs)), parts(case.call(ops, *inputs)), strict=True):
         assert_close(ours.numpy(), expected.numpy(), 1e-15)
+
+
+DECOMPOSITIONS_ON_TWO_THREADS = """
+import jax, numpy as np
+from curvebench.backends.jax_ops import jax_ops
+jax.config.update("jax_enable_x64", True)
+square = np.random.default_rng(0).normal(size=(6, 8, 64, 64))
+matrices = list(square @ square.swapaxes(2, 3) / 64 + np.eye(64))
+ops = jax_ops("float64")
+for decompose in (lambda x: ops.solve(x, x), ops.cholesky, ops.triangular_inverse, ops.qr, ops.eigh):
+    program = jax.jit(lambda matrices: [decompose(each) for each in matrices])
+    for _ in range(40):
+        jax.block_until_ready(program(matrices))
+"""
+
+
+def test_decompositions_do_not_wait_for_each_other_on_two_threads():
+    command, there = [sys.executable, "-c", DECOMPOSITIONS_ON_TWO_THREADS], {**os.environ, "NPROC": "2"}
+    subprocess.run(command, check=True, env=there, cwd=ROOT, timeout=120)
+
+
+@pytest.mark.parametrize("name", DECOMPOSITIONS)
+def test_decompositions_are_the_same_on_any_number_of_threads(name: str, monkeypatch: pytest.MonkeyPatch):
+    case = next(case for label, case in CASES.items() if name in label)
+    one = jax_ops("float64")
+    monkeypatch.setenv("NPROC", "2")
+    several = jax_ops("float64")
+    assert getattr(one, name) is not getattr(several, name)
+    inputs = [one.asarray(x) for x in lanes(case)]
+    for mapped in (lambda call: call, jax.vmap):
+        found, expected = (jax.jit(mapped(partial(case.call, ops)))(*inputs) for ops in (several, one))
+        for ours, right in zip(parts(found), parts(expected), strict=True):
+            np.testing.assert_array_equal(ours, right)
+    ours, right = (jax.grad(weighted(ops, case), real(case))(*inputs) for ops in (several, one))
+    for gradient, expected in zip(ours, right, strict=True):
+        np.testing.assert_array_equal(gradient, expected)
 
 
 # --- what the three have in common must be right too -----------------------------------------------

@@ -377,23 +377,6 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     assert sweeps["theirs"].lanes == sweeps["adam"].lanes
 
 
-@pytest.mark.parametrize(
-    ("space", "said"),
-    [
-        ("{momentum: {low: 0.5, high: 0.9, scale: linear}}", "with learning_rate among them"),
-        ("{learning_rate: {low: 1.0, high: 0.9, scale: linear}}", "the space is empty"),
-    ],
-)
-def test_a_search_space_that_is_wrong_is_said(tmp_path: Path, space: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        read_study(searched(tmp_path, space))
-
-
-def test_a_sweep_of_rates_has_no_space(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tunes the learning rate alone; leave the space out"):
-        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, {{adam: {{space: {OWN}}}}}]")))
-
-
 def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:
     rule = find_rule(locator).choose({"arguments": arguments, "tuned": list(values)})
     bundle = make_bundle(rule=find_rule("sgd"), steps=8, basis=basis)
@@ -439,24 +422,6 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
     losses = result.metrics["train_loss"][:, 0, 0]
     assert (losses[stopped:] == losses[stopped]).all()
     assert losses[stopped - 1] < losses[stopped - 2]
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("torch:nowhere.Adam", "the package 'nowhere' is not installed"),
-        ("torch:Adam", "'Adam' is no dotted name such as torch.optim.NAdam"),
-        ("{torch:torch.optim.NAdam: {lr: 0.9}}", "gives the learning rate, which the study tunes"),
-        ("{optax:optax.lion: {learning_rate: 0.9}}", "is tuned by this study"),
-        (
-            "{torch:torch.optim.NAdam: {factors: {learning_rate: {vector: 2.0}}}}",
-            "has one set of hyperparameters for all",
-        ),
-    ],
-)
-def test_what_cannot_be_is_said_before_anything_is_computed(tmp_path: Path, entry: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        read_study(write_study(tmp_path, ("[sgd, adam]", f"[adam, {entry}]")))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def definitions(source: str) -> list[tuple[str, Hashable]]:
     for node in ast.walk(tree):
         if isinstance(node, WITH_BODY):
             node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
-    named = [(getattr(each, "name", ast.unparse(each).partition("\n")[0]), each) for each in tree.body]
+    named = [(getattr(each, "name", ast.unparse(each).partition("\n")[0][:60]), each) for each in tree.body]
     for node in ast.walk(tree):
         vars(node).update(START if "lineno" in node._attributes else {})  # positions change the instructions
     modules = [(name, ast.Module([each], type_ignores=[])) for name, each in named]

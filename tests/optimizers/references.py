@@ -13,6 +13,7 @@ How a rule joins:
    A rule for the layers of a model has the `shapes` and `kinds` of one.
 4. Its traits: what a change of coordinates does, the values at which a zero gradient moves nothing, and those
    at which the scale of gradients does not matter.
+5. A row of `test_defaults.py` with the defaults of its hyperparameters and their source.
 
 `test_rules.py` and `test_equivariance.py` run over the table, and a registered rule without an entry fails.
 What is said of one rule alone, such as a closed form, has a file of its own (`test_shampoo.py`).

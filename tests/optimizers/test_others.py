@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from curvebench import replay
-from curvebench.optimizers import rules
 
 HIDDEN = {("weight", (3, 2)), ("convolution", (3, 2, 1, 1))}
 MATRICES = {("head", (3, 2)), *HIDDEN}
@@ -51,17 +50,3 @@ def test_what_a_rule_leaves_to_another(optimizer: str, kind: str, shape: tuple[i
         moved = found if optimizer == "manifold_muon" else found - w
         values = np.linalg.svd(moved.reshape(3, 2), compute_uv=False)
         np.testing.assert_allclose(values / values[0], 1, rtol=1e-12)
-
-
-def test_the_others_begin_with_their_own_defaults() -> None:
-    values = rules()["muon"].complete({"learning_rate": 0.1})
-    assert (values["learning_rate"], values["others_learning_rate"]) == (0.1, 1e-3)
-    for chosen, prefix, other in (
-        (rules()["muon"], "others", "adamw"),
-        *((rules()["shampoo"].choose({"grafting": name}), "grafting", name) for name in ("adagrad", "adam")),
-    ):
-        values = chosen.complete({"learning_rate": 0.1})
-        theirs = rules()[other].complete({"learning_rate": 1e-3})
-        if prefix == "grafting":
-            del theirs["learning_rate"]
-        assert {name: values[f"{prefix}_{name}"] for name in theirs} == theirs

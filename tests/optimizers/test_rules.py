@@ -164,19 +164,22 @@ def test_path_is_that_of_another_library(label: str, library: str) -> None:
     assert_paths_close(replayed(entry, params, grads, "numpy", hyper), expected, entry.tolerance)
 
 
-def test_defaults_are_those_of_pytorch() -> None:
-    import torch
+# --- schedules -----------------------------------------------------------------------------------------
 
-    classes = {"adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    for name, cls in classes.items():
-        theirs = cls([torch.zeros(1)]).defaults
-        ours = rules()[name].complete({"learning_rate": 0.1})
-        assert ours["epsilon"] == theirs["eps"]
-        if name == "adagrad":
-            assert ours["initial_accumulator"] == theirs["initial_accumulator_value"]
-        else:
-            assert (ours["beta1"], ours["beta2"]) == theirs["betas"]
-        assert ours.get("weight_decay", 0.0) == theirs["weight_decay"]
+
+@pytest.mark.parametrize("label", BATTERY)
+def test_a_schedule_multiplies_every_learning_rate(label: str) -> None:
+    """Those of parts and of grafting too, and a decay that is said to follow the schedule alone."""
+    entry, multiplier = BATTERY[label], 0.5
+    params, grads = instance(entry.shapes_or(FEW))
+    start, needs = entry.begun(params), entry.needs(params, len(grads))
+    online = Online(entry.optimizer, start, entry.hyper, options=entry.options, kinds=entry.kinds)
+    each = repeat({}) if needs is None else needs
+    path = [online.step(grad, multiplier, **needed) for grad, needed in zip(grads, each, strict=False)]
+    scheduled = {name for name in entry.hyper if name.endswith("learning_rate")}
+    scheduled |= {"weight_decay"} if entry.rule.chosen.get("decoupled_weight_decay") else set()
+    hyper = {name: value * (multiplier if name in scheduled else 1) for name, value in entry.hyper.items()}
+    assert_paths_close(path, entry.path(start, grads, hyper), entry.tolerance)
 
 
 # --- zero, tiny, huge and rank-deficient gradients -----------------------------------------------------

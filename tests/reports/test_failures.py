@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import polars as pl
+from typing import Any
 
-from curvebench.reports.failures import failures_of
+import polars as pl
+import pytest
+
+from curvebench.reports.failures import blame_workloads, failures_of, faults_of
+from tests.results.rows import rows
 
 SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)
 
@@ -35,3 +39,54 @@ def test_what_fails_at_several_learning_rates_is_one_line():
         ("basis egop of w", "error", "singular"),
     ]
     assert failures_of(jobs().clear()) == []
+
+
+def table(*more: dict[str, Any], **alike: Any) -> pl.DataFrame:
+    """Runs of two optimizers on two seeds that diverge at step 1, or fail as is said, and more runs."""
+    every = ({"optimizer": name, "seed": seed, **alike} for name in ("sgd", "adam") for seed in (0, 1))
+    diverged: dict[str, Any] = {"outcome": "diverged", "outcome_step": 1, "workload": "w"}
+    return rows("runs", *(diverged | run for run in (*every, *more)))
+
+
+BASIS: dict[str, Any] = {
+    "optimizer": "adam",
+    "basis": "egop",
+    "outcome": "error",
+    "outcome_step": None,
+    "reason": "egop",
+}
+RAISED: dict[str, Any] = {"outcome": "error", "outcome_step": None, "reason": "ValueError: no such data"}
+LATER: list[dict[str, Any]] = [{"optimizer": name, "seed": 2, "outcome_step": 3} for name in ("sgd", "adam")]
+
+
+@pytest.mark.parametrize(
+    ("runs", "fault"),
+    [
+        pytest.param(table(), True, id="at one step"),
+        pytest.param(table(BASIS), True, id="where a basis could not be estimated"),
+        pytest.param(table(*LATER), True, id="by seed"),
+        pytest.param(table(**RAISED), True, id="by one error"),
+        pytest.param(table({"outcome": "interrupted"}), True, id="beside an interrupted run"),
+        pytest.param(table({"outcome": "budget"}), False, id="but one run"),
+        pytest.param(table({"outcome": "out_of_memory"}), False, id="out of memory"),
+        pytest.param(table({"optimizer": "adam", "outcome_step": 2}), False, id="at another step"),
+        pytest.param(table(RAISED), False, id="another way"),
+        pytest.param(table().filter(optimizer="sgd"), False, id="of one optimizer"),
+        pytest.param(table().clear(), False, id="none"),
+    ],
+)
+def test_a_workload_is_at_fault_where_every_method_fails_alike(runs: pl.DataFrame, fault: bool):
+    blamed = blame_workloads(pl.concat([runs, rows("runs", {"workload": "other"})], how="vertical_relaxed"))
+    assert ("workload_fault" in blamed["outcome"]) == fault
+    assert blamed.filter(workload="other")["outcome"].to_list() == ["budget"]
+    assert ("interrupted" in blamed["outcome"]) == ("interrupted" in runs["outcome"].cast(pl.String))
+    failed = jobs(
+        ("a", "sgd on w at learning_rate 0.1, 3 of 9 runs", "error", "no such file"),
+        ("b", "basis egop on other", "error", "singular"),
+    )
+    told = [one["what"] for one in failures_of(failed, faults_of("convex", blamed))]
+    assert told == [
+        *(["w"] if fault else []),
+        *([] if fault else ["sgd on w, 3 of 9 runs"]),
+        "basis egop on other",
+    ]

@@ -190,41 +190,6 @@ def test_losses_and_metrics_are_in_single_precision(name, word, tolerance, backe
 
 
 @pytest.mark.parametrize(
-    ("workload", "settings", "message"),
-    [
-        ("digits_mlp", {"source": "ful"}, "source = 'ful' is not one of reduced, full"),
-        ("digits_mlp", {"pixel_scale": 0}, "digits_mlp: pixel_scale = 0 is outside (0, inf)"),
-        ("digits_mlp", {"batch_size": 1223}, "batch_size = 1223 is larger than the 1222 training examples"),
-        ("log_sum_exp", {"batch_size": 10}, "batch_size = 10 is not one of null"),
-        ("least_squares", {"n": 2.5}, "n = 2.5 is not a whole number from 1 on"),
-        ("logistic_regression", {"alpha": -1}, "alpha = -1 is outside [0, inf)"),
-        (
-            "logistic_regression",
-            {"size": 3},
-            "logistic_regression has no setting 'size' (valid: batch_size, n",
-        ),
-        ("fashion_small", {"pooling": 3}, "pooling = 3 is not one of 1, 2, 4, 7, 14"),
-        (
-            "linear_network",
-            {"widths": [10, 0]},
-            "widths = [10, 0] is not a list of at least two",
-        ),
-        ("matrix_factorization", {"rank": 21}, "rank = 21 is larger than n or m"),
-        ("matrix_factorization", {"start_power": "1"}, "start_power = '1' is not one of 1/2, -1/2"),
-        (
-            "linear_network",
-            {"train_examples": 100},
-            "batch_size = 500 is larger than the 100 training examples",
-        ),
-    ],
-)
-def test_a_wrong_setting_is_named(workload, settings, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        workloads()[workload].complete(settings)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("given", "said"),
     [({"family": "softmax"}, "'softmax' is not categorical or gaussian"), ({"scale": 0.0}, "is not above 0")],
 )

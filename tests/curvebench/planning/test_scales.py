@@ -10,10 +10,8 @@ import pytest
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
 from curvebench.planning.studies import Study, final_seeds, read_study
-from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec
-from tests.curvebench.tiny import SEARCH as TINY_SEARCH
-from tests.curvebench.tiny import TWO_STAGES, write_study
+from tests.curvebench.tiny import write_study
 
 SCALE = "  quick:\n    steps: 20\n    evaluations: 4\n"
 OTHER = """\
@@ -71,41 +69,6 @@ def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
         for change in (epochs, (SCALE, OTHER), (SCALE, SCALE + SEARCH))
     ]
     assert len(set(seeds)) == 3
-
-
-BOTH = "{learning_rate: {low: 1e-2, high: 1, scale: log}, beta1: {low: 0.8, high: 0.9, scale: linear}}"
-WARM = ("schedule: {name: constant}", "schedule: {warmup_epochs: 6}")
-OWN = ("[sgd, adam]", f"[sgd, {{adam: {{{RATES}}}}}]")
-
-
-@pytest.mark.parametrize(
-    ("scale", "others", "said"),
-    [
-        (SCALE + "    tuning_epochs: 5\n", (), "tuning_epochs: runs are counted in steps"),
-        (SCALE + "    tuning: {choose: median best train_loss}\n", (), "choose: is of the study's tuning"),
-        (SCALE + "    tuning: {budget: 3}\n", (), r"scales.quick.tuning: .*budget"),
-        (SCALE + "    optimizers: [sgd, sgd]\n", (), "'sgd' stands here twice"),
-        (SCALE + "    optimizers: [sgd, adamm]\n", (), "quick.optimizers: .*adamm.*did you mean 'adam'"),
-        (OTHER, (WARM,), r"6 epochs are more than the 5 of scales.quick.tuning_epochs"),
-        (OTHER.replace("epochs: 5", "epochs: 40"), (), "tuning_epochs: 40 are more than 20 epochs"),
-        (OTHER.replace("epochs: 5", "epochs: 3"), (), r"epochs: 3 of 20 epochs .* give a multiple of 5"),
-        (
-            SCALE + f"    tuning: {{{RATES}}}\n",
-            (OWN, (TWO_STAGES, TINY_SEARCH)),
-            "adam have a space of their own; give a budget alone",
-        ),
-        (
-            SCALE + f"    tuning: {{protocol: random_search, budget: 3, space: {BOTH}}}\n",
-            (),
-            "tunes learning_rate, beta1, and the study learning_rate",
-        ),
-    ],
-)
-def test_what_a_scale_cannot_have_is_said(
-    scale: str, others: tuple[tuple[str, str], ...], said: str, tmp_path: Path
-):
-    with pytest.raises(InputError, match=said):
-        read(tmp_path, *others, (SCALE, scale))
 
 
 def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):

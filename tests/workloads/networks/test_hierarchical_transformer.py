@@ -109,25 +109,6 @@ def test_windows_are_mask_units_and_the_first_quarters_two_by_two_tokens():
         found = quarters[0]  # one token is left of four
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"side": 230}, "side = 230 is not a multiple of 4, the stride"),
-        ({"width": 100}, "width = 100 is not a multiple of 96, head_width"),
-        ({"side": 240}, "side / stride = 60 is not a multiple of 8, mask_unit"),
-        (
-            {"attention": MaskUnitAttention(mask_unit=4)},
-            "mask_unit = 4 is not a multiple of 8, 2^pooled_stages",
-        ),
-        ({"stages": (2, 3, 16)}, "pooled_stages = 3 is larger than 2, the stages after the first"),
-    ],
-)
-def test_sizes_that_do_not_go_together_are_named(sizes, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        replace(BASE, **sizes)
-    assert str(caught.value) == message
-
-
 # --- timm ----------------------------------------------------------------------------------------
 
 
@@ -188,18 +169,3 @@ def test_splits_are_the_first_images_of_the_standard_parts_with_black_pixels_aro
         due = np.zeros((count, 1, 32, 32))
         due[:, 0, 2:30, 2:30] = images
         np.testing.assert_allclose(127.5 * (splits[name]["images"] + 1), due, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"width": 40}, "width = 40 is not a multiple of 16, the units of an attention head"),
-        ({"blocks": [1, 1]}, "blocks = [1, 1] is not a list of 3 whole numbers above 0, one a stage"),
-        ({"blocks": 3}, "blocks = 3 is not a list of whole numbers above 0, one a stage"),
-        ({"qkv_matrices": 2}, "qkv_matrices = 2 is not one of 1, 3"),
-    ],
-)
-def test_a_wrong_setting_is_named(settings, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        FASHION_HIERA.complete(settings)
-    assert message in str(caught.value)

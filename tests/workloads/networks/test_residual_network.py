@@ -197,19 +197,3 @@ def test_sampled_gradients_and_runs_in_their_basis_are_equal_on_both_backends():
     assert_near(runs["jax"], runs["torch"], 1e-10)
     losses = runs["torch"]["train_loss"].ravel()
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"blocks": []}, "blocks = [] is not a list of whole numbers above 0, one a stage"),
-        ({"blocks": [1, 0]}, "blocks = [1, 0] is not a list of whole numbers above 0, one a stage"),
-        ({"blocks": 3}, "blocks = 3 is not a list of whole numbers above 0, one a stage"),
-        ({"width": 0}, "width = 0 is not a whole number from 1 on"),
-        ({"train_examples": 60_001}, "train_examples = 60001 is larger than the 60000 images"),
-    ],
-)
-def test_a_wrong_setting_is_named(settings, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        FASHION_RESNET.complete(settings)
-    assert message in str(caught.value)

@@ -123,22 +123,3 @@ def test_splits_are_the_first_images_of_the_standard_parts():
         assert np.array_equal(splits[name]["labels"], labels)
         due = patches_of(images[..., None], side)
         np.testing.assert_allclose(127.5 * (splits[name]["patches"] + 1), due, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"width": 40}, "width = 40 is not a multiple of 16, the units of an attention head"),
-        ({"patch": 5}, "patch = 5 is not one of 1, 2, 4, 7, 14"),
-        (
-            {"held_out_examples": 5_001},
-            "held_out_examples = 5001 is larger than the 5000 images of the test part",
-        ),
-        ({"train_examples": 60_001}, "train_examples = 60001 is larger than the 60000 images"),
-        ({"train_examples": 100}, "batch_size = 128 is larger than the 100 training examples"),
-    ],
-)
-def test_a_wrong_setting_is_named(settings, message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011, the message is compared below
-        FASHION_VIT.complete(settings)
-    assert message in str(caught.value)

@@ -1,0 +1,472 @@
+"""Oracles of the property claims of 004 that no mutation covers: networks, forms and tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from curvebench.benchmarks.claims import symo_factors, symo_theory
+from curvebench.benchmarks.claims._invariants import Structure, count_invariants
+from curvebench.benchmarks.claims._randomization import (
+    EnsembleMoments,
+    Lesson,
+    adjusted,
+    ensemble,
+    excluded_p_value,
+    expected_mean,
+    matrix_statistics,
+    mean_statistics,
+)
+from curvebench.benchmarks.claims._symmetries import (
+    GROUP_OF,
+    GROUPS,
+    Perceptron,
+    SymmetryGroup,
+    draw_maps,
+    draw_matrix,
+    generators,
+    places,
+    size_of,
+)
+from curvebench.benchmarks.claims.symo_ensembles import RELU_3
+from curvebench.benchmarks.claims.symo_factors import (
+    BETAS,
+    MOMENTUM,
+    Amount,
+    Data,
+    correlation,
+    correlations,
+    data_of,
+    factors,
+    gradients,
+    pairwise,
+    training,
+    without_noise,
+)
+from curvebench.benchmarks.claims.symo_rule import arrays_of, second_moment, vector_of
+from curvebench.benchmarks.claims.symo_theory import apart, draw_initial, follow, two_sample_p_value
+from curvebench.property_checks.checks import Series, Trace, part_results
+from tests.benchmarks.claim_mutations import replaced
+
+# --- ensembles ---
+
+
+def torch_loss(network: Perceptron, inputs, targets):
+    """The loss of one parameter vector, layer by layer."""
+    act = {"linear": lambda given: given, "tanh": torch.tanh, "relu": torch.relu}[network.activation]
+
+    def loss(vector):
+        hidden, start = torch.from_numpy(inputs).T, 0
+        for layer, (before, after) in enumerate(itertools.pairwise(network.widths), start=1):
+            weight = vector[start : start + before * after].reshape(before, after).T
+            start += before * after
+            inner = weight @ hidden
+            if network.bias:
+                inner = inner + vector[start : start + after][:, None]
+                start += after
+            hidden = act(inner) if layer < network.depth else inner
+        return ((hidden.T - torch.from_numpy(targets)) ** 2).sum(1).mean() / 2
+
+    return loss
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
+@pytest.mark.parametrize("widths", [(3, 4, 2), (2, 3, 4, 3, 2)])
+def test_losses_gradients_and_hessians_are_those_of_automatic_differentiation(widths, activation, bias):
+    random = np.random.default_rng(0)
+    network = Perceptron(widths, activation, bias)
+    parameters = random.standard_normal((4, network.size))
+    data = random.standard_normal((7, widths[0])), random.standard_normal((7, widths[-1]))
+    loss, given = torch_loss(network, *data), torch.from_numpy(parameters)
+    for found, expected in (
+        (network.losses(parameters, *data), torch.func.vmap(loss)(given)),
+        (network.gradients(parameters, *data), torch.func.vmap(torch.func.grad(loss))(given)),
+        (network.hessians(parameters, *data), torch.func.vmap(torch.func.hessian(loss))(given)),
+    ):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
+def test_maps_of_hidden_units_leave_the_loss_alone(activation):
+    random = np.random.default_rng(0)
+    network, group = Perceptron((2, 3, 4, 2), activation, True), GROUP_OF[activation]
+    parameters = random.standard_normal((3, network.size))
+    data = random.standard_normal((5, 2)), random.standard_normal((5, 2))
+    turn = draw_matrix(random, network.widths, True, group)
+    losses = network.losses(parameters, *data)
+    np.testing.assert_allclose(network.losses(parameters @ turn.T, *data), losses, rtol=1e-11)
+    if group != "orthogonal":
+        maps = draw_maps(random, network.widths, True, group, 3)
+        np.testing.assert_allclose(network.losses(maps.vectors(parameters), *data), losses, rtol=1e-11)
+        moved = maps.matrices(network.hessians(parameters, *data))
+        np.testing.assert_allclose(network.hessians(maps.vectors(parameters), *data), moved, atol=1e-11)
+
+
+def test_maps_of_matrices_are_those_of_dense_ones():
+    random = np.random.default_rng(0)
+    maps = draw_maps(random, (2, 3, 3, 2), True, "signed", 2)
+    size = maps.indices.shape[1]
+    given = random.standard_normal((2, size, size, 2))
+    for number in range(2):
+        dense = maps.signs[number][:, None] * np.eye(size)[maps.indices[number]]
+        expected = np.einsum("ij,jkn,lk->iln", dense, given[number], dense)
+        np.testing.assert_allclose(maps.matrices(given)[number], expected, atol=1e-14)
+
+
+def test_units_have_the_weights_that_enter_and_leave_them():
+    marked = Perceptron((2, 3, 2), "tanh", True).units(1, 0)
+    assert np.flatnonzero(marked).tolist() == [0, 3, 6, 9, 10]
+
+
+# Forms of 004 by equation, as printed or, where that is a misprint, as corrected: layers, group, the tensors
+# of the rows and of the columns, and the terms. A term is a Kronecker product of factors, F random, J with
+# equal entries, I the identity, each of as many rows and columns as two layers have units; "." is one unit.
+# K swaps the axes of W_2.
+EQUATIONS: dict[str, tuple[int, SymmetryGroup, str, str, list[str]]] = {
+    "29": (3, "signed", "W1", "W1", ["F00 I11"]),
+    "30": (3, "signed", "W2", "W2", ["I11 I22"]),
+    "31": (3, "signed", "W3", "W3", ["I22 F33"]),
+    "32": (2, "signed", "W1", "W2", ["F02 I11 K"]),
+    "35": (2, "signed", "b1", "W1", ["F.0 I11"]),
+    "36": (3, "signed", "b2", "W3", ["I22 F.3"]),
+    "118": (3, "permutations", "b1", "b1", ["I11", "J11"]),
+    "119": (3, "permutations", "b1", "b2", ["J12"]),
+    "120": (3, "permutations", "b1", "b3", ["J1. F.3"]),
+    "122": (3, "permutations", "W2", "W2", ["I11 I22", "I11 J22", "J11 I22", "J11 J22"]),
+    "125": (3, "permutations", "W1", "W1", ["F00 I11", "F00 J11"]),
+    "126": (3, "permutations", "W1", "W2", ["F0. J.2 I11 K", "F0. J.2 J11 K"]),
+    "131": (3, "permutations", "W3", "W3", ["I22 F33", "J22 F33"]),
+    "132": (2, "permutations", "W1", "W2", ["F02 I11 K", "F02 J11 K"]),
+    "134": (3, "permutations", "b1", "W2", ["I11 J.2", "J11 J.2"]),
+    "136": (2, "permutations", "b1", "W1", ["F.0 I11", "F.0 J11"]),
+    "138": (3, "permutations", "b3", "W1", ["F30 J.1"]),
+    "139": (3, "permutations", "b3", "W2", ["F3. J.1 J.2"]),
+    "140": (3, "permutations", "b3", "W3", ["J.2 F33"]),
+    "141": (3, "permutations", "b2", "W3", ["I22 F.3", "J22 F.3"]),
+    "142": (3, "permutations", "b1", "W3", ["J12 F.3"]),
+}
+WIDTHS = {2: (2, 3, 4), 3: (2, 3, 4, 5)}
+
+
+def term(text: str, widths: tuple[int, ...]) -> np.ndarray:
+    """The form of a term, for random factors."""
+    found: np.ndarray = np.ones((1, 1))
+    random = np.random.default_rng(1)
+    for token in text.split():
+        if token == "K":  # vec(A^T) = found vec(A), for A (units of layer 2, units of layer 1)
+            swapped = np.arange(widths[1] * widths[2]).reshape(widths[1], widths[2]).T.ravel()
+            found = found[:, np.argsort(swapped)]
+            continue
+        rows, columns = (1 if one == "." else widths[int(one)] for one in token[1:])
+        shape = (rows, columns)
+        factor = {
+            "F": random.standard_normal(shape),
+            "J": np.full(shape, (rows * columns) ** -0.5),
+            "I": np.eye(*shape),
+        }
+        found = np.kron(found, factor[token[0]])
+    return found
+
+
+@pytest.mark.parametrize("number", EQUATIONS)
+def test_blocks_are_those_of_the_equations(number):
+    depth, group, rows, columns, terms = EQUATIONS[number]
+    structure, widths = Structure(depth, True, group), WIDTHS[depth]
+    by_name = {tensor.name: tensor for tensor in structure.tensors}
+    transposed = (by_name[rows], by_name[columns]) not in structure.pairs
+    first, second = (columns, rows) if transposed else (rows, columns)
+    forms = structure.forms(by_name[first], by_name[second], widths)
+    forms = forms.swapaxes(1, 2) if transposed else forms
+    flat = forms.reshape(len(terms), len(forms) // len(terms), -1)  # coefficients of each term, in its order
+    for own, text in zip(flat, terms, strict=True):
+        expected = term(text, widths).ravel()
+        found = np.linalg.lstsq(own.T, expected, rcond=None)[0]
+        np.testing.assert_allclose(own.T @ found, expected, atol=1e-12)
+        np.testing.assert_allclose(own @ expected / (own**2).sum(1), found, atol=1e-12)  # orthogonal forms
+
+
+def test_equation_128_is_printed_narrower_than_what_permutations_leave_alone():
+    printed = Structure(3, False, "permutations", frozenset({"128"}))
+    whole, widths = Structure(3, False, "permutations"), WIDTHS[3]
+    first, _, last = whole.tensors
+    own = printed.forms(first, last, widths)
+    assert len(own) == 2 + 5
+    assert len(whole.forms(first, last, widths)) == 2 * 5
+    for text in ("F0. J.2 J1. J.3", "J02 J1. F.3"):
+        expected = term(text, widths).ravel()
+        found = np.linalg.lstsq(own.reshape(7, -1).T, expected, rcond=None)[0]
+        np.testing.assert_allclose(own.reshape(7, -1).T @ found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("group", ["signed", "permutations"])
+def test_invariants_are_counted_as_by_linear_algebra(group):
+    widths = (2, 3, 2)
+    maps, where = generators(widths, True, group), places(widths, True)
+    size = size_of(widths, True)
+    for (first, second), count in count_invariants(Structure(2, True, group), widths).items():
+        rows, columns = where[first], where[second]
+        conditions = []
+        for order, signs in zip(maps.indices, maps.signs, strict=True):
+            dense = signs[:, None] * np.eye(size)[order]
+            whole = np.kron(dense[rows, rows], dense[columns, columns])
+            conditions.append(whole - np.eye(len(whole)))
+        stacked = np.concatenate(conditions)
+        assert count == stacked.shape[1] - np.linalg.matrix_rank(stacked), (first, second)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_factors_come_back_from_the_matrix(group):
+    random, structure, widths = np.random.default_rng(0), Structure(3, True, group), (2, 3, 3, 2)
+    drawn = random.standard_normal((structure.size(widths),) * 2)
+    factors = structure.factors(drawn + drawn.T, widths)
+    again = structure.factors(structure.built(factors, widths), widths)
+    for pair, expected in factors.items():
+        np.testing.assert_allclose(again[pair], expected, atol=1e-12)
+
+
+def test_means_are_of_the_form_of_the_equations():
+    random, network = np.random.default_rng(0), Perceptron((2, 3, 3, 2), "relu", True)
+    found = expected_mean(network, "permutations", random.standard_normal(network.size))
+    for _ in range(3):
+        turn = draw_matrix(random, network.widths, True, "permutations")
+        np.testing.assert_allclose(turn @ found, found, atol=1e-12)
+    nonzero = np.flatnonzero(expected_mean(network, "signed", np.ones(network.size)))
+    np.testing.assert_array_equal(nonzero, np.arange(network.size)[network.places["b3"]])
+
+
+SMALL = Lesson(Perceptron((2, 2, 2), "relu", True), (0.0, -1.0), 0.5, 0.5, 0.05, 2, 6)
+
+
+def test_what_holds_is_rarely_rejected():
+    random, values = np.random.default_rng(0), []
+    for seed in range(60):
+        moments = ensemble(SMALL, seed, 6, 8, "gradients")
+        statistics = matrix_statistics(random, SMALL, moments, "gradients", 19)
+        means = mean_statistics(random, SMALL, moments, 19)
+        values.append([min(adjusted([one]).values()) for one in (statistics, means)])
+    assert ((np.array(values) <= 0.2).mean(0) <= 0.35).all()  # 0.2 but for 3 standard errors
+    assert ((np.array(values) <= 0.5).mean(0) >= 0.3).all()
+
+
+def test_p_values_of_all_blocks_are_adjusted_together():
+    random = np.random.default_rng(0)
+    noise = {name: random.standard_normal((200, 2)) for name in "abc"}
+    noise["c"][0, 1] = 2.0
+    found = adjusted([noise])
+    alone = (noise["c"][:, 1] >= 2.0).mean()
+    assert alone < found["c"] <= 6 * alone + 0.02
+    noise["c"][0, 1] = 30.0
+    assert adjusted([noise, {"a": random.standard_normal((200, 2))}])["c"] == 1 / 200
+
+
+def test_what_printed_equations_exclude_is_seen():
+    network = dataclasses.replace(RELU_3.network, widths=(2, 2, 2, 2))
+    lesson = dataclasses.replace(RELU_3, network=network)
+    random, size = np.random.default_rng(0), network.size
+    noise = random.standard_normal((2, 20, size, size)) / 10
+    moments = EnsembleMoments(np.zeros((2, 20, size)), noise)
+    printed = Structure(3, False, "permutations", frozenset({"128"}))
+    assert excluded_p_value(lesson, moments, "hessians", printed) > 0.05
+    block = np.kron(np.outer([1.0, -1.0], [1.0, 1.0]), np.outer([1.0, 1.0], [1.0, -1.0]))
+    noise[1, :, network.places["W1"], network.places["W3"]] += 0.1 * block
+    assert excluded_p_value(lesson, moments, "hessians", printed) < 1e-3
+    whole = Structure(3, False, "permutations")
+    assert excluded_p_value(lesson, moments, "hessians", whole) == 1.0
+
+
+# --- factors ---
+
+
+def network(seed: int, *lead: int, d0: int = 5, d1: int = 4, d2: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return random.normal(size=(*lead, d1, d0)), random.normal(size=(*lead, d2, d1))
+
+
+def data(seed: int, points: int = 7) -> Data:
+    random = np.random.default_rng(seed)
+    return Data(random.normal(size=(points, 5)), random.normal(size=(points, 3)))
+
+
+def loss(given: Data, w1: np.ndarray, w2: np.ndarray) -> float:
+    residuals = np.tanh(given.inputs @ w1.T) @ w2.T - given.targets
+    return float(np.mean(np.sum(residuals**2, 1)) / 2)
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 22])
+def test_gradients_are_central_differences_of_the_loss(monkeypatch, entries):
+    monkeypatch.setattr(symo_factors, "ENTRIES", entries)  # point after point, or all at once
+    given, weights = data(0), network(1)
+    found = gradients(given, *weights)
+    for place, weight in enumerate(weights):
+        for index in np.ndindex(weight.shape):
+            sides = []
+            for step in (1e-6, -1e-6):
+                moved = [one.copy() for one in weights]
+                moved[place][index] += step
+                sides.append(loss(given, *moved))
+            assert found[place][index] == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6, abs=1e-9)
+
+
+def test_several_networks_have_their_own_gradients():
+    given, (w1, w2) = data(0), network(1, 6)
+    together = gradients(given, w1, w2)
+    for number in range(6):
+        for both, alone in zip(together, gradients(given, w1[number], w2[number]), strict=True):
+            np.testing.assert_allclose(both[number], alone, rtol=1e-12)
+
+
+def test_factors_are_the_sums_over_hidden_units_of_equations_37_to_39():
+    first, second = network(2)
+    phi1, psi1, phi2 = np.zeros((5, 5)), np.zeros((5, 3)), np.zeros((3, 3))
+    for i in range(4):
+        phi1 += np.outer(first[i], first[i]) / 4
+        psi1 += np.outer(first[i], second[:, i]) / 4
+        phi2 += np.outer(second[:, i], second[:, i]) / 4
+    for found, wanted in zip(factors(first, second), (phi1, psi1, phi2), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_the_data_are_those_of_the_workload():
+    given = data_of(np.random.default_rng(0), (8, 6, 3), 4000)
+    assert (given.inputs.shape, given.targets.shape) == ((4000, 8), (4000, 3))
+    values = np.linalg.eigvalsh(given.inputs.T.astype(float) @ given.inputs / 4000)[::-1]
+    np.testing.assert_allclose(values, np.geomspace(1, 1e-5, 8), rtol=0.1)
+
+
+def test_correlations_by_hand():
+    assert correlation(
+        np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 4.0], [6.0, 8.0]])
+    ) == pytest.approx(1)
+    vectors = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0]])
+    assert pairwise(vectors) == pytest.approx((1 - 1 - 1) / 3)
+
+
+@pytest.mark.parametrize(("rho", "count"), [(0.3, 4), (0.6, 4), (0.6, 100), (-0.5, 10)])
+def test_the_noise_of_the_mean_is_taken_out(rho, count):
+    seen = rho / np.sqrt(1 + (1 / rho**2 - 1) / count)
+    assert abs(seen) < abs(rho)
+    assert float(without_noise(np.array(seen), count)) == pytest.approx(rho)
+
+
+def test_the_noise_of_a_mean_of_vectors_is_taken_out():
+    """Vectors that are a common one plus noise, of which the mean of four is taken."""
+    random = np.random.default_rng(0)
+    common, noise = random.normal(size=20_000), random.normal(size=(5, 20_000))
+    one, mean = common + 1.5 * noise[0], common + 1.5 * noise[1:].mean(0)
+    found = float(without_noise(np.array(correlation(one, mean)), 4))
+    assert found == pytest.approx(1 / np.sqrt(1 + 1.5**2), abs=0.02)
+
+
+def test_more_reference_networks_leave_the_correlation_where_it_is():
+    few_networks, many = (
+        correlations(np.random.default_rng(seed), 10, Amount(500, count, 60)).mean(0)
+        for seed, count in ((0, 10), (0, 300))
+    )
+    np.testing.assert_allclose(few_networks, many, atol=0.08)
+
+
+def test_training_is_gradient_descent_and_momentum_a_running_mean():
+    random = np.random.default_rng(0)
+    found = training(random, 50, 3, (0.0, 0.5))
+    random = np.random.default_rng(0)
+    given = data_of(random, symo_factors.WIDTHS, 50)
+    students = [symo_factors._weights(random, symo_factors.WIDTHS) for _ in range(10)]
+    means = [np.zeros(15_600) for _ in students]
+    for step in range(3):
+        vectors = []
+        for student in students:
+            first, second = gradients(given, student["W1"], student["W2"])
+            parts = [first.T @ first, first.T @ second.T, second @ second.T]
+            vectors.append(np.concatenate([part.ravel() for part in parts]))
+            student["W1"], student["W2"] = student["W1"] - 0.8 * first, student["W2"] - 0.8 * second
+        means = [(mean + vector) / 2 for mean, vector in zip(means, vectors, strict=True)]
+        for row, seen in ((0, vectors), (1, means)):
+            assert found[row, step] == pytest.approx(pairwise(np.array(seen)), rel=1e-4)
+
+
+def test_the_figure_has_a_line_for_each_momentum():
+    with replaced({"symo_factors.training": "drop(steps, betas, 0.5, 0.7, 10)"}):
+        found = [*part_results(MOMENTUM.id, MOMENTUM.checks[-1], "quick")]
+    drawn = [each.series for each in found if isinstance(each, Trace)]
+    assert [one.label for one in drawn] == [f"β_h = {beta:g}" for beta in BETAS]
+    assert {type(one) for one in drawn} == {Series}
+    assert {len(one.x) for one in drawn} == {220}
+
+
+# --- rule ---
+
+
+def test_vectors_are_columns_of_weights_and_biases_in_order():
+    arrays = arrays_of(np.arange(13.0), (2, 3, 1), True)
+    assert arrays["W1"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert arrays["b1"].tolist() == [6, 7, 8]
+    assert arrays["W2"].tolist() == [[9, 10, 11]]
+    np.testing.assert_array_equal(vector_of(arrays), np.arange(13.0))
+
+
+def test_networks_read_the_same_arrays():
+    network = Perceptron((2, 3, 1), "linear", True)
+    arrays, inputs = arrays_of(np.arange(13.0), (2, 3, 1), True), np.array([[1.0, -1.0]])
+    hidden = arrays["W1"] @ inputs[0] + arrays["b1"]
+    expected = arrays["W2"] @ hidden + arrays["b2"]
+    np.testing.assert_allclose(network.outputs(np.arange(13.0)[None], inputs)[0, 0], expected)
+
+
+def test_the_moment_of_two_layers_has_the_factors_of_equations_37_to_39():
+    random, widths = np.random.default_rng(0), (2, 3, 2)
+    gradient = random.standard_normal(12)
+    given = arrays_of(gradient, widths, False)
+    found = second_moment([gradient], widths, False, "signed", 0.0)
+    first = given["W1"].T @ given["W1"] / 3
+    np.testing.assert_allclose(found[:6, :6], np.kron(first, np.eye(3)), atol=1e-12)
+    last = given["W2"] @ given["W2"].T / 3
+    np.testing.assert_allclose(found[6:, 6:], np.kron(np.eye(3), last), atol=1e-12)
+    both = given["W1"].T @ given["W2"].T / 3  # Psi_jk, of W1_ij and W2_ki
+    expected = np.einsum("jk,il->jilk", both, np.eye(3)).reshape(6, 6)
+    np.testing.assert_allclose(found[:6, 6:], expected, atol=1e-12)
+
+
+# --- theory ---
+
+
+def test_sets_of_eigenvalues_are_compared_both_ways():
+    assert apart(np.array([1.0, 2.0, 2.0]), np.array([2.0, 1.0])) == 0.0
+    assert apart(np.array([1.0, 2.0]), np.array([2.0])) == 0.5
+    assert apart(np.array([2.0]), np.array([1.0, 2.0])) == 0.5
+
+
+def test_initial_laws_are_what_they_are_called():
+    random = np.random.default_rng(0)
+    rows = {law: draw_initial(random, law, False, 4, 0.0) for law in symo_theory._LAWS}
+    second = rows["orthogonal"][:, 16:32].reshape(4, 4, 4)  # W_2
+    np.testing.assert_allclose(second @ second.swapaxes(1, 2), np.tile(np.eye(4), (4, 1, 1)), atol=1e-12)
+    assert (np.count_nonzero(rows["sparse"][:, 16:32].reshape(4, 4, 4), axis=2) == 2).all()
+    assert np.abs(rows["uniform"]).max() <= 1
+    assert np.abs(draw_initial(random, "uniform", True, 9)[:, :12]).max() <= 1 / np.sqrt(3)
+
+
+def test_two_samples_of_one_law_are_rarely_told_apart_and_others_are():
+    random = np.random.default_rng(0)
+    values = [
+        two_sample_p_value(random, one, other, 49) for one, other in random.standard_normal((100, 2, 20, 3))
+    ]
+    assert 0.03 <= (np.array(values) <= 0.2).mean() <= 0.35
+    ties = [
+        two_sample_p_value(random, one, other, 49)
+        for one, other in np.round(random.standard_normal((100, 2, 20, 3)))
+    ]
+    assert (np.array(ties) <= 0.2).mean() <= 0.35
+    wide = 3 * random.standard_normal((40, 3))
+    assert two_sample_p_value(random, random.standard_normal((40, 3)), wide, 199) == 1 / 200
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(20, 0.9537), (40, 0.8246), (60, 0.4644)])
+def test_discrete_steps_leave_equation_55(steps, expected):
+    root = 0.05 / np.log(1 / 0.95)
+    _, roots = follow(np.diag([1.0, 0.1]), np.ones(2), root, 0.05 * 0.95 ** np.arange(60))
+    assert roots[steps] / (root * 0.95**steps) == pytest.approx(expected, abs=1e-4)
