@@ -11,7 +11,6 @@ from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
 from curvebench.reports.statistics.decisions import POWER
-from curvebench.reports.statistics.paired import EXACT_UP_TO
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
-    "exact_up_to": EXACT_UP_TO,
     "least_seeds": LEAST_SEEDS,
     "kept": KEPT,
     "level": LEVEL,

@@ -132,19 +132,6 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def unmodelled(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs as their jobs wrote them: without the seconds to targets that are not measured."""
-    target = pl.element().struct
-    measured = target.field("seconds_kind").eq_missing("measured")
-    kept = [
-        pl.when(measured).then(target.field(name)).alias(name)
-        if name in ("seconds", "seconds_kind")
-        else target.field(name)
-        for name in (field.name for field in Target.fields)
-    ]
-    return runs.with_columns(pl.col("targets").list.eval(pl.struct(kept)))
-
-
 def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     """The machines that jobs ran on, with the hardware of each and its number of jobs, most jobs first."""
     hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]

@@ -235,7 +235,6 @@ def reestimation_of(
     every = chosen.count * (epoch_of(workload.settings, one.examples) if chosen.unit == "epochs" else 1)
     return RenewalPlan(
         points=tuple(range(every, steps, every)),
-        carries_state=chosen.carries_state,
         sampling=replace(sampling_of(basis, workload, one), around_start=True),
         groups=groups_of(basis, workload, one),
         estimator=partial(kind.estimator, basis.options),
@@ -353,5 +352,4 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         settings=settings,
         randoms=[one.random for one in instances],
         reestimation=reestimation_of(cell.basis, cell.workload_spec, instances[0], steps),
-        factors=cell.optimizer.factors,
     )

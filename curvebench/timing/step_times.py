@@ -239,7 +239,6 @@ def measure_methods(
         rule=NULL,
         hyperparameters={"learning_rate": np.ones(1)},
         matrices={},
-        factors={},
         reestimation=None,
     )
     entries = [("null", "null_step", null), *((name, "step", bundle) for name, bundle in bundles.items())]

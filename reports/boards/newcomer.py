@@ -161,8 +161,8 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> str:
     """What runs a newcomer again: one of a set on all problems, by a label that is not taken."""
     given = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
-    about = {"factors": optimizer.factors, "space": optimizer.space}
-    options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
+    space = {"space": optimizer.space} if optimizer.space else {}
+    options = {**given, **optimizer.hyperparameters, **space}
     label = optimizer.label if place == HERE else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
     named = (

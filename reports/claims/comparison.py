@@ -141,7 +141,7 @@ class ClaimComparison:
     @property
     def question(self) -> Question:
         """What is asked of the gains."""
-        return Question(self.condition.relation, self.margin, self.condition.test)
+        return Question(self.condition.relation, self.margin)
 
     @property
     def p_value(self) -> float:

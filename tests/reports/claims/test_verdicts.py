@@ -314,11 +314,7 @@ def test_what_cannot_be_compared_is_refused(study: StudyPlan, tables: Tables, ch
 
 
 # findings by their first letters: holds, fails, open
-PINNED = (
-    "irrrriirrrirrrririiiiisiiissssirrrriirrriirrriiiriiiisiissss"
-    "irrrriiiiiissssissssissssissssirrrrisiiiisissiisssiisssissss"
-    "iirrriiiiiiisisiiiiiiiiiiiirrriirrriiiiiiissiiiiiiiiiiiiirrr"
-)
+PINNED = "irrrriirrrirrrririiiiisiiissssirrrriiiiiiiiisissssissssissssiirrriiiiiiisisiiiiiiiiiiiirrr"
 CLAIM: dict[str, Any] = {
     "id": "a",
     "sentence": "s",
@@ -349,13 +345,12 @@ def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
     random = np.random.default_rng(7)
     found = []
     for relation in ("better", "no_worse", "same"):
-        for test in ("sign", "wilcoxon"):
-            question = Question(relation, 0.05, test)
-            for median in (-0.2, -0.05, 0.0, 0.05, 0.06, 0.2):
-                for size in (3, 5, 8, 10, 20):
-                    gains = median + 0.05 * random.standard_normal(size)
-                    p_values = question.p_value(gains), question.refuting_p_value(gains)
-                    found.append(decide(question, gains, *p_values, ALPHA)[0])
+        question = Question(relation, 0.05)
+        for median in (-0.2, -0.05, 0.0, 0.05, 0.06, 0.2):
+            for size in (3, 5, 8, 10, 20):
+                gains = median + 0.05 * random.standard_normal(size)
+                p_values = question.p_value(gains), question.refuting_p_value(gains)
+                found.append(decide(question, gains, *p_values, ALPHA)[0])
     assert (RULE_VERSION, ALPHA, "".join(found)) == (5, 0.05, PINNED)
 
 

@@ -309,11 +309,11 @@ def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
 
 
 def test_tables_that_a_check_would_refuse_are_not_published(tmp_path: Path):
-    def short(timings: pl.DataFrame) -> pl.DataFrame:
-        return timings.with_columns(spec_hash=pl.lit("f" * 16))
+    def short(runs: pl.DataFrame) -> pl.DataFrame:
+        return runs.filter((pl.col("stage") != "final") | (pl.col("seed") != 1001))
 
-    plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, timings=short))
-    with pytest.raises(InputError, match=r"would refuse it.*\n.*jobs.parquet has no job ffff"):
+    plan = read_plan(write_report(tmp_path / "tables", [Shape()], checks=False, runs=short))
+    with pytest.raises(InputError, match=r"would refuse it.*\n.*1001: 0 runs, and the plan has 1"):
         publish(plan, "new", tmp_path / "published", code=CODE)
     assert list((tmp_path / "published").iterdir()) == []
 
@@ -533,8 +533,7 @@ def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
 ):
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
     study, _ = at_equal_gradients(plan.studies[0])
-    for module in ("contents", "rows"):
-        monkeypatch.setattr(f"curvebench.reports.sets.{module}.CURVE_POINTS", 2)
+    monkeypatch.setattr("curvebench.reports.sets.contents.CURVE_POINTS", 2)
     monkeypatch.setattr("curvebench.reports.sets.contents.thinned", partial(thinned, most=0, points=2))
     plan = replace(plan, studies=(study,))
     made = publish(plan, "thin.quick", tmp_path, code=CODE, waive=["rules"])
