@@ -16,7 +16,7 @@ from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
 from curvebench.workloads.classification import Classifier, classification_metrics, with_fixed_state
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import Arrays, Problem, Role, Workload
 
@@ -124,16 +124,13 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
 
         return torchvision_network(network)
 
-    def outputs(ops: Any, params: Arrays, state: Arrays, split: Arrays, training: bool) -> Any:
-        return residual_logits(ops, params, state, split["images"], training)
-
     return TimedNetwork(
         name=name,
         side=side,
         channels=network.channels,
         classes=network.classes,
         precisions=("tf32", "mixed"),
-        classifier=Classifier(outputs),
+        classifier=Classifier(residual_outputs),
         field="images",
         parameters=network.sample,
         roles=network.roles,

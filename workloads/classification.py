@@ -58,17 +58,27 @@ class Classifier:
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays, Arrays]:
         """The mean negative log-likelihood of `labels` (000 C.2), and the new state; a workload's `loss`."""
-        logits, state = self.network(ops, params, state, batch, True)
-        found = ops.log_softmax(logits, axis=-1)
-        return -ops.mean(log_likelihoods(ops, found, batch["labels"])), state, {}
+        logits, state = self.trained(ops, params, state, batch, noise)
+        found = self.log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"], noise)
+        return -ops.mean(found), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly; a workload's `evaluate`."""
         logits, _ = self.network(ops, params, state, split, False)
         return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
 
+    def trained(
+        self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays]:
+        """Return the logits of a minibatch in training, and the new state."""
+        return self.network(ops, params, state, batch, True)
+
+    def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
+        """Return the log-likelihood of each example in training, (examples, 1)."""
+        return log_likelihoods(ops, log_probabilities, labels)
+
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-        return self.network(ops, params, state, batch, True)[0]
+        return self.trained(ops, params, state, batch, noise)[0]
 
 
 class SizedNetwork(Protocol):
