@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +110,14 @@ def our_loop(
 
 
 # --- plain loops ---------------------------------------------------------------------------------
+
+
+TORCH_FORMS = {  # name of each plain loop on torch: whether it is compiled, and whether channels are last
+    "eager": (False, False),
+    "channels last": (False, True),
+    "compiled": (True, False),
+    "compiled channels last": (True, True),
+}
 
 
 def plain_torch(
@@ -219,9 +226,9 @@ def plain_loops(
         yield "jitted optax", partial(plain_jax, network, made, batch_size)
         return
     device = "gpu" if made.device.startswith("cuda") else "cpu"
-    layouts = (False, True) if network.field == "images" else (False,)
-    for compiled, channels_last in product((False, True), layouts):
-        name = " ".join(["compiled"] * compiled + ["channels last"] * channels_last) or "eager"
+    for name, (compiled, channels_last) in TORCH_FORMS.items():
+        if channels_last and network.field != "images":
+            continue
         yield name, partial(plain_torch, network, precision, device, batch_size, compiled, channels_last)
 
 
@@ -275,9 +282,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one network, backend and precision: AdamW beside plain loops, then what optimizers cost."""
     made = engine(backend, precision, device)
-    entries = sum(
-        math.prod(value.shape) for value in network.network.sample(np.random.default_rng(0)).values()
-    )
+    entries = sum(map(math.prod, network.network.shapes.values()))
     named = {"network": network.name, "backend": backend, "precision": precision, "batch_size": batch_size}
     adamw = rules()["adamw"]
     with made.context():
@@ -382,18 +387,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizers", nargs="*", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     parser.add_argument("--batch-size", type=int, help="128 on a GPU, 32 on a CPU")
     parser.add_argument("--repetitions", type=int, default=9, help="samples of each (9); from 6 on 95 %%")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part later than this (9)")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="append the rows of each part that is done; parts in it are left out",
+        help="append rows here; a network, backend and precision that it has is not timed again",
     )
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line of JSON for each row; 1 where parts are left, which the same command goes on with."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line of JSON for each row."""
     parser = _parser()
     given = parser.parse_args(arguments)
     began = time.monotonic()
@@ -406,35 +410,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no GPU is here: small networks on one thread of the processor", file=sys.stderr)
     networks = [NETWORKS[name] for name in given.networks or ()] or list(LARGE if device == "gpu" else SMALL)
     batch_size = given.batch_size or (128 if device == "gpu" else 32)
+    stored = given.out.read_text().splitlines() if given.out and given.out.is_file() else []
+    done = {(row["network"], row["backend"], row["precision"]) for row in map(json.loads, stored)}
     parts = [
         (network, backend, precision)
         for network in networks
         for precision in network.precisions
+        if precision in (given.precisions or network.precisions)
         for backend in given.backends
-        if precision in (given.precisions or [precision])
+        if (network.name, backend, precision) not in done
     ]
-    if given.out and given.out.is_file():
-        rows = [json.loads(line) for line in given.out.read_text().splitlines()]
-        done = {(row["network"], row["backend"], row["precision"]) for row in rows}
-        parts = [part for part in parts if (part[0].name, *part[1:]) not in done]
-    left = []
+    sizes = (device, batch_size, given.repetitions, given.optimizers)
     with one_thread() if device == "cpu" else nullcontext():
         for network, backend, precision in parts:
-            name = f"{network.name} {backend} {precision}"
-            if (time.monotonic() - began) / 60 > given.minutes:
-                left.append(name)
-                continue
-            sizes = batch_size, given.repetitions, given.optimizers
             lines = []
-            for row in measured(network, backend, precision, device, *sizes, partial(_say, name, began)):
+            say = partial(_say, f"{network.name} {backend} {precision}", began)
+            for row in measured(network, backend, precision, *sizes, say):
                 lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
                 print(lines[-1], end="", flush=True)
             if given.out:
                 with given.out.open("a") as file:
                     file.writelines(lines)
-    if left:
-        print(f"left, run again with the same --out: {', '.join(left)}", file=sys.stderr)
-    return 1 if left else 0
 
 
 def _say(part: str, began: float, what: str) -> None:
@@ -442,4 +438,4 @@ def _say(part: str, began: float, what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
