@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
+from ruamel.yaml import YAML
 
 from curvebench.reports.claims.censoring import Interval
 from curvebench.reports.claims.comparison import ClaimComparison
@@ -26,10 +28,7 @@ from curvebench.spec.study import FIRST_FINAL_SEED
 from tests.results.rows import BASE
 
 HOSTILE = "<script>alert(1)</script>"
-METRICS = {
-    "train_loss": {"direction": "minimize", "description": "mean cross-entropy", "unit": "nats"},
-    "validation_accuracy": {"direction": "maximize", "description": "share of right answers", "unit": ""},
-}
+MADE_UP: dict[str, Any] = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CHOSEN = 0.1
 STEPS = (0, 5, 10, 20, 40, 60, 80, 100)
@@ -78,13 +77,14 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
     }
     for name, rows in frames.items():
         write_table(tables / f"{name}.parquet", pl.DataFrame(rows, schema=TABLES[name]), TABLES[name])
-    return {
+    backends = {
+        name: {"device": "cpu", "tuned_on": name, "final_seeds": max(1, len(final_seeds(shape, name)))}
+        for name in shape.backends
+    }
+    return deepcopy(MADE_UP["study"]) | {
         "name": shape.name,
-        "question": "Does the EGOP basis help adaptive methods on a small network?",
-        "source": "000 Fig. 1 right, Fig. 15",
-        "notes": ["1,797 images, split as in the paper", "torch takes fewer seeds at this scale"],
         "workloads": [
-            {"name": name, "description": f"{name}: a made-up problem", "metrics": METRICS}
+            {"name": name, "description": f"{name}: a made-up problem", "metrics": MADE_UP["metrics"]}
             for name in shape.workloads
         ],
         "optimizers": [{"name": name} for name in shape.optimizers],
@@ -92,27 +92,12 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
             {"label": basis, "name": basis, "options": {} if basis == "identity" else {"samples": "1.0 d"}}
             for basis in shape.bases
         ],
-        "runs_on": {
-            name: {"device": "cpu", "tuned_on": name, "final_seeds": max(1, len(final_seeds(shape, name)))}
-            for name in shape.backends
-        },
+        "runs_on": backends,
         "seeds": {"tuning": max(1, len(shape.tuning_seeds)), "final": max(1, len(shape.seeds))},
         "first_tuning_seed": min(shape.tuning_seeds, default=0),
-        "tuning": {
-            "protocol": "two_stage_sweep",
-            "of": "learning_rate",
-            "coarse": [1e-3, 1.0],
-            "choose": {"statistic": "median", "which": "final", "metric": "train_loss"},
-            "shared_across": "none",
-        },
-        "schedule": {"name": "constant"},
-        "stop": {},
-        "targets": {"validation_accuracy": 0.9},
-        "compare": {"metric": "train_loss", "which": "final"},
         "claims": [claim_of(shape)],
         "rules": rules_of(shape),
         "budget": {"steps": STEPS[-1]},
-        "evaluations": 5,
         "tables": str(tables),
         "figures": str(folder / "figures" / shape.name),
     }
@@ -127,19 +112,12 @@ def rules_of(shape: Shape) -> dict[str, str]:
 def claim_of(shape: Shape) -> dict[str, Any]:
     """A claim about the first optimizer that is not the one that diverges, in its last basis."""
     method, control = Method(shape.optimizers[-1], shape.bases[-1]).label, shape.optimizers[-1]
+    asked = MADE_UP["condition"] | {"better": [method], "than": [control]}
     return {
         "id": f"egop.{shape.name}",
         "sentence": f"{method} ends <i>lower</i> than {control}.",
         "source": "000 Fig. 1 right",
-        "holds_if": [
-            {
-                "metric": {"which": "final", "metric": "train_loss"},
-                "better": [method],
-                "than": [control],
-                "pairs": "matched",
-                "smallest_effect": 0.05,
-            }
-        ],
+        "holds_if": [asked],
     }
 
 
@@ -179,18 +157,11 @@ def compared(
 
 def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> Path:
     """Write made-up studies and the plan that names them; with checks of claims where they are asked for."""
+    fashion = Shape("fashion")
     plan = {
         "scale": "quick",
         "studies": [write_study(folder, shape) for shape in shapes],
-        "skipped": [
-            {
-                "name": "fashion",
-                "reason": "Fashion-MNIST is not on this machine <b>yet</b>",
-                "cost": "at scale paper <i>a day</i> of a GPU",
-                "claims": [claim_of(Shape("fashion"))],
-                "rules": rules_of(Shape("fashion")),
-            }
-        ],
+        "skipped": [MADE_UP["skipped"] | {"claims": [claim_of(fashion)], "rules": rules_of(fashion)}],
         "parity": write_parity(folder) if shapes else None,
         "checks": write_checks(folder) if checks else None,
     }
@@ -199,7 +170,9 @@ def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> P
     return path
 
 
-PROBLEMS = {"bowl": True, "flat <i>valley</i>": False}  # whether it is judged
+PROBLEMS = {
+    problem["label"]: problem["full_rank"] for problem in MADE_UP["parity"]["problems"]
+}  # is it judged
 DIFFERENT = "momentum"  # leaves JAX on the bowl
 
 
@@ -215,21 +188,7 @@ def write_parity(folder: Path) -> dict[str, Any]:
         row |= {"spec_hash": f"{number:016x}", "notes": []}
         write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
         tables.append(str(job))
-    return {
-        "steps": 20,
-        "tolerance": 1e-10,
-        "problems": [
-            {
-                "label": label,
-                "description": "made up",
-                "full_rank": judged,
-                "free_of_noise": True,
-                "reason": "" if judged else "it is flat",
-            }
-            for label, judged in PROBLEMS.items()
-        ],
-        "tables": tables,
-    }
+    return MADE_UP["parity"] | {"tables": tables}
 
 
 def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
@@ -275,12 +234,10 @@ def write_checks(folder: Path) -> dict[str, Any]:
     write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
     return {
         "claims": [
-            {
+            MADE_UP["check"]
+            | {
                 "id": claim,
                 "sentence": f"What {claim} says <b>is so</b>.",
-                "source": "002 eq. 22",
-                "setting": f"{INSTANCES} <i>games</i>",
-                "file": "benchmarks/claims/notes_toy.py",
                 "parts": counts[claim,].to_dicts(),
             }
             for claim in CLAIMS
@@ -397,47 +354,52 @@ def _run(
     hit = steps[met[0]] if len(met) else None
     outcome = "diverged" if dies else "reached" if hit else "budget"
     evaluations = 0 if basis == "identity" else BASIS_EVALUATIONS
-    run = BASE["runs"] | {
-        "run": name,
-        "study": shape.name,
-        "workload": workload,
-        "optimizer": optimizer,
-        "basis": basis,
-        "backend": backend,
-        "dtype": "float32",
-        "stage": stage,
-        "seed": seed,
-        "learning_rate": rate,
-        "hyperparameters": [{"name": "epsilon", "value": 1e-8}],
-        "outcome": outcome,
-        "outcome_step": 40 if dies else hit,
-        "steps": steps[-1],
-        "gradient_evaluations": steps[-1],
-        "basis_gradient_evaluations": evaluations,
-        "basis_seconds": evaluations * (0.01 + 0.0001 * drawn),
-        "examples": steps[-1] * 30,
-        "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
-        "best_metrics": [
-            {"name": "train_loss", "value": float(np.nanmin(loss)), "step": int(steps[np.nanargmin(loss)])},
-            {
-                "name": "validation_accuracy",
-                "value": float(np.nanmax(accuracy)),
-                "step": int(steps[np.nanargmax(accuracy)]),
-            },
-        ],
-        "targets": [
-            {
-                "metric": "validation_accuracy",
-                "threshold": 0.9,
-                "steps": hit,
-                "seconds": None if hit is None else hit * 0.001,
-                "seconds_kind": None if hit is None else "modelled",
-            }
-        ],
-        "state_bytes": 1000 * (1 + index),
-        "bundle_lanes": 15,
-        "machine": shape.machines[seed % len(shape.machines)],
-    }
+    run = (
+        BASE["runs"]
+        | MADE_UP["run"]
+        | {
+            "run": name,
+            "study": shape.name,
+            "workload": workload,
+            "optimizer": optimizer,
+            "basis": basis,
+            "backend": backend,
+            "stage": stage,
+            "seed": seed,
+            "learning_rate": rate,
+            "outcome": outcome,
+            "outcome_step": 40 if dies else hit,
+            "steps": steps[-1],
+            "gradient_evaluations": steps[-1],
+            "basis_gradient_evaluations": evaluations,
+            "basis_seconds": evaluations * (0.01 + 0.0001 * drawn),
+            "examples": steps[-1] * 30,
+            "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
+            "best_metrics": [
+                {
+                    "name": "train_loss",
+                    "value": float(np.nanmin(loss)),
+                    "step": int(steps[np.nanargmin(loss)]),
+                },
+                {
+                    "name": "validation_accuracy",
+                    "value": float(np.nanmax(accuracy)),
+                    "step": int(steps[np.nanargmax(accuracy)]),
+                },
+            ],
+            "targets": [
+                {
+                    "metric": "validation_accuracy",
+                    "threshold": 0.9,
+                    "steps": hit,
+                    "seconds": None if hit is None else hit * 0.001,
+                    "seconds_kind": None if hit is None else "modelled",
+                }
+            ],
+            "state_bytes": 1000 * (1 + index),
+            "machine": shape.machines[seed % len(shape.machines)],
+        }
+    )
     curve = [
         {
             "run": name,
@@ -487,34 +449,21 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
         for backend in shape.backends if stage != "bases" else ("host",):
             for optimizer in shape.optimizers if stage in ("sweep", "final") else (None,):
                 number += 1
-                yield BASE["jobs"] | {
-                    "spec_hash": f"{number:016x}",
-                    "study": shape.name,
-                    "stage": stage,
-                    "optimizer": optimizer,
-                    "backend": backend,
-                    "import_seconds": 2.0,
-                    "compile_seconds": 3.0,
-                    "data_seconds": 0.5,
-                    "step_seconds": 6.0,
-                    "evaluation_seconds": 1.0,
-                    "other_seconds": 0.25,
-                    "total_seconds": 12.75,
-                    "peak_memory_bytes": 512 * 2**20,
-                    "started": f"2026-01-02T03:{number:02d}:00+00:00",
-                    "machine": shape.machines[number % len(shape.machines)],
-                    "cpu": "Toy CPU at 3 GHz",
-                    "system": "Linux 6.1",
-                    "python": "3.11.2",
-                    "packages": [
-                        {"name": "numpy", "version": "2.4.6"},
-                        {"name": "torch", "version": "2.13.0"},
-                    ],
-                    "environment_hash": "e" * 16,
-                    "commit": "0123456789abcdef0123456789abcdef01234567",
-                    "dirty": number == 1,
-                    "claim_rules": rules if stage == "final" else [],
-                    "notes": ["no C++ compiler: torch runs without torch.compile"]
-                    if backend == "torch"
-                    else [],
-                }
+                yield (
+                    BASE["jobs"]
+                    | MADE_UP["job"]
+                    | {
+                        "spec_hash": f"{number:016x}",
+                        "study": shape.name,
+                        "stage": stage,
+                        "optimizer": optimizer,
+                        "backend": backend,
+                        "started": f"2026-01-02T03:{number:02d}:00+00:00",
+                        "machine": shape.machines[number % len(shape.machines)],
+                        "dirty": number == 1,
+                        "claim_rules": rules if stage == "final" else [],
+                        "notes": ["no C++ compiler: torch runs without torch.compile"]
+                        if backend == "torch"
+                        else [],
+                    }
+                )
