@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ruamel.yaml import YAML
 
 LABELS = [
     "step.adam.one_large jax float32",
     "step.adam.one_large torch float32",
     "basis.rotation numpy float64",
 ]
-COLUMNS = [
-    "result", "params", "version", "started_at", "duration", "stats_ci_99_a", "stats_ci_99_b", "stats_q_25",
-    "stats_q_75", "stats_number", "stats_repeat", "samples", "profile",
-]  # fmt: skip
+ASV = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))
 DAY = 86_400_000  # milliseconds
 # seconds by commit: the first case becomes twice as slow at the last one, the second stays in its spread
 SECONDS: tuple[list[Any], ...] = (
@@ -37,38 +35,20 @@ def history(commits: int, at: int) -> list[list[Any]]:
 
 def result(commit: str, number: int, values: list[Any], machine: str, spread: bool = True) -> dict[str, Any]:
     """One file of asv's: the values of a commit, with 5 % of spread on both sides."""
-    params = [[repr(label) for label in LABELS]]
     usable = [value is not None and not math.isnan(value) for value in values]
     low, high = (
         [value * factor if fits and spread else None for value, fits in zip(values, usable, strict=True)]
         for factor in (0.95, 1.05)
     )
-    fixed = {"peakmem_call": [2.5e8, 2.6e8, 1.0e8], "track_error": [1e-7, 2e-7, 3e-16]}
-    entries = {
-        f"asv_cases.Kernel.{name}": [column, params, "1", 1000 + number, 1.0]
-        for name, column in fixed.items()
-    }
-    entries["asv_cases.Kernel.time_call"] = [values, params, "1", 1000 + number, 1.0, low, high, low, high]
-    facts = {
-        "machine": machine,
-        "cpu": "<b>EPYC</b>",
-        "num_cpu": "2",
-        "ram": "25276502016",
-        "os": "Linux",
-        "arch": "x",
-    }
-    return {
+    about = [[[repr(label) for label in LABELS]], "1", 1000 + number, 1.0]
+    columns = {"peakmem_call": [2.5e8, 2.6e8, 1.0e8], "track_error": [1e-7, 2e-7, 3e-16]}
+    entries = {name: [column, *about] for name, column in columns.items()}
+    entries["time_call"] = [values, *about, low, high, low, high]
+    return ASV["result"] | {
         "commit_hash": commit,
-        "env_name": "existing-py",
         "date": (20_000 + number) * DAY,
-        "params": facts | {"python": "3.11"},
-        "python": "3.11",
-        "requirements": {},
-        "env_vars": {},
-        "result_columns": COLUMNS,
-        "results": entries,
-        "durations": {},
-        "version": 2,
+        "params": ASV["machine"] | {"machine": machine, "python": "3.11"},
+        "results": {f"asv_cases.Kernel.{name}": entry for name, entry in entries.items()},
     }
 
 
@@ -85,6 +65,5 @@ def write_stored(
     for number, (commit, values) in enumerate(zip(hashes, seconds, strict=True)):
         content = result(commit, number, values, machine, spread)
         (place / f"{commit[:8]}-existing-py.json").write_text(json.dumps(content))
-        facts = {name: content["params"][name] for name in ("machine", "cpu", "num_cpu", "ram", "os", "arch")}
-    (place / "machine.json").write_text(json.dumps(facts | {"version": 1}))
+    (place / "machine.json").write_text(json.dumps(ASV["machine"] | {"machine": machine, "version": 1}))
     return folder

@@ -248,41 +248,20 @@ def write_checks(folder: Path) -> dict[str, Any]:
 
 
 def _checks() -> Iterator[dict[str, Any]]:
-    regret, misprint, hostile = CLAIMS
     random = np.random.default_rng(0)
-    regrets = ("regret over its bound", "<=", 1.0, 0.0)
-    errors = ("relative error <i>e</i>", "==", 0.0, 1e-12)
-    for number, values in enumerate(random.uniform(0, 1, (INSTANCES, 6))):
-        parts: tuple[tuple[str, str, str, tuple[str, str, float, float], float], ...] = (
-            (regret, "gradient descent", "", regrets, 0.9 * values[0]),
-            (regret, "full AdaGrad", "", regrets, 1 - 1e-6 * values[1]),
-            (regret, "full AdaGrad", "", ("least eigenvalue", ">=", 0.0, 1e-12), values[1]),
-            (misprint, "an identity", "", errors, 1e-15 * values[2]),
-            (misprint, "a bound <u>b</u>", "as printed", regrets, 1.1 * values[3]),
-            (misprint, "a bound <u>b</u>", "as corrected", regrets, values[3]),
-            (hostile, "an inequality", "", ("a trace", ">=", 4.0, 0.0), values[4] if number else np.nan),
-            (hostile, HOSTILE, "", ("a difference", "<=", 0.0, 0.0), values[5]),
+    holds = {
+        "<=": lambda excess, tolerance: excess <= tolerance,
+        ">=": lambda excess, tolerance: excess >= -tolerance,
+        "==": lambda excess, tolerance: abs(excess) <= tolerance,
+    }
+    for number, drawn in enumerate(random.uniform(0, 1, (INSTANCES, 6))):
+        values = (
+            *(0.9 * drawn[0], 1 - 1e-6 * drawn[1], drawn[1], 1e-15 * drawn[2], 1.1 * drawn[3], drawn[3]),
+            *(drawn[4] if number else np.nan, drawn[5]),
         )
-        for claim, part, variant, (quantity, relation, limit, tolerance), value in parts:
-            holds = {
-                "<=": value <= limit + tolerance,
-                ">=": value >= limit - tolerance,
-                "==": abs(value - limit) <= tolerance,
-            }[relation]
-            yield BASE["checks"] | {
-                "claim": claim,
-                "part": part,
-                "variant": variant,
-                "source": "002 eq. 24",
-                "instance": number,
-                "quantity": quantity,
-                "value": value,
-                "relation": relation,
-                "limit": limit,
-                "tolerance": tolerance,
-                "holds": bool(holds),
-                "seconds": 0.002,
-            }
+        for measure, value in zip(MADE_UP["measures"], values, strict=True):
+            held = holds[measure["relation"]](value - measure["limit"], measure["tolerance"])
+            yield BASE["checks"] | measure | {"instance": number, "value": value, "holds": bool(held)}
 
 
 def _series() -> Iterator[dict[str, Any]]:
@@ -350,6 +329,7 @@ def _run(
     if dies:
         loss[-1] = accuracy[-1] = np.nan
     values = {"train_loss": loss, "validation_accuracy": accuracy}
+    best = {"train_loss": np.nanargmin(loss), "validation_accuracy": np.nanargmax(accuracy)}
     met = np.flatnonzero(accuracy >= 0.9)
     hit = steps[met[0]] if len(met) else None
     outcome = "diverged" if dies else "reached" if hit else "budget"
@@ -376,16 +356,7 @@ def _run(
             "examples": steps[-1] * 30,
             "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
             "best_metrics": [
-                {
-                    "name": "train_loss",
-                    "value": float(np.nanmin(loss)),
-                    "step": int(steps[np.nanargmin(loss)]),
-                },
-                {
-                    "name": "validation_accuracy",
-                    "value": float(np.nanmax(accuracy)),
-                    "step": int(steps[np.nanargmax(accuracy)]),
-                },
+                {"name": key, "value": float(values[key][at]), "step": steps[at]} for key, at in best.items()
             ],
             "targets": [
                 {

@@ -453,9 +453,6 @@ def test_on_a_phone_the_method_stays_in_sight_and_answers_are_cards(page: Any, r
             assert place["x"] >= 0
             assert place["x"] + place["width"] <= 390
     answers = page.locator("table.answers")
-    titles = answers.get_by_role("columnheader").all_text_contents()
-    assert titles[1:3] == ["Use (in bold)", "At the end, relative to sgd"]
-    assert titles[3:] == ["Gradients to target", "Seconds to target"]
     assert answers.get_by_role("rowheader").count() == 3
     label = "cell => getComputedStyle(cell, '::before').content"
     third = answers.locator("tbody tr").first.get_by_role("cell").nth(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
@@ -34,10 +34,12 @@ from curvebench.reports.measures import (
     with_seconds,
 )
 from curvebench.results.reading import with_method
-from curvebench.results.schema import CURVES, RUNS, TIMINGS
+from curvebench.results.schema import CURVES, RUNS
+from curvebench.spec.document import Direction
 from curvebench.spec.method import Method
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
+from tests.results.rows import rows
 
 INFINITE = float("inf")
 NAN = float("nan")
@@ -64,114 +66,98 @@ def runs(*rows: dict[str, Any]) -> pl.DataFrame:
     return with_method(frame.with_columns(pl.col("stage", "outcome").cast(pl.String)))
 
 
-def values(frame: pl.DataFrame) -> dict[str, float | None]:
-    return dict(frame.select("run", "value").rows())
+def assert_measured(measure: Callable[[pl.DataFrame], pl.DataFrame], *given: tuple[Any, ...]) -> None:
+    """Each of the runs (changes, value, least, most) has these measures; one without any has no row."""
+    table = runs(*(run(str(number), **changes) for number, (changes, *_) in enumerate(given)))
+    columns = ["value", "least", "most"][: max(len(measures) for _, *measures in given)]
+    found = {int(name): measures for name, *measures in measure(table).select("run", *columns).iter_rows()}
+    assert found == {number: measures for number, (_, *measures) in enumerate(given) if measures}
 
 
-def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing():
-    table = runs(
-        run("good", 1.0),
-        run("diverged", 2.0, outcome="diverged"),
-        run("nan", NAN),
-        *(run(name, 3.0, outcome=name) for name in ("error", "out_of_memory", "out_of_time", "interrupted")),
-        run("other", final_metrics=[{"name": "validation_loss", "value": 1.0}]),
+@pytest.mark.parametrize(("direction", "worst"), [("minimize", INFINITE), ("maximize", -INFINITE)])
+def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing(direction: Direction, worst: float):
+    failed = ("diverged", "error", "out_of_memory", "out_of_time")
+    assert_measured(
+        lambda table: run_values(table, "train_loss", "final", direction),
+        ({"final": 1.0}, 1.0),
+        ({"final": NAN}, worst),
+        *(({"final": 2.0, "outcome": outcome}, worst) for outcome in failed),
+        ({"final": 3.0, "outcome": "interrupted"}, None),
+        ({"final_metrics": [{"name": "validation_loss", "value": 1.0}]}, None),
     )
-    assert values(run_values(table, "train_loss", "final", "minimize")) == {
-        "good": 1.0, "diverged": INFINITE, "nan": INFINITE, "error": INFINITE,
-        "out_of_memory": INFINITE, "out_of_time": INFINITE, "interrupted": None, "other": None,
-    }  # fmt: skip
-    assert values(run_values(table, "train_loss", "final", "maximize"))["diverged"] == -INFINITE
 
 
 def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_missed():
-    table = runs(
-        run("hit", targets=aimed(5), basis_gradient_evaluations=7),
-        run("twice", targets=aimed(5), step_evaluations=2),
-        run("missed", targets=aimed(None)),
-        run("failed", targets=aimed(None), outcome="out_of_memory"),
-        run("missing", targets=aimed(None), outcome="interrupted"),
-        run("without"),
+    assert_measured(
+        lambda table: evaluations_to_target(table, "accuracy"),
+        ({"targets": aimed(5), "basis_gradient_evaluations": 7}, 12.0),
+        ({"targets": aimed(5), "step_evaluations": 2}, 10.0),
+        ({"targets": aimed(None)}, INFINITE),
+        ({"targets": aimed(None), "outcome": "out_of_memory"}, INFINITE),
+        ({"targets": aimed(None), "outcome": "interrupted"},),
+        ({},),
     )
-    assert values(evaluations_to_target(table, "accuracy")) == {
-        "hit": 12.0,
-        "twice": 10.0,
-        "missed": INFINITE,
-        "failed": INFINITE,
-    }
 
 
 def test_seconds_to_a_target_have_the_basis_in_them():
-    table = runs(
-        run("hit", targets=aimed(5, 2.0), basis_seconds=3.0),
-        run("plain", targets=aimed(5, 2.0)),
-        run("untimed", targets=aimed(5, None), basis_seconds=3.0),
-        run("missed", targets=aimed(None, None), basis_seconds=3.0),
-        run("missing", targets=aimed(None, None), outcome="interrupted"),
+    assert_measured(
+        lambda table: seconds_to_target(table, "accuracy"),
+        ({"targets": aimed(5, 2.0), "basis_seconds": 3.0}, 5.0),
+        ({"targets": aimed(5, 2.0)}, 2.0),
+        ({"targets": aimed(5, None), "basis_seconds": 3.0}, None),
+        ({"targets": aimed(None, None), "basis_seconds": 3.0}, INFINITE),
+        ({"targets": aimed(None, None), "outcome": "interrupted"},),
     )
-    assert values(seconds_to_target(table, "accuracy")) == {
-        "hit": 5.0, "plain": 2.0, "untimed": None, "missed": INFINITE,
-    }  # fmt: skip
 
 
 def test_how_far_a_stopped_run_overshoots_its_threshold_does_not_count():
-    table = runs(run("a", 3e-9, outcome="reached"), run("b", 9e-9, outcome="reached"), run("c", 2e-8))
-    table = pl.concat([table, runs(run("d", 1.0, outcome="diverged"))])
-    assert values(run_values(table, "train_loss", "final", "minimize", 1e-8)) == {
-        "a": 1e-8, "b": 1e-8, "c": 2e-8, "d": INFINITE,
-    }  # fmt: skip
-    assert values(run_values(table, "train_loss", "final", "maximize", 1e-8))["c"] == 1e-8
+    assert_measured(
+        lambda table: run_values(table, "train_loss", "final", "minimize", 1e-8),
+        ({"final": 3e-9, "outcome": "reached"}, 1e-8),
+        ({"final": 9e-9, "outcome": "reached"}, 1e-8),
+        ({"final": 2e-8}, 2e-8),
+        ({"final": 1.0, "outcome": "diverged"}, INFINITE),
+    )
+    most = run_values(runs(run("a", 2e-8)), "train_loss", "final", "maximize", 1e-8)
+    assert most["value"].to_list() == [1e-8]
 
 
 def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
-    table = runs(
-        run("met", 0.4, steps=7, outcome="reached"),
-        run("at the end", 0.5, steps=20, outcome="budget"),
-        run("missed", 0.6, steps=20),
-        run("diverged", 0.4, steps=3, outcome="diverged"),
-        run("failed", 0.4, steps=3, outcome="error"),
-        run("missing", 0.4, steps=3, outcome="interrupted"),
+    assert_measured(
+        lambda table: cost_to_stop(study, table, "train_loss", RUN_STEPS),
+        ({"final": 0.4, "steps": 7, "outcome": "reached"}, 7.0, 7.0, 7.0),
+        ({"final": 0.5, "steps": 20}, 20.0, 20.0, 20.0),
+        ({"final": 0.6, "steps": 20}, 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
+        *(
+            ({"final": 0.4, "steps": 3, "outcome": outcome}, INFINITE, INFINITE, INFINITE)
+            for outcome in ("diverged", "error")
+        ),
+        ({"final": 0.4, "steps": 3, "outcome": "interrupted"}, None, None, None),
     )
-    found = cost_to_stop(study, table, "train_loss", RUN_STEPS).select("run", "value", "least", "most").rows()
-    assert found == [
-        ("met", 7.0, 7.0, 7.0),
-        ("at the end", 20.0, 20.0, 20.0),
-        ("missed", 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
-        ("diverged", INFINITE, INFINITE, INFINITE),
-        ("failed", INFINITE, INFINITE, INFINITE),
-        ("missing", None, None, None),
-    ]
 
 
 def test_gradients_to_the_stop_have_those_of_the_basis_in_them(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
-    table = runs(
-        run("met", 0.4, steps=7, gradient_evaluations=14, basis_gradient_evaluations=100),
-        run("missed", 0.6, steps=20, gradient_evaluations=40, basis_gradient_evaluations=100),
-        run("original", 0.4, steps=7, gradient_evaluations=14, basis_gradient_evaluations=None),
+    met, missed = {"final": 0.4, "gradient_evaluations": 14}, {"final": 0.6, "gradient_evaluations": 40}
+    assert_measured(
+        lambda table: cost_to_stop(study, table, "train_loss", CHARGED_GRADIENTS),
+        ({**met, "basis_gradient_evaluations": 100}, 114.0, 114.0, 114.0),
+        ({**missed, "basis_gradient_evaluations": 100}, 141.0, 141.0, INFINITE),
+        ({**met, "basis_gradient_evaluations": None}, 14.0, 14.0, 14.0),
     )
-    found = cost_to_stop(study, table, "train_loss", CHARGED_GRADIENTS).select("run", "value", "most").rows()
-    assert found == [("met", 114.0, 114.0), ("missed", 141.0, INFINITE), ("original", 14.0, 14.0)]
 
 
 def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
-    table = runs(
-        run("met", targets=aimed(7), steps=20),
-        run("missed", targets=aimed(None), steps=20),
-        run("diverged after it", targets=aimed(3), steps=9, outcome="diverged"),
-        run("diverged", targets=aimed(None), steps=3, outcome="diverged"),
-        run("failed", targets=aimed(None), steps=3, outcome="error"),
-        run("missing", targets=aimed(3), steps=3, outcome="interrupted"),
+    assert_measured(
+        lambda table: steps_to_target(table, "accuracy"),
+        ({"targets": aimed(7)}, 7.0, 7.0, 7.0),
+        ({"targets": aimed(None)}, 21.0, 21.0, INFINITE),
+        ({"targets": aimed(3), "steps": 9, "outcome": "diverged"}, 3.0, 3.0, 3.0),
+        ({"targets": aimed(None), "outcome": "diverged"}, INFINITE, INFINITE, INFINITE),
+        ({"targets": aimed(None), "outcome": "error"}, INFINITE, INFINITE, INFINITE),
+        ({"targets": aimed(3), "outcome": "interrupted"}, None, None, None),
     )
-    found = steps_to_target(table, "accuracy").select("run", "value", "least", "most").rows()
-    assert found == [
-        ("met", 7.0, 7.0, 7.0),
-        ("missed", 21.0, 21.0, INFINITE),
-        ("diverged after it", 3.0, 3.0, 3.0),
-        ("diverged", INFINITE, INFINITE, INFINITE),
-        ("failed", INFINITE, INFINITE, INFINITE),
-        ("missing", None, None, None),
-    ]
 
 
 def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(report: Report):
@@ -291,41 +277,39 @@ def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
 
 
 def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repetition():
-    base = {"study": "s", "scale": "quick", "workload": "w", "backend": "jax", "device": "cpu",
-            "basis": "identity", "steps": 10, "spec_hash": "h", "machine": "m"}  # fmt: skip
-    rows = [
-        {**base, "optimizer": optimizer, "phase": phase, "repetition": repetition, "seconds": seconds}
+    given = [
+        {"optimizer": optimizer, "phase": phase, "repetition": repetition, "seconds": seconds}
         for repetition, noise in enumerate((0.0, 1.0, 5.0))
         for optimizer, phase, seconds in (("null", "null_step", 1.0 + noise), ("adam", "step", 3.0 + noise))
     ]
-    rows.append({**rows[0], "phase": "evaluation", "steps": 0})
-    timings = with_method(pl.DataFrame(rows, schema=TIMINGS))
+    timings = with_method(rows("timings", *given, {**given[0], "phase": "evaluation", "steps": 0}))
     assert step_seconds(timings).select("method", "median", "count").rows() == [("adam", 0.4, 3)]
     own = own_seconds(timings).row(0, named=True)
     assert own["method"] == "adam"
     assert (own["low"], own["high"]) == (pytest.approx(0.2), pytest.approx(0.2))
     slow = timings.with_columns(pl.col("seconds") * 10, pl.lit("slow").alias("machine"))
     both = pl.concat([timings, slow])
-    assert step_seconds(both).select("machine", "count").rows() == [("m", 3), ("slow", 3)]
+    assert step_seconds(both).select("machine", "count").rows() == [("m1", 3), ("slow", 3)]
     assert own_seconds(both)["median"].to_list() == [pytest.approx(0.2), pytest.approx(2.0)]
 
 
 def timed(**steps: Sequence[float]) -> pl.DataFrame:
     """Timings of a workload: seconds of ten steps of each method (`_at_` for ` @ `), by repetition."""
-    base = {"study": "s", "scale": "quick", "workload": "w", "backend": "jax", "device": "cpu",
-            "phase": "step", "steps": 10, "spec_hash": "h", "machine": None}  # fmt: skip
-    rows = []
-    for name, seconds in steps.items():
-        optimizer, basis = Method.of(name.replace("_at_", " @ "))
-        rows += [
-            {**base, "optimizer": optimizer, "basis": basis, "repetition": number, "seconds": value}
-            for number, value in enumerate(seconds)
-        ]
-    return with_method(pl.DataFrame(rows, schema=TIMINGS))
+    return with_method(
+        rows(
+            "timings",
+            *(
+                {"optimizer": method.optimizer, "basis": method.basis, "repetition": number, "seconds": value}
+                for name, each in steps.items()
+                for method in [Method.of(name.replace("_at_", " @ "))]
+                for number, value in enumerate(each)
+            ),
+        )
+    )
 
 
 def test_seconds_of_curves_are_steps_times_the_timed_step_and_the_basis():
-    cell = {"workload": "w", "backend": "jax"}
+    cell = {"workload": "quadratic", "backend": "jax"}
     bands = pl.DataFrame(
         [
             {**cell, "method": name, "step": step}

@@ -13,28 +13,26 @@ from curvebench.spec.plan import read_plan
 from tests.reports.conftest import Report, changed_site
 
 
-def test_a_missing_or_broken_plan_names_its_file(tmp_path: Path):
-    path = tmp_path / "plan.json"
-    with pytest.raises(InputError, match=r"plan\.json: cannot be read .*run snakemake"):
-        read_plan(path)
-    path.write_text("{")
-    with pytest.raises(InputError, match=r"plan\.json: not JSON"):
-        read_plan(path)
-    path.write_text('{"scale": "quick"}')
-    with pytest.raises(InputError, match=r"plan\.json: not a plan: studies \(Field required"):
-        read_plan(path)
-    path.write_text('{"scale": "quick", "studies": [3]}')
-    with pytest.raises(InputError, match=r"plan\.json: not a plan: studies\[0\]"):
-        read_plan(path)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read .*run snakemake"),
+        ("{", "not JSON"),
+        ('{"scale": "quick"}', r"not a plan: studies \(Field required"),
+        ('{"scale": "quick", "studies": [3]}', r"not a plan: studies\[0\]"),
+    ],
+)
+def test_a_missing_or_broken_plan_names_its_file(tmp_path: Path, text: str | None, message: str):
+    if text is not None:
+        (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(InputError, match=rf"plan\.json: {message}"):
+        read_plan(tmp_path / "plan.json")
 
 
 @pytest.mark.parametrize(
     ("compare", "message"),
     [
-        (
-            {"metric": "train_los", "which": "final"},
-            "digits_mlp has no metric 'train_los'; did you mean 'train_loss'",
-        ),
+        ({"metric": "train_los", "which": "final"}, "no metric 'train_los'; did you mean 'train_loss'"),
         ({"metric": "train_loss", "which": "last"}, "compare.which .*'final' or 'best'"),
     ],
 )
@@ -43,35 +41,27 @@ def test_a_comparison_that_cannot_be_made_is_refused(
 ):
     raw = json.loads(report.plan_file.read_text())
     raw["studies"][0]["compare"] = compare
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps(raw))
+    (tmp_path / "plan.json").write_text(json.dumps(raw))
     with pytest.raises(InputError, match=message):
-        read_plan(path)
+        read_plan(tmp_path)
 
 
-def test_a_study_says_beyond_which_floor_its_headline_is_rounding(report: Report, tmp_path: Path):
-    def floored(raw: dict[str, Any]) -> None:
-        raw["studies"] = raw["studies"][:1]
-        raw["studies"][0]["compare"]["floor"] = 1e-28
-
-    page = (changed_site(report, tmp_path, floored) / "study_digits_mlp.html").read_text()
-    said = "counts as that."
-    assert said in page
-    assert said not in (report.site / "study_digits_mlp.html").read_text()
-
-
-def test_a_page_says_which_bases_its_curves_are_not_charged_with(report: Report, tmp_path: Path):
-    def estimate_anew(raw: dict[str, Any]) -> None:
+def test_a_page_says_which_bases_its_curves_are_not_charged_with_and_where_its_headline_is_rounding(
+    report: Report, tmp_path: Path
+):
+    def change(raw: dict[str, Any]) -> None:
         raw["studies"] = raw["studies"][:1]
         raw["studies"][0]["bases"][1]["options"]["every"] = "5 steps"
+        raw["studies"][0]["compare"]["floor"] = 1e-28
 
-    changed = changed_site(report, tmp_path, estimate_anew)
+    changed = changed_site(report, tmp_path, change)
     for plan, site in ((read_plan(tmp_path), changed), (report.plan, report.site)):
         anew, page = plan.studies[0].estimates_anew, (site / "study_digits_mlp.html").read_text()
         assert anew == (plan is not report.plan)
         for words in (
             "What a run estimates anew is among its own gradient evaluations",
             "gradient evaluations of the run (only bases before the run not charged)",
+            "counts as that.",
         ):
             assert (words in page) == anew
 

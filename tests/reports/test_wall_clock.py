@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -160,9 +159,6 @@ def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
     assert "seconds, compiling left out; seconds, compiling included" in drawn.alt
     assert all(f"{method} " in drawn.alt for method in study.methods)
     assert "runs' own jobs" in drawn.caption
-    assert [one["kind"] for one in json.loads((study.figures / "figures.json").read_text())].count(
-        "wall_clock"
-    ) == 1
     render_site(read_plan(plan_file), tmp_path / "site", tmp_path / "drawings", lambda said: None)
     text = (tmp_path / "site" / "study_long.html").read_text()
     _, _, section = text.partition("<h4>Wall clock</h4>")

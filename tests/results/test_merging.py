@@ -67,10 +67,15 @@ def test_identical_rows_are_kept_once(tmp_path):
         assert_frame_equal(read(out, table), read(alone, table))
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    """The merged tables of one run on two machines."""
+    return [merged(tmp_path / name, final(tmp_path / f"{name}-job", machine=name)) for name in ("m1", "m2")]
+
+
 @pytest.mark.parametrize(("table", "change"), [("runs", {"seed": 1}), ("curves", {"value": 9.0})])
 def test_different_rows_of_one_name_are_an_error(tmp_path, table, change):
-    first = final(tmp_path / "first")
-    second = final(tmp_path / "second")
+    first, second = final(tmp_path / "first"), final(tmp_path / "second")
     old = read(second, table)
     write(second, **{table: old.with_columns(**change), "jobs": read(second, "jobs")})
     with pytest.raises(InputError) as error:
@@ -146,11 +151,9 @@ def test_one_run_on_two_machines_is_kept_under_both(tmp_path):
     assert mixed_hardware(runs) == ["toy at quick scale on jax: runs of 2 machines, m1, m2"]
 
 
-def test_combining_again_changes_nothing(tmp_path):
-    first = merged(tmp_path / "first", final(tmp_path / "a"))
-    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
-    combine([first, second], tmp_path / "out")
-    combine([tmp_path / "out", second, first], tmp_path / "again")
+def test_combining_again_changes_nothing(tmp_path, pair):
+    combine(pair, tmp_path / "out")
+    combine([tmp_path / "out", *reversed(pair)], tmp_path / "again")
     for table in KEYS:
         assert_frame_equal(read(tmp_path / "again", table), read(tmp_path / "out", table))
 
@@ -172,53 +175,39 @@ def test_one_run_computed_differently_on_one_machine_is_an_error(tmp_path):
         assert word in str(error.value)
 
 
-def test_combine_refuses_another_schema_missing_tables_and_its_own_input(tmp_path):
-    first = merged(tmp_path / "first", final(tmp_path / "a"))
-    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
+def test_combine_refuses_another_schema_missing_tables_and_its_own_input(tmp_path, pair):
+    _, second = pair
     with pytest.raises(InputError, match="one of the folders to combine"):
-        combine([first, second], first)
+        combine(pair, second)
     read(second, "runs").drop("seed").write_parquet(second / "runs.parquet")
     with pytest.raises(InputError, match=rf"{second}/runs\.parquet: column seed is missing"):
-        combine([first, second], tmp_path / "out")
+        combine(pair, tmp_path / "out")
     (second / "runs.parquet").unlink()
     with pytest.raises(InputError, match=rf"{second}/runs\.parquet: no such file"):
-        combine([first, second], tmp_path / "out")
+        combine(pair, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_machines_counts_jobs():
     jobs = rows("jobs", {}, {"machine": "m2", "gpu": "Toy GPU"}, {"machine": "m2", "gpu": "Toy GPU"})
+    runs = rows("runs", {}, {"backend": "torch", "machine": "m2"}, {"study": "other", "machine": "m2"})
+    assert mixed_hardware(runs) == [], "backends may be on machines of their own"
     assert machines(jobs).select("machine", "gpu", "jobs").rows() == [("m2", "Toy GPU", 2), ("m1", None, 1)]
 
 
-def test_backends_on_different_machines_are_not_mixed():
-    runs = rows("runs", {}, {"backend": "torch", "machine": "m2"}, {"study": "other", "machine": "m2"})
-    assert mixed_hardware(runs) == []
-
-
-def test_the_command_line_merges(tmp_path, capsys):
+def test_the_command_line_merges_jobs_that_are_named_or_listed_in_a_file(tmp_path, capsys):
     jobs = [str(final(tmp_path / "a")), str(timing(tmp_path / "t"))]
-    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *jobs]) == 0
+    (tmp_path / "jobs").write_text("\n".join(jobs))
+    for given in (jobs, [str(tmp_path / "jobs")]):
+        assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *given]) == 0
+        printed = capsys.readouterr().out
+        assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in printed
+        assert "machine m1, cpu Toy CPU, cores 2, threads 1, system Linux, jobs 2" in printed
+        assert "several machines" not in printed
+
+
+def test_the_command_line_combines_and_names_the_machines(tmp_path, pair, capsys):
+    assert main(["tables", "combine", str(tmp_path / "out"), *map(str, pair)]) == 0
     printed = capsys.readouterr().out
-    assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in printed
-    assert "machine m1, cpu Toy CPU, cores 2, threads 1, system Linux, jobs 2" in printed
-    assert "several machines" not in printed
-
-
-def test_the_command_line_reads_the_folders_of_jobs_from_a_file(tmp_path):
-    (tmp_path / "jobs").write_text(f"{final(tmp_path / 'a')}\n{final(tmp_path / 'b', 'b-0')}\n")
-    assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", str(tmp_path / "jobs")]) == 0
-    assert read(tmp_path / "out", "runs").height == 2
-
-
-def test_the_command_line_combines_and_names_the_machines(tmp_path, capsys):
-    first = merged(tmp_path / "first", final(tmp_path / "a"))
-    second = merged(tmp_path / "second", final(tmp_path / "b", machine="m2"))
-    assert main(["tables", "combine", str(tmp_path / "out"), str(first), str(second)]) == 0
-    printed = capsys.readouterr().out
-    for line in (
-        "machine m1, cpu Toy CPU",
-        "machine m2, cpu Toy CPU",
-        "several machines: toy at quick scale on jax",
-    ):
-        assert line in printed
+    for words in ("machine m1", "machine m2", "several machines: toy at quick scale on jax"):
+        assert words in printed

@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,8 +43,13 @@ def run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str,
     return {"run": name, "stage": "sweep", "learning_rate": rate, "final_metrics": metrics, **changes}
 
 
-def of(table: pl.DataFrame, **changes: Any) -> Tried:
-    return tried(table, ["learning_rate"], judge(**changes))
+def of(*runs: dict[str, Any], **changes: Any) -> Tried:
+    return tried(rows("runs", *runs), ["learning_rate"], judge(**changes))
+
+
+def by_seed(rate: float, *finals: float, **changes: Any) -> list[dict[str, Any]]:
+    """Runs at a learning rate that end at these losses, by seed."""
+    return [run(f"{rate}-{seed}", final, rate, seed=seed, **changes) for seed, final in enumerate(finals)]
 
 
 def test_tuning_judges_what_did_not_finish_as_the_worst():
@@ -62,86 +66,58 @@ def test_tuning_judges_what_did_not_finish_as_the_worst():
 
 
 def test_settings_that_tie_are_found_and_the_least_is_taken():
-    table = rows(
-        "runs",
-        run("a", 1.0 + 1e-14, 0.2),
-        run("b", 1.0, 0.3),
-        run("c", 1.1, 0.1),
-        run("d", 0.5, 0.4, outcome="diverged"),
-        run("e", math.nan, 0.05),
-    )
-    assert of(table).tied == ((0.2,), (0.3,))
-    assert of(table).chosen == (0.2,)
-    assert of(table, direction="maximize").tied == ((0.1,),)
-    assert of(table.filter(pl.col("run").is_in(["d", "e"]))).tied == ((0.05,), (0.4,))
+    lost = [run("d", 0.5, 0.4, outcome="diverged"), run("e", math.nan, 0.05)]
+    every = [run("a", 1.0 + 1e-14, 0.2), run("b", 1.0, 0.3), run("c", 1.1, 0.1), *lost]
+    assert of(*every).tied == ((0.2,), (0.3,))
+    assert of(*every).chosen == (0.2,)
+    assert of(*every, direction="maximize").tied == ((0.1,),)
+    assert of(*lost).tied == ((0.05,), (0.4,))
 
 
 def test_below_its_floor_a_criterion_ties_and_another_one_decides():
     """Losses of rounding, of which the least would be the edge of the grid; the second needs fewest steps."""
-
-    def at(steps: int) -> list[dict[str, Any]]:
-        return [{"metric": "train_loss", "threshold": 1e-6, "steps": steps}]
-
-    table = rows(
-        "runs",
-        run("a", 1e-31, 0.8, targets=at(90)),
-        run("b", 4e-30, 0.2, targets=at(20)),
-        run("c", 2e-30, 0.1, targets=at(40)),
-        run("d", 1e-3, 0.4, targets=at(10)),
-    )
-    assert of(table).tied == ((0.8,),)
-    assert of(table, floor=1e-20, ties="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
-    assert of(table, floor=1e-20, ties="median steps_to_target train_loss").tied == ((0.2,),)
+    ended = ((1e-31, 0.8, 90), (4e-30, 0.2, 20), (2e-30, 0.1, 40), (1e-3, 0.4, 10))
+    every = [
+        run(str(rate), loss, rate, targets=[{"metric": "train_loss", "threshold": 1e-6, "steps": steps}])
+        for loss, rate, steps in ended
+    ]
+    assert of(*every).tied == ((0.8,),)
+    assert of(*every, floor=1e-20, ties="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
+    assert of(*every, floor=1e-20, ties="median steps_to_target train_loss").tied == ((0.2,),)
 
 
-def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it():
-    table = rows(
-        "runs",
-        run("a", 0.9e-8, 0.1, steps=300),
-        run("b", 0.5e-8, 0.2, steps=100),
-        run("c", 2e-8, 0.4, steps=50),
-    )
-    assert of(table, floor=1e-8, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
-
-
-def test_a_run_that_met_no_stop_needs_more_steps_than_any_that_did():
-    table = rows("runs", run("a", 1e-6, 0.1, steps=5), run("b", 0.5e-8, 0.2, steps=100))
-    changes = {"floor": 1e-3, "stop": 1e-8, "ties": "median steps_to_stop train_loss"}
-    assert of(table, **changes).tied == ((0.2,),)
+@pytest.mark.parametrize(
+    ("floor", "ended"),
+    [
+        (1e-8, [(0.9e-8, 0.1, 300), (0.5e-8, 0.2, 100), (2e-8, 0.4, 50)]),
+        (1e-3, [(1e-6, 0.1, 5), (0.5e-8, 0.2, 100)]),  # what met no stop needs more steps than any that did
+    ],
+)
+def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it(floor: float, ended: list[Any]):
+    runs = [run(str(rate), loss, rate, steps=steps) for loss, rate, steps in ended]
+    assert of(*runs, floor=floor, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
 
 
 def test_more_than_rounding_is_no_tie_and_a_floor_of_what_is_maximized_is_a_ceiling():
-    assert of(rows("runs", run("a", 1.0, 0.1), run("b", 1.0 + 1e-9, 0.2))).tied == ((0.1,),)
-    table = rows("runs", run("a", 0.97, 0.1), run("b", 0.99, 0.2), run("c", 0.9, 0.3))
+    assert of(run("a", 1.0, 0.1), run("b", 1.0 + 1e-9, 0.2)).tied == ((0.1,),)
     ceiling = {"floor": 0.95, "direction": "maximize", "ties": "median best train_loss"}
     best = [{"name": "train_loss", "value": 0.97}]
-    table = table.with_columns(best_metrics=pl.Series([best, best, best]))
-    assert of(table, **ceiling).tied == ((0.1,), (0.2,))
+    every = [
+        run(str(rate), end, rate, best_metrics=best) for rate, end in ((0.1, 0.97), (0.2, 0.99), (0.3, 0.9))
+    ]
+    assert of(*every, **ceiling).tied == ((0.1,), (0.2,))
 
 
 def test_settings_that_tie_are_likely_whatever_is_drawn():
     """The second rate ties and is the larger one, so that no draw takes it."""
-    table = rows(
-        "runs",
-        *(
-            run(f"{name}{seed}", 1.0, rate, seed=seed)
-            for name, rate in (("a", 0.1), ("b", 0.2))
-            for seed in range(3)
-        ),
-    )
-    assert shares_of_choices([of(table)]) == {((0.1,),): pytest.approx(1.0)}
-    assert of(table).likely == ((0.1,), (0.2,))
+    found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 1.0, 1.0, 1.0))
+    assert shares_of_choices([found]) == {((0.1,),): pytest.approx(1.0)}
+    assert found.likely == ((0.1,), (0.2,))
 
 
 def test_what_other_seeds_would_choose():
     """Of three seeds one prefers the second rate: the median does where two of three draws are that one."""
-    table = rows(
-        "runs",
-        *(run(f"a{seed}", 1.0, 0.1, seed=seed) for seed in range(3)),
-        *(run(f"b{seed}", 0.5 if seed == 0 else 2.0, 0.2, seed=seed) for seed in range(3)),
-        *(run(f"c{seed}", 3.0, 0.3, seed=seed) for seed in range(3)),
-    )
-    found = of(table)
+    found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 0.5, 2.0, 2.0), *by_seed(0.3, 3.0, 3.0, 3.0))
     assert found.chosen == (0.1,)
     assert shares_of_choices([found]) == pytest.approx({((0.1,),): 20 / 27, ((0.2,),): 7 / 27})
     assert found.likely == ((0.1,), (0.2,))
@@ -217,13 +193,9 @@ def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
 
 
 def test_a_missing_run_says_nothing():
-    table = rows(
-        "runs",
-        *(run(f"a{seed}", 1.0 + seed, 0.1, seed=seed) for seed in range(3)),
-        *(run(f"b{seed}", 1.5 + seed, 0.2, seed=seed, outcome="interrupted") for seed in range(2)),
-        run("b2", 1.5, 0.2, seed=2),
-    )
-    assert of(table).costs[0].tolist() == [[1.0, 2.0, 3.0], [1.5, 1.5, 1.5]]
+    missing = by_seed(0.2, 1.5, 2.5, outcome="interrupted")
+    found = of(*by_seed(0.1, 1.0, 2.0, 3.0), *missing, run("b2", 1.5, 0.2, seed=2))
+    assert found.costs[0].tolist() == [[1.0, 2.0, 3.0], [1.5, 1.5, 1.5]]
 
 
 def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():

@@ -135,44 +135,42 @@ def test_a_refusal_names_folder_reason_and_remedy(tmp_path, number, remedy):
     assert names(tmp_path) == []
 
 
-def test_a_full_disk_that_polars_meets(tmp_path, monkeypatch):
-    sink = pl.LazyFrame.sink_parquet
-    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", lambda frame, _: sink(frame, "/dev/full"))
-    with pytest.raises(InputError, match=r"No space left on device.*free space"):
-        write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
-    assert names(tmp_path) == []
-
-
 def test_a_file_where_a_folder_is_wanted(tmp_path):
     (tmp_path / "results").write_text("")
     with pytest.raises(InputError, match=r"results: curves\.parquet cannot be written.*move it away"):
         write_table(tmp_path / "results" / "curves.parquet", rows("curves", {}), CURVES)
 
 
-def test_a_folder_that_forbids_writing(tmp_path, monkeypatch):
-    def forbid(*_: object) -> None:
-        raise PermissionError("Permission denied (os error 13): x")  # as polars raises it: without errno
-
-    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", forbid)  # root may write anywhere
-    with pytest.raises(InputError, match=r"Permission denied\); make it writable"):
-        write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
+SINK = pl.LazyFrame.sink_parquet
 
 
-def test_a_full_disk_is_named_also_where_the_engine_does_not_name_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Polars reports some writes to a full disk as damage of its own file; the disk is asked again then."""
+def into_a_full_disk(frame: pl.LazyFrame, *_: object) -> None:
+    SINK(frame, "/dev/full")
 
-    def full(*arguments: object) -> None:
+
+def forbid(*_: object) -> None:
+    raise PermissionError("Permission denied (os error 13): x")  # as polars raises it: without errno
+
+
+def blame_the_file(*_: object) -> None:
+    """Report damage of the file, as polars does of some writes to a full disk, which the disk then tells."""
+    raise pl.exceptions.ComputeError("parquet: File out of specification: Invalid thrift: transport error")
+
+
+@pytest.mark.parametrize(
+    ("sink", "remedy"),
+    [
+        (into_a_full_disk, r"No space left on device.*free space"),
+        (forbid, r"Permission denied\); make it writable"),  # root may write anywhere
+        (blame_the_file, r"curves.parquet cannot be written there .*; free space"),
+    ],
+)
+def test_what_polars_cannot_write_is_refused_with_the_reason(tmp_path, monkeypatch, sink, remedy):
+    def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def sink(*arguments: object) -> None:
-        raise pl.exceptions.ComputeError(
-            "parquet: File out of specification: Invalid thrift: transport error"
-        )
 
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
     monkeypatch.setattr("curvebench.results.writing.os.fsync", full)
-    with pytest.raises(InputError, match=r"runs.parquet cannot be written there .*; free space"):
-        write_table(tmp_path / "runs.parquet", pl.DataFrame(schema=RUNS), RUNS)
-    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match=remedy):
+        write_table(tmp_path / "curves.parquet", rows("curves", {}), CURVES)
+    assert names(tmp_path) == []

@@ -19,6 +19,7 @@ from tests.reports.statistics.test_profiles import scores_by_loops
 
 INFINITE = float("inf")
 COLUMNS = RULES["algoperf-v05"].columns
+HEAD = "submission,workload,study,seconds\n"
 Run = tuple[str, str, int, str, str, float | None, int | None]
 
 
@@ -185,22 +186,10 @@ def test_bad_tables_are_refused_by_name(tmp_path: Path, rows: Sequence[Run], mes
     ("name", "text", "message"),
     [
         ("runs.csv", "submission,workload\na,u\n", "no column study, seconds; the rules ask for submission"),
-        (
-            "runs.csv",
-            "submission,workload,study,seconds\na,u,1,2\nb,u,1,fast\n",
-            "column seconds is 'fast' in row 2",
-        ),
-        (
-            "runs.csv",
-            "submission,workload,study,seconds\na,u,1,2\nb,u,1\n",
-            "line 3: 3 fields, and the head has 4",
-        ),
-        (
-            "runs.csv",
-            "submission,workload,study,seconds\na,u,1,2,3\n",
-            "line 2: 5 fields, and the head has 4",
-        ),
-        ("runs.csv", "submission;workload;study;seconds\na;u;1;2\n", "with commas between"),
+        ("runs.csv", f"{HEAD}a,u,1,2\nb,u,1,fast\n", "column seconds is 'fast' in row 2"),
+        ("runs.csv", f"{HEAD}a,u,1,2\nb,u,1\n", "line 3: 3 fields, and the head has 4"),
+        ("runs.csv", f"{HEAD}a,u,1,2,3\n", "line 2: 5 fields, and the head has 4"),
+        ("runs.csv", HEAD.replace(",", ";"), "with commas between"),
         ("runs.csv", "a,a\n1,2\n", "the first line names a twice"),
         ("runs.csv", "", "empty"),
         ("runs.csv", None, "No such file"),

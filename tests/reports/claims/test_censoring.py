@@ -34,27 +34,31 @@ def ratios(treated: list[float], control: list[float], stop: float | None = STOP
     return compared(treated, control, "minimize", "ratio", stop)
 
 
-def test_without_stopped_runs_the_effect_is_as_it_is():
-    found = ratios([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
-    assert found.exact
-    assert found.words == ("0.500", "[0.500, 0.500]")
-    assert ratios([STOP] * 3, [1.0] * 3, None).exact, "no threshold, so that nothing is a bound"
+@pytest.mark.parametrize(
+    ("treated", "control", "stop", "words", "exact"),
+    [
+        ([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], STOP, ("0.500", "[0.500, 0.500]"), True),
+        ([STOP] * 3, [STOP] * 3, None, ("1.0000", "[1.0000, 1.0000]"), True),  # without a threshold no bound
+        ([STOP] * 3, [1e-6] * 3, STOP, ("≤ 0.0100", "[0, 0.0100]"), False),
+        ([1e-6] * 3, [STOP] * 3, STOP, ("≥ 100", "[100, ∞]"), False),
+        ([STOP] * 3, [STOP] * 3, STOP, ("both stopped", "at 10⁻⁸"), False),
+        ([STOP, *[1e-6] * 4], [1e-5] * 5, STOP, ("0.100", "[0, 0.100]"), False),
+        ([1.0] * 3, [inf] * 3, STOP, ("0", "[0, 0]"), True),  # a diverged control is no bound
+    ],
+)
+def test_a_stopped_run_bounds_the_ratio(treated, control, stop, words: tuple[str, str], exact: bool):
+    found = ratios(treated, control, stop)
+    assert (found.words, found.exact) == (words, exact)
 
 
-def test_where_the_treated_stopped_the_ratio_is_at_most_what_it_seems():
-    found = ratios([STOP] * 3, [1e-6] * 3)
-    assert not found.exact
-    assert found.words == ("≤ 0.0100", "[0, 0.0100]")
-
-
-def test_where_the_control_stopped_the_ratio_is_at_least_what_it_seems():
-    found = ratios([1e-6] * 3, [STOP] * 3)
-    assert found.words == ("≥ 100", "[100, ∞]")
+def test_where_more_is_better_the_treated_would_have_got_higher():
+    high, low = [0.9] * 3, [0.5] * 3
+    assert compared(high, low, "maximize", "difference", 0.9).words == ("≥ +0.400", "[+0.400, +∞]")
+    assert compared(low, high, "maximize", "difference", 0.9).words == ("≤ −0.400", "[−∞, −0.400]")
 
 
 def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_them_against_the_treated():
     found = ratios([STOP] * 3, [STOP] * 3)
-    assert found.words == ("both stopped", "at 10⁻⁸")
     assert found.p_value == 1.0
     assert (found.wins, found.losses, found.ties, found.open) == (0, 0, 0, 3)
     one = ratios([STOP] * 6, [1e-6] * 5 + [STOP])
@@ -67,25 +71,6 @@ def test_ties_count_against_the_treated():
     found = compared([1.0] * 5 + [0.5] * 5, [1.0005] * 5 + [1.0] * 5, "minimize", "ratio", None, 1e-3)
     assert (found.wins, found.losses, found.ties, found.open) == (5, 0, 5, 0)
     assert found.p_value == pytest.approx(638 / 1024)
-
-
-def test_a_few_stopped_runs_leave_the_median_and_widen_its_interval():
-    found = ratios([STOP, *[1e-6] * 4], [1e-5] * 5)
-    assert found.words == ("0.100", "[0, 0.100]")
-    assert not found.exact
-
-
-def test_where_more_is_better_the_treated_would_have_got_higher():
-    found = compared([0.9] * 3, [0.5] * 3, "maximize", "difference", 0.9)
-    assert found.words == ("≥ +0.400", "[+0.400, +∞]")
-    other = compared([0.5] * 3, [0.9] * 3, "maximize", "difference", 0.9)
-    assert other.words == ("≤ −0.400", "[−∞, −0.400]")
-
-
-def test_a_diverged_control_is_no_bound():
-    found = ratios([1.0] * 3, [inf] * 3)
-    assert found.exact
-    assert found.words[0] == "0"
 
 
 def test_steps_of_runs_that_ended_without_their_stop_are_bounds():

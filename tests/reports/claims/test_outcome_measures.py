@@ -38,6 +38,26 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
     return replace(study, claims=(changed,)), changed, read_tables(study.tables)
 
 
+def final_of(tables: Tables, method: str) -> pl.DataFrame:
+    """The final runs of a method on JAX, by seed."""
+    return tables.runs.filter(stage="final", backend="jax", method=method).sort("seed")
+
+
+def slowed(tables: Tables) -> Tables:
+    """The tables with steps of a second, and of two seconds in the EGOP basis."""
+    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
+    return replace(tables, timings=tables.timings.with_columns(seconds=pl.col("steps") * slower))
+
+
+def with_final_losses(runs: pl.DataFrame, loss: Callable[[dict[str, Any]], float]) -> pl.DataFrame:
+    """The runs, each of which ends at the training loss `loss(run)`."""
+    rows = [
+        {**run, "final_metrics": [{"name": "train_loss", "value": loss(run)}]}
+        for run in runs.iter_rows(named=True)
+    ]
+    return pl.DataFrame(rows, schema=runs.schema)
+
+
 def value_at(tables: Tables, run: str, steps: int) -> float:
     """The training loss at the last recorded step within so many steps, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run, metric="train_loss")
@@ -48,8 +68,7 @@ def value_at(tables: Tables, run: str, steps: int) -> float:
 def test_at_equal_gradients_the_basis_is_charged(report: Report):
     study, claim, tables = asking(report, at_equal="gradients")
     (one,) = comparisons(study, claim, tables, "jax")
-    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
-    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    treated, control = final_of(tables, "adam @ egop"), final_of(tables, "adam")
     per_step = treated["gradient_evaluations"][0] // treated["steps"][0]
     afforded = (STEPS[-1] * per_step - BASIS_EVALUATIONS) // per_step
     assert 0 < afforded < STEPS[-1]
@@ -82,8 +101,7 @@ def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Rep
     study, claim, tables = asking(report, at_equal="gradients")
     tables = charging(tables, basis)
     (one,) = comparisons(study, claim, tables, "jax")
-    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
-    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    left, right = (final_of(tables, name)["run"][0] for name in ("adam @ egop", "adam"))
     expected = np.log(value_at(tables, right, STEPS[-1])) - np.log(value_at(tables, left, stands))
     assert one.gains[0] == pytest.approx(expected)
     assert (one.treated_at_start, one.control_at_start) == (0 if stands else len(one.gains), 0)
@@ -116,15 +134,12 @@ def test_a_reason_says_in_how_many_pairs_a_method_took_no_step(
 
 def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
     study, claim, tables = asking(report, at_equal="seconds")
-    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
-    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
-    free = tables.runs.with_columns(basis_seconds=pl.lit(0.0))
-    (one,) = comparisons(study, claim, replace(tables, runs=free, timings=timings), "jax")
-    final = free.filter(stage="final", backend="jax").sort("seed")
-    left, right = (final.filter(method=name)["run"][0] for name in ("adam @ egop", "adam"))
+    tables = replace(slowed(tables), runs=tables.runs.with_columns(basis_seconds=pl.lit(0.0)))
+    (one,) = comparisons(study, claim, tables, "jax")
+    left, right = (final_of(tables, name)["run"][0] for name in ("adam @ egop", "adam"))
     expected = np.log(value_at(tables, right, 100)) - np.log(value_at(tables, left, 50))
     assert one.gains[0] == pytest.approx(expected)
-    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
     assert (one.treated_at_start, one.control_at_start) == (0, 0)
@@ -150,12 +165,9 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
     quantity: str, charged: bool, words: str, report: Report
 ):
     study, claim, tables = asking(report, quantity=quantity, which="best")
-    slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
-    timings = tables.timings.with_columns(seconds=pl.col("steps") * slower)
-    tables = replace(tables, timings=timings)
+    tables = slowed(tables)
     (one,) = comparisons(study, claim, tables, "jax")
-    final = tables.runs.filter(stage="final", backend="jax").sort("seed")
-    treated, control = final.filter(method="adam @ egop"), final.filter(method="adam")
+    treated, control = final_of(tables, "adam @ egop"), final_of(tables, "adam")
     expected = [
         np.log(seconds_by_hand(tables, right, 1.0, charged) / seconds_by_hand(tables, left, 2.0, charged))
         for left, right in zip(treated.to_dicts(), control.to_dicts(), strict=True)
@@ -163,7 +175,7 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
     assert one.gains == pytest.approx(expected)
     assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
     assert reading(one.condition) == words
-    untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
+    untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
 
@@ -171,7 +183,7 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
 def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_never(report: Report):
     """Of a metric that is maximized the first value that is at least 99.5 % of the most."""
     study, _, tables = asking(report)
-    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed").head(3)
+    final = final_of(tables, "adam").head(3)
     outcomes = pl.Series("outcome", ["budget", "diverged", "error"])
     timings = tables.timings.with_columns(seconds=pl.col("steps") * 0.5)
     tables = replace(tables, timings=timings)
@@ -209,7 +221,7 @@ def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp
     for target, words in ((0.01, "0.01"), (1e-4, "0.0001")):
         study, claim, _ = asking(report, **asked, target=target)
         tables = with_curves(report, tmp_path, losses)
-        final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed")
+        final = final_of(tables, "adam")
         found = steps_to_value(study, tables, final, "train_loss", target)
         steps = [25.0 if seed % 2 else 50.0 for seed in final["seed"]]
         if target == 0.01:
@@ -260,7 +272,7 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
 )
 def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, losses: Any, straight: Any):
     tables = with_curves(report, tmp_path, lambda steps, seed: losses(steps))
-    final = tables.runs.filter(stage="final", backend="jax", method="adam").sort("seed")
+    final = final_of(tables, "adam")
     outcomes = pl.Series("outcome", ["budget"] * (len(final) - 2) + ["diverged", "interrupted"])
     found = log_linearity(tables, final.with_columns(outcomes), "train_loss", 1e-6)["value"].to_list()
     assert len(found) == len(final) - 1, "a run that is missing says nothing"
@@ -272,17 +284,9 @@ def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, 
 def tuned(report: Report, losses: dict[str, Any]) -> Tables:
     """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
     tables = asking(report)[2]
-    rows = [
-        {
-            **run,
-            "final_metrics": [
-                {"name": "train_loss", "value": losses[run["method"]](run["learning_rate"], run["seed"])}
-            ],
-        }
-        for run in tables.runs.iter_rows(named=True)
-        if run["stage"] != "final" and run["method"] in losses
-    ]
-    return replace(tables, runs=pl.DataFrame(rows, schema=tables.runs.schema))
+    runs = tables.runs.filter(pl.col("stage") != "final", pl.col("method").is_in(list(losses)))
+    ended = with_final_losses(runs, lambda run: losses[run["method"]](run["learning_rate"], run["seed"]))
+    return replace(tables, runs=ended)
 
 
 def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Report):
@@ -304,13 +308,8 @@ def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Rep
 
 @pytest.mark.parametrize(("power", "tau"), [(1.0, 1.0), (0.0, 0.0), (-1.0, -1.0)])
 def test_a_trend_is_the_rank_correlation_of_rate_and_gain(report: Report, power: float, tau: float):
-    tables = tuned(
-        report,
-        {
-            "adam": lambda rate, seed: 1.0 + seed,
-            "adam @ egop": lambda rate, seed: (1 + seed) * 0.5 * rate**-power,
-        },
-    )
+    gaining = {"adam @ egop": lambda rate, seed: (1 + seed) * 0.5 * rate**-power}
+    tables = tuned(report, {"adam": lambda rate, seed: 1.0 + seed, **gaining})
     study, claim, _ = asking(report, quantity="trend")
     (one,) = comparisons(study, claim, tables, "jax")
     assert one.gains == pytest.approx([tau] * 5)
@@ -399,18 +398,10 @@ def test_two_runs_at_what_rounding_leaves_tie_and_one_bounds_the_effect(report: 
     study, claim, tables = asking(report)
     (own,) = claim.conditions
     losses = {"adam": [1e-30, 1e-30, 1e-30, 1e-27, 1e-10], "adam @ egop": [1e-35, 1e-29, 1e-20, 1e-30, 1e-11]}
-    final = tables.runs.filter(stage="final", backend="jax")
+    final = pl.concat([final_of(tables, method).head(5) for method in losses])
     seeds = sorted(final["seed"].unique())
-    rows = [
-        {
-            **run,
-            "final_metrics": [{"name": own.metric, "value": losses[run["method"]][seeds.index(run["seed"])]}],
-        }
-        for run in final.filter(pl.col("method").is_in(list(losses)) & pl.col("seed").is_in(seeds[:5])).rows(
-            named=True
-        )
-    ]
-    ended = replace(tables, runs=pl.DataFrame(rows, schema=tables.runs.schema))
+    runs = with_final_losses(final, lambda run: losses[run["method"]][seeds.index(run["seed"])])
+    ended = replace(tables, runs=runs)
     for floor, certain, possible in (
         (1e-28, [0.0, 0.0, -np.inf, np.log(10), np.log(10)], [0.0, 0.0, -np.log(1e8), np.inf, np.log(10)]),
         (None, *[[np.log(1e5), -np.log(10), -np.log(1e10), np.log(1e3), np.log(10)]] * 2),

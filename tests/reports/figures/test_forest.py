@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from curvebench.reports.statistics.decisions import ClaimRelation
 from curvebench.reports.tables import read_tables
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
-from tests.reports.synthetic import HOSTILE, compared
+from tests.reports.synthetic import compared
 
 
 @pytest.mark.parametrize(
@@ -44,20 +43,6 @@ def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Rep
     assert "adam @ egop / adam open, from 0 to ∞." in some.alt
     (whole,) = draw_forests(exact, read_tables(study.tables), tmp_path)
     assert "circle" not in whole.caption
-
-
-def test_the_first_backend_has_a_figure_that_words_tell(report: Report):
-    study = report.plan.study("digits_mlp")
-    figures = json.loads((study.figures / "figures.json").read_text())
-    (jax,) = (figure for figure in figures if figure["kind"] == "claim")
-    assert jax["backend"] == "jax"
-    assert jax["workload"] == "egop.digits_mlp"
-    assert "final training loss on digits_mlp, claimed at most 0.950: adam @ egop / adam 0.00" in jax["alt"]
-    assert "10 paired seeds" in jax["caption"]
-    text = (study.figures / f"{jax['name']}.svg").read_text()
-    assert "adam @ egop / adam" in text
-    hostile = report.plan.study("convex").figures / "egop.convex.jax.svg"
-    assert HOSTILE not in hostile.read_text()
 
 
 def test_what_diverged_is_drawn_at_the_edge_and_told(report: Report, tmp_path: Path):

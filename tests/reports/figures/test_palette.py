@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from curvebench.optimizers import rules
 from curvebench.reports.figures.palette import (
@@ -26,27 +28,9 @@ from curvebench.reports.figures.palette import (
 )
 from curvebench.reports.pages.site import STATIC
 
-# Linear RGB as people see it who lack one kind of cones (Machado, Oliveira and Fernandes 2009, severity 1).
-SIGHTS = {
-    "all cones": np.eye(3),
-    "protanopia": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
-    ),
-    "deuteranopia": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
-    ),
-    "tritanopia": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
-    ),
-}
-TO_CONES = np.array(
-    [[0.412221, 0.536333, 0.051446], [0.211903, 0.680700, 0.107397], [0.088302, 0.281719, 0.629979]]
-)
-FROM_CONES = np.array(
-    [[0.210454, 0.793618, -0.004072], [1.977998, -2.428592, 0.450594], [0.025904, 0.782772, -0.808676]]
-)
-
-
+COLOURS = YAML(typ="safe").load(Path(__file__).with_name("sights.yaml"))
+SIGHTS = {name: np.array(matrix) for name, matrix in COLOURS["sights"].items()}
+TO_CONES, FROM_CONES = np.array(COLOURS["to_cones"]), np.array(COLOURS["from_cones"])
 STYLE = (STATIC / "style.css").read_text()
 THEMES = [
     dict(re.findall(r"--([a-z-]+): ([^;]+);", theme))

@@ -13,8 +13,7 @@ from curvebench.reports.figures.series import POINTS, _spaced, draw_series, seri
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ChecksPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import Report
-from tests.reports.synthetic import CLAIMS, HOSTILE
+from tests.reports.synthetic import CLAIMS
 
 DECAYING, _, LANDSCAPE = CLAIMS
 
@@ -30,11 +29,7 @@ def test_a_set_without_series_has_none_and_a_damaged_one_is_named(checks: Checks
 def test_lines_of_several_instances_are_told_by_median_and_band(checks: ChecksPlan, tmp_path: Path):
     (drawn,) = [one for one in draw_series(checks, tmp_path) if one.workload == DECAYING]
     assert (drawn.kind, drawn.workload, drawn.backend) == ("series", DECAYING, "host")
-    assert drawn.title == "ratio <b>r</b> against index k, as EGOP paper Fig. 3"
-    assert "Median over 3 instances, with the band between the least and the greatest." in drawn.caption
-    assert "What is below 10⁻¹² of a line's greatest value is rounding" in drawn.caption
     assert "EGOP: 0.896 at 1; " in drawn.alt  # 10^(-1 / 21), of the instance in the middle
-    assert "1 / d: 0.00200." in drawn.alt
     svg = (tmp_path / f"{drawn.name}.svg").read_text()
     for text in ("EGOP", "law", "1 / d", "index k", "ratio &lt;b&gt;r&lt;/b&gt;"):
         assert f">{text}</text>" in svg
@@ -44,10 +39,6 @@ def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(
     checks: ChecksPlan, tmp_path: Path
 ):
     (drawn,) = [one for one in draw_series(checks, tmp_path) if one.workload == LANDSCAPE]
-    assert drawn.title == f"Level sets of the loss and paths across them, as EGOP paper {HOSTILE}"
-    assert "Level sets of the loss: minimum + 1." in drawn.caption
-    assert "original, adagrad: from (3.00, 1.00) to (" in drawn.alt
-    assert "in 199 steps." in drawn.alt
     svg = (tmp_path / f"{drawn.name}.svg").read_text()
     assert len(re.findall(look_of("adagrad").ink.light, svg)) > 6, "Adagrad's, in both coordinates"
     assert svg.count("<use ") < 150, "points that cannot be told apart are drawn once"
@@ -63,10 +54,3 @@ def test_a_drawn_path_keeps_its_ends_and_what_can_be_told_spaced():
     hair = np.ptp(spiral, axis=0).max() / POINTS
     assert gaps[:-1].min() > hair
     assert gaps.max() < hair + np.abs(np.diff(spiral, axis=0)).max()
-
-
-def test_the_page_shows_them_above_the_parts_with_what_they_lie_beside(report: Report):
-    text = (report.site / "claims.html").read_text()
-    section = text.partition(f'id="claim-{DECAYING.replace(".", "-")}"')[2] or text
-    first = section.index("as EGOP paper Fig. 3. The same quantities, measured here.")
-    assert first < section.index(f"Parts of {DECAYING}")

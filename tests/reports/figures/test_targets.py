@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +22,13 @@ def times(tables: Tables) -> pl.DataFrame:
     return target_times(tables.runs.filter(stage="final", backend="jax"), METRIC)
 
 
+def reached_after(steps: int | None) -> pl.Expr:
+    """Targets that runs reach after so many steps, or miss."""
+    return pl.col("targets").list.eval(
+        pl.element().struct.with_fields(pl.lit(steps, pl.Int64).alias("steps"))
+    )
+
+
 def of(times: pl.DataFrame, method: str, seed: int) -> tuple[float, bool]:
     [row] = times.filter(method=method, seed=seed).select("time", "reached").iter_rows()
     return row
@@ -38,11 +44,8 @@ def test_a_diverged_run_never_reaches_the_target_and_its_time_is_the_budget(time
 def test_a_run_that_misses_ends_with_its_budget_and_the_basis_is_charged(tables: Tables):
     final = tables.runs.filter(stage="final", backend="jax")
     missed = final.with_columns(
-        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps"))),
-        pl.when(pl.col("outcome") == "diverged")
-        .then(pl.lit("diverged"))
-        .otherwise(pl.lit("budget"))
-        .alias("outcome"),
+        reached_after(None),
+        outcome=pl.when(outcome="diverged").then("outcome").otherwise(pl.lit("budget")),
     )
     found = target_times(missed, METRIC)
     assert not found["reached"].any()
@@ -52,27 +55,15 @@ def test_a_run_that_misses_ends_with_its_budget_and_the_basis_is_charged(tables:
 
 def test_a_run_that_starts_at_its_target_counts_as_one_evaluation(tables: Tables):
     final = tables.runs.filter(stage="final", backend="jax", method="adam")
-    at_once = final.with_columns(
-        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(0, pl.Int64).alias("steps")))
-    )
+    at_once = final.with_columns(reached_after(0))
     assert target_times(at_once, METRIC)["time"].unique().to_list() == [1.0]
 
 
 def test_there_is_no_figure_without_a_target_and_none_that_nobody_reached(
     study: StudyPlan, tables: Tables, tmp_path: Path
 ):
-    missed = tables.runs.with_columns(
-        pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
-    )
+    missed = tables.runs.with_columns(reached_after(None))
     aimless = replace(study, targets={"another": 1.0})
     for one, runs in ((study, missed), (aimless, tables.runs)):
         found = cells(one, replace(tables, runs=runs), tmp_path)
         assert [figure for cell in found for figure in draw_targets(cell)] == []
-
-
-def test_the_figure_tells_how_many_seeds_reached_it_and_when(study: StudyPlan):
-    figures = json.loads((study.figures / "figures.json").read_text())
-    [figure] = [f for f in figures if f["kind"] == "target" and f["backend"] == "jax"]
-    assert "sgd 9 of 10, from 60 to 80" in figure["alt"]
-    assert f"adam @ egop 10 of 10, from {20 + BASIS_EVALUATIONS}" in figure["alt"]
-    assert "validation accuracy of 0.9" in figure["title"]

@@ -93,12 +93,6 @@ def test_a_problem_is_stood_for_by_the_study_whose_methods_others_have(found: li
     assert [id(one) for one in more] == [id(rare)]
 
 
-def test_the_overview_shows_the_map(report: Report):
-    text = (report.site / "index.html").read_text()
-    assert '<table class="heat fits">' in text
-    assert 'class="heat-0">1<strong title="cannot be distinguished from the best">●</strong></td>' in text
-
-
 def test_a_study_of_several_problems_without_a_claim_is_answered_by_its_map(report: Report, tmp_path: Path):
     site = changed_site(report, tmp_path, lambda raw: raw["studies"][1].update(claims=[]))
     text = (site / "study_convex.html").read_text()

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
-from tests.reports.conftest import Report
 
 PERFORMANCE = Path(__file__).parents[3] / "docs/performance.md"
 
@@ -63,11 +62,3 @@ def test_the_document_has_the_ratios_that_are_stored():
     assert len(told) == 10
     for name, ratios in told.items():
         assert kept[name] == pytest.approx(ratios, abs=0.0051)
-
-
-def test_the_page_of_kernels_is_not_empty_where_nothing_was_measured_since(report: Report):
-    text = (report.site / "kernels.html").read_text()
-    assert "Nothing is stored on this machine yet" in text
-    assert "<code>make bench</code>" in text
-    assert text.count("<tbody>") == 2
-    assert "2026-11-22" in text

@@ -11,24 +11,17 @@ import pytest
 
 from curvebench.reports.pages.kernels import (
     cells,
-    change_text,
     kernels_page,
     machine_parts,
     read_stored,
 )
 from curvebench.spec.errors import InputError
-from tests.reports.conftest import KernelReport
 from tests.reports.stored_kernels import history, write_stored
 
 
 @pytest.fixture
 def hashes() -> list[str]:
     return [letter * 40 for letter in "abc"]
-
-
-def test_changes_read_well():
-    told = [change_text(ratio) for ratio in (1.0, 1.124, 0.9, 1.001, 2.34, 0.1)]
-    assert told == ["±0 %", "+12 %", "−10 %", "±0 %", "×2.3", "−90 %"]
 
 
 def test_a_change_is_that_from_the_measured_commit_before():
@@ -70,27 +63,24 @@ def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: 
     assert "9 values of an older version" in stored.notes[0]
 
 
-@pytest.mark.parametrize("text", ["", "[]"])
-def test_a_damaged_file_is_named_and_the_rest_is_shown(tmp_path: Path, hashes: list[str], text: str):
-    write_stored(tmp_path, hashes)
-    damaged = tmp_path / "one" / f"{hashes[1][:8]}-existing-py.json"
-    damaged.write_text(text)
-    (tmp_path / "one" / "machine.json").write_text(text or "3")
-    stored = read_stored(tmp_path)
-    assert f"{damaged}: not a result of asv" in stored.notes[0]
-    assert set(stored.frame["commit"]) == {hashes[0], hashes[2]}
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("date", None), ("date", 10**17), ("env_name", None), ("results", {"x.time_call": [[1]]})],
+    "wrong",
+    [
+        *("", "[]", {"date": None}, {"date": 10**17}, {"env_name": None}),
+        {"results": {"x.time_call": [[1]]}},
+    ],
+    ids=str,
 )
-def test_a_file_with_a_wrong_entry_is_named_and_the_rest_is_shown(
-    tmp_path: Path, hashes: list[str], key: str, value: Any
+def test_a_damaged_file_is_named_and_the_rest_is_shown(
+    tmp_path: Path, hashes: list[str], wrong: str | dict[str, Any]
 ):
     write_stored(tmp_path, hashes)
     damaged = tmp_path / "one" / f"{hashes[1][:8]}-existing-py.json"
-    damaged.write_text(json.dumps(json.loads(damaged.read_text()) | {key: value}))
+    if isinstance(wrong, str):
+        damaged.write_text(wrong)
+        (tmp_path / "one" / "machine.json").write_text(wrong or "3")
+    else:
+        damaged.write_text(json.dumps(json.loads(damaged.read_text()) | wrong))
     page = kernels_page(tmp_path)
     assert f"{damaged}: not a result of asv" in page["notes"][0]
     assert {row["commit"] for row in page["commits"]} == {hashes[0], hashes[2]}
@@ -111,14 +101,3 @@ def test_a_step_is_marked_with_commit_size_and_interval(tmp_path: Path):
     assert (step["case"], step["backend"], step["commit"]) == ("step.adam.one_large", "jax", hashes[6])
     assert step["verdict"] == "slower"
     assert re.fullmatch(r"\+1[01] % \[\+[89] %, \+1[1-3] %\]", step["change"])
-
-
-def test_the_page_shows_tables_steps_and_commits(kernel_report: KernelReport):
-    text = (kernel_report.site / "kernels.html").read_text()
-    assert f'step.adam.one_large jax from <a href="#{kernel_report.hashes[6]}' in text
-    assert "3 commits are stored; steps are looked for from 6 on" in text
-    assert "asv preview" in text
-    assert "&lt;b&gt;EPYC&lt;/b&gt;" in text
-    assert "<b>EPYC" not in text
-    for commit in kernel_report.hashes:
-        assert text.count(f'id="{commit}"') == 1

@@ -64,10 +64,3 @@ def test_each_is_told_in_two_sentences_and_says_what_it_assumes(page: str):
         assert f'<a href="#{anchor}">{name}</a>' in contents
         assert len(re.findall(r"[.](?=\s[A-Z]|$)", says)) == 2, name
         assert assumes.endswith(".")
-
-
-def test_pages_lead_to_it(report: Report):
-    for name in ("index", "claims", "study_digits_mlp"):
-        assert re.search(r'href="methods\.html#[a-z-]+"', (report.site / f"{name}.html").read_text())
-    for path in report.site.glob("*.html"):
-        assert 'href="methods.html"' in path.read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from curvebench.reports.pages.parity import jobs_of, matrix, parity_page, parity_rows
@@ -39,23 +37,6 @@ def test_what_is_judged_is_counted_and_what_fails_is_named(plan: ParityPlan):
     assert page["worst"] == 3e-5
 
 
-def test_the_page_tells_each_kind_of_cell_in_words(report: Report):
-    text = (report.site / "parity.html").read_text()
-    assert "5 of 6 judged comparisons agree to 10⁻¹⁰" in text
-    assert "momentum on bowl, torch against jax: 3.0×10⁻⁵" in text
-    for kind, count in (("✓ equal", 5), ("✗ different", 1), ("~ as measured", 6)):
-        assert len(re.findall(rf"<span class=\"range\">{kind}</span>", text)) == count
-    assert text.count("step 1: 0.50") == 2 * 3 * 2
-    assert "curvebench parity" in text
-    assert "flat &lt;i&gt;valley&lt;/i&gt;" in text
-    assert "it is flat" in text
-
-
-def test_the_overview_says_whether_backends_agree_and_the_provenance_has_the_jobs(
-    report: Report, plan: ParityPlan
-):
-    overview = (report.site / "index.html").read_text()
-    assert re.search(r"Not everywhere\..*5 of 6 comparisons .* agree to 10⁻¹⁰", overview)
-    assert len(jobs_of(plan)) == 3
+def test_the_provenance_has_the_jobs(report: Report, plan: ParityPlan):
     provenance = (report.site / "provenance.html").read_text()
-    assert len(re.findall(r"<td>parity</td><td>parity</td>", provenance)) == 3
+    assert provenance.count("<td>parity</td><td>parity</td>") == len(jobs_of(plan)) == 3

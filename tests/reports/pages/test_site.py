@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +19,10 @@ from curvebench.spec.archive import HERE
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_site, site_of, words_of
+from tests.reports.pages.reading import Page
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
 LIMIT = 2_000_000  # bytes of a page
-
-
-class Page(HTMLParser):
-    """The tags of a page, its text, and the problems of its nesting."""
-
-    def __init__(self, path: Path):
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(path.read_text())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "img", "input", "br", "wbr"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str):
-        self.words.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +69,6 @@ def test_names_from_data_are_text(pages: dict[str, Page]):
         assert [script.get("src") for script in scripts] == ["script.js"]
 
 
-def test_figures_have_alternative_text_and_a_link_to_their_file(pages: dict[str, Page]):
-    images = pages["study_digits_mlp.html"].all("img")
-    assert len(images) == 8
-    assert all(len(image["alt"] or "") > 40 for image in images)
-    links = [link["href"] for link in pages["study_digits_mlp.html"].all("a")]
-    assert [link for link in links if link and link.endswith(".svg")] == [image["src"] for image in images]
-
-
 def test_every_estimate_has_an_interval(report: Report):
     text = (report.site / "study_digits_mlp.html").read_text()
     wanted = {"training loss", "validation accuracy", "to target", "A step", "own share", "The basis"}
@@ -123,22 +86,6 @@ def test_every_estimate_has_an_interval(report: Report):
                     assert 'class="range"' in cell, (head, cell)
                     found.update(words)
     assert set(found) == wanted
-
-
-def test_the_study_page_tells_the_question_the_setting_and_the_comparison(pages: dict[str, Page]):
-    text = pages["study_digits_mlp.html"].text
-    for part in (
-        "Does the EGOP basis help adaptive methods on a small network?", "EGOP paper Fig. 1 right, Fig. 15",
-        "torch takes fewer seeds at this scale", "10 final seeds on jax", "5 final seeds on torch",
-        "sweep in two stages, powers of ten first",
-            "What the verdict rests on", "✓ reproduced", "10 of 10 pairs", "0.00098",
-        "inside 0.003 to 0.3",
-        "Targets are looked for where runs are evaluated, 5 times.",
-        "5 seeds: the range covers the median with 93.8 %.",
-        "Seconds to target", "Tied for best", "median of the final training loss",
-        "10 pairs cannot give less than 0.000977.",
-    ):  # fmt: skip
-        assert part in text
 
 
 def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables: Tables):

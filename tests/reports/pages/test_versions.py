@@ -16,7 +16,8 @@ from curvebench.__main__ import main
 from curvebench.reports.pages.versions import checked_against
 from curvebench.spec.archive import best_of, read_archive, shown_plans, with_figures
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
+from curvebench.spec.plan import ReportPlan, read_plan
+from tests.reports.changing import replace
 from tests.reports.example_sets import write_set
 from tests.reports.synthetic import Shape, write_plan
 
@@ -77,13 +78,10 @@ def test_the_best_version_of_a_property_claim_has_most_instances(sets: Path):
     (large,) = read_archive(sets)
     assert large.checks
     few = tuple(
-        claim.model_copy(
-            update={"parts": tuple(part.model_copy(update={"instances": 1}) for part in claim.parts)}
-        )
+        replace(claim, parts=tuple(replace(part, instances=1) for part in claim.parts))
         for claim in large.checks.claims
     )
-    later = large.model_copy(update={"checks": large.checks.model_copy(update={"claims": few})})
-    kept, left = best_of((large, later))
+    kept, left = best_of((large, replace(large, checks=replace(large.checks, claims=few))))
     assert kept.checks == large.checks
     assert left.checks is None
 
@@ -105,17 +103,13 @@ def test_a_set_without_its_provenance_is_refused(sets: Path, tmp_path: Path):
         read_archive(tmp_path)
 
 
-def _with_seeds(study: StudyPlan, seeds: int) -> StudyPlan:
-    runs_on = {name: used.model_copy(update={"final_seeds": seeds}) for name, used in study.runs_on.items()}
-    return study.model_copy(update={"runs_on": runs_on})
-
-
 def test_what_ran_here_is_shown_where_no_set_has_more_of_it(rendered: Rendered):
     large, own = shown_plans(rendered.plan)
     assert [study.name for study in large.studies] == ["digits_mlp", "convex"]
     assert own.studies == ()
     (study,) = rendered.plan.studies
-    *_, own = shown_plans(rendered.plan.model_copy(update={"studies": (_with_seeds(study, 11),)}))
+    runs_on = {name: replace(used, final_seeds=11) for name, used in study.runs_on.items()}
+    *_, own = shown_plans(replace(rendered.plan, studies=(replace(study, runs_on=runs_on),)))
     assert [study.name for study in own.studies] == ["digits_mlp"]
 
 

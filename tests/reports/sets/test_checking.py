@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,6 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.reports.sets.checking import check, disagreements, flaws
 from curvebench.reports.sets.files import files_of, seal
-from curvebench.results.verdicts import RULE_VERSION
 from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
 
@@ -43,14 +45,11 @@ def copy(good: Path, tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-def test_a_good_set_is_accepted(good: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_good_set_is_accepted_and_a_folder_of_sets_is_none(good: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["sets", "check", str(good)]) == 0
     assert capsys.readouterr().out == f"{good}: accepted\n"
-
-
-def test_a_folder_of_sets_is_no_set(good: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["sets", "check", str(good.parent)]) == 2
-    assert f"is a folder of sets; name one of the sets in it, such as {good}" in capsys.readouterr().err
+    assert f"name one of the sets in it, such as {good}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -70,17 +69,9 @@ def test_the_large_ones_are_whole_and_hold_what_their_plans_ask(name: str):
 
 def test_a_result_that_contradicts_a_record_is_accepted_like_any_other(good: Path, tmp_path: Path):
     contrary = write_set(tmp_path, "contrary.quick", runs=scaled("adam", 1e3))
-    verdicts = [
-        pl.read_parquet(folder / "claims.parquet").filter(claim="egop.digits_mlp", backend="jax")["verdict"][
-            0
-        ]
-        for folder in (good, contrary)
-    ]
-    leaders = [pl.read_parquet(folder / "leaderboard.parquet")["method"][0] for folder in (good, contrary)]
-    assert leaders[0] != leaders[1]
-    assert verdicts[0] == "reproduced"
-    assert flaws(contrary) == []
-    assert disagreements(contrary) == []
+    boards = [pl.read_parquet(folder / "leaderboard.parquet") for folder in (good, contrary)]
+    assert boards[0]["method"][0] != boards[1]["method"][0]
+    assert flaws(contrary) == disagreements(contrary) == []
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -100,19 +91,6 @@ def test_a_damaged_byte_anywhere_is_refused_by_its_file(copy: Path):
         (copy / name).write_bytes(whole)
 
 
-def test_verdicts_that_do_not_follow_from_the_tables_are_refused(copy: Path):
-    held = pl.read_parquet(copy / "claims.parquet")
-    estimate = pl.col("estimate")
-    for edit, told in ((estimate * 1.001, "estimate"), (estimate * (1 + 1e-12), "")):
-        held.with_columns(estimate=edit).write_parquet(copy / "claims.parquet")
-        seal(copy)
-        found = check(copy)
-        assert bool(found) == bool(told), "not for another processor's rounding"
-        assert all(one.startswith("claims.parquet: ") and told in one for one in found)
-    edited(copy, "plan.json", verdicts="convex")
-    assert check(copy)[0].startswith("plan.json: verdicts")
-
-
 def test_no_sentence_of_a_set_is_compared(copy: Path):
     (copy / "README.md").write_text("in other words")
     seal(copy)
@@ -128,13 +106,8 @@ def test_changed_missing_and_further_files_are_told_all_at_once(
     (copy / "link.parquet").symlink_to("/etc/passwd")
     assert main(["sets", "check", str(copy)]) == 1
     said = capsys.readouterr().out
-    assert "refused, 4 reasons" in said
-    for told in (
-        "LICENSE: is not the file",
-        "jobs.parquet: is missing",
-        "notes.txt: is not among",
-        "link.parquet: a link",
-    ):
+    files = ("LICENSE: is not the", "jobs.parquet: is miss", "notes.txt: is not", "link.parquet: a link")
+    for told in ("refused, 4 reasons", *files):
         assert told in said
 
 
@@ -174,14 +147,15 @@ def test_damaged_tables_and_texts_are_named(copy: Path):
     assert "provenance.json: not that of a set" in flaws(copy)[0]
 
 
-@pytest.mark.parametrize("text", ["{}", '{"published": "a", "studies": [3]}'])
-def test_a_plan_that_is_none_is_refused(copy: Path, text: str):
-    (copy / "plan.json").write_text(text)
-    seal(copy)
-    assert any(complaint.startswith("plan.json") for complaint in flaws(copy))
-
-
 # --- tables --------------------------------------------------------------------------------------
+
+
+def where(said: pl.Expr, **values: Any) -> Change:
+    """What replaces values of the rows of which something is said."""
+    return lambda frame: frame.with_columns(
+        pl.when(said).then(pl.lit(value).cast(frame.schema[name])).otherwise(name).alias(name)
+        for name, value in values.items()
+    )
 
 
 def one(**values: Any) -> Change:
@@ -200,21 +174,6 @@ def without(**values: Any) -> Change:
     return lambda frame: frame.filter(
         ~pl.all_horizontal(pl.col(name).cast(pl.String) == str(value) for name, value in values.items())
     )
-
-
-def where(said: pl.Expr, **values: Any) -> Change:
-    """What replaces values, or takes them from expressions, of the rows of which something is said."""
-
-    def change(frame: Frame) -> Frame:
-        new = {
-            name: value if isinstance(value, pl.Expr) else pl.lit(value).cast(frame.schema[name])
-            for name, value in values.items()
-        }
-        return frame.with_columns(
-            pl.when(said).then(value).otherwise(pl.col(name)).alias(name) for name, value in new.items()
-        )
-
-    return change
 
 
 FLAWS: dict[str, tuple[str, Change, str]] = {
@@ -244,31 +203,6 @@ def test_a_flaw_in_a_table_is_refused(good: Path, tmp_path: Path, flaw: str):
     assert all(folder in complaint for complaint in found if "provenance.json" not in complaint), found
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("parity", {"tables": ["convex"]}), ("published", "Not A Name"),
-    ],
-)  # fmt: skip
-def test_a_plan_that_points_elsewhere_is_refused(copy: Path, key: str, value: object):
-    edited(copy, "plan.json", **{key: value})
-    assert flaws(copy)
-
-
-def test_a_study_whose_tables_are_said_to_lie_elsewhere_is_refused(copy: Path):
-    studies = json.loads((copy / "plan.json").read_text())["studies"]
-    edited(copy, "plan.json", studies=[studies[0] | {"tables": "."}, *studies[1:]])
-    assert "the tables of digits_mlp should lie in the folder digits_mlp" in flaws(copy)[0]
-
-
-def test_a_study_that_cannot_join_is_refused_with_the_reason(copy: Path, capsys: pytest.CaptureFixture[str]):
-    studies = json.loads((copy / "plan.json").read_text())["studies"]
-    edited(copy, "plan.json", studies=[studies[0] | {"joins": "arena"}, *studies[1:]])
-    assert main(["sets", "check", str(copy)]) == 1
-    told = "plan.json: digits_mlp: joins: no published set has a study 'arena'; publish it first"
-    assert told in capsys.readouterr().out
-
-
 def test_what_is_no_file_ends_no_check(copy: Path):
     (copy / "plan.json").write_text("[" * 100_000)
     seal(copy)
@@ -287,10 +221,44 @@ def test_what_is_no_file_ends_no_check(copy: Path):
 
 
 def edited(folder: Path, file: str, **values: Any) -> None:
-    """Replace values of a JSON file of a set, and make the checksums anew."""
-    path = folder / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    """Replace values of a JSON file of a set, each at a path with `/`, and make the checksums anew."""
+    whole = json.loads((folder / file).read_text())
+    for place, value in values.items():
+        *above, last = (int(step) if step.isdigit() else step for step in place.split("/"))
+        reduce(getitem, above, whole)[last] = value
+    (folder / file).write_text(json.dumps(whole))
     seal(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value", "told"),
+    [
+        ("plan.json", "studies", [3], "plan.json: "),
+        ("plan.json", "parity/tables", ["convex"], "plan.json: "),
+        ("plan.json", "published", "Not A Name", "plan.json: "),
+        ("plan.json", "studies/0/tables", ".", "tables of digits_mlp should lie in the folder digits_mlp"),
+        ("plan.json", "studies/0/joins", "arena", "plan.json: digits_mlp: joins: .* 'arena'"),
+        ("plan.json", "verdicts", "convex", "plan.json: verdicts"),
+        (
+            "plan.json",
+            "studies/0/claims/0/holds_if/0/smallest_effect",
+            0.5,
+            "egop.digits_mlp: its rule is not",
+        ),
+        ("provenance.json", "published", "9999", "provenance.json: not that of a set.*published"),
+        ("provenance.json", "commit", "main", "provenance.json: not that of a set.*commit"),
+        ("provenance.json", "dirty", "no", "provenance.json: not that of a set.*dirty"),
+        ("provenance.json", "dirty", True, "differs from its commit"),
+        ("provenance.json", "commit", None, "is of no known commit"),
+        ("provenance.json", "rule_version", 1, "version 1 of the rules.*COMMIT"),
+    ],
+)
+def test_a_wrong_value_of_a_plan_or_provenance_is_refused(
+    copy: Path, file: str, place: str, value: object, told: str
+):
+    commit = json.loads((copy / "provenance.json").read_text())["commit"]
+    edited(copy, file, **{place: value})
+    assert re.search(told.replace("COMMIT", commit), flaws(copy)[0])
 
 
 def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp_path: Path):
@@ -304,45 +272,18 @@ def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp
     assert flaws(flawed) == []
 
 
-@pytest.mark.parametrize(("key", "value"), [("published", "9999"), ("commit", "main"), ("dirty", "no")])
-def test_provenance_has_its_form(copy: Path, key: str, value: object):
-    edited(copy, "provenance.json", **{key: value})
-    (told,) = flaws(copy)
-    assert told.startswith("provenance.json: not that of a set")
-    assert key in told
-
-
-def test_a_set_that_code_of_no_commit_computed_is_refused(copy: Path):
-    edited(copy, "provenance.json", dirty=True)
-    assert "the code that computes verdicts and leaderboard differs from its commit" in flaws(copy)[0]
-    edited(copy, "provenance.json", commit=None)
-    assert "is of no known commit" in flaws(copy)[0]
-
-
-def test_a_rule_that_was_changed_in_the_plan_is_refused(copy: Path):
-    studies = json.loads((copy / "plan.json").read_text())["studies"]
-    studies[0]["claims"][0]["holds_if"][0]["smallest_effect"] = 0.5
-    edited(copy, "plan.json", studies=studies)
-    (told,) = flaws(copy)
-    assert told.startswith(
-        "plan.json: claim egop.digits_mlp: its rule is not the one whose hash stands beside it: "
-    )
-
-
 # --- what follows from the tables ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("table", "change", "told"),
     [
-        (
-            "claims",
-            where(pl.lit(value=True), verdict="not run"),
-            "row 1 (egop.digits_mlp): verdict is 'not run'",
-        ),
+        ("claims", where(pl.lit(value=True), verdict="not run"), "egop.digits_mlp.*verdict is 'not run'"),
         ("leaderboard", lambda frame: frame.with_columns(pl.col("mean_rank") * 1.001), "mean_rank is '"),
         ("findings", lambda frame: frame.with_columns(pl.col("estimate") * 1.001), "estimate is '"),
         ("findings", lambda frame: frame.with_columns(pl.col("estimate") * (1 + 1e-9)), None),
+        ("claims", lambda frame: frame.with_columns(pl.col("estimate") * 1.001), "estimate is '"),
+        ("claims", lambda frame: frame.with_columns(pl.col("estimate") * (1 + 1e-12)), None),
         ("leaderboard", lambda frame: frame[1:], "rows, and the tables give"),
     ],
 )
@@ -353,13 +294,4 @@ def test_what_the_tables_do_not_give_is_refused(
     if told is None:
         assert found == [], "another processor's rounding"
     else:
-        assert found[0].startswith(f"{table}.parquet: ")
-        assert told in found[0]
-
-
-def test_another_version_of_the_rules_is_refused_and_says_what_checks_it(copy: Path):
-    edited(copy, "provenance.json", rule_version=RULE_VERSION - 1)
-    (found,) = flaws(copy)
-    revision = json.loads((copy / "provenance.json").read_text())["commit"]
-    assert f"version {RULE_VERSION - 1} of the rules" in found
-    assert revision in found
+        assert re.match(rf"{table}\.parquet: .*{told}", found[0])

@@ -84,23 +84,25 @@ def turned(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def test_a_verdict_that_turns_differs(before: Side, tmp_path: Path):
-    rows = compare(before, report(tmp_path, runs=turned), CLAIM)
-    assert {row.answer for row in rows if row.kind != "runs"} == {"differs"}
-    assert rows[0].values == ("reproduced", "not reproduced")
-
-
-def test_a_method_that_ends_elsewhere_differs_though_its_claim_agrees(before: Side, tmp_path: Path):
-    rows = compare(before, report(tmp_path, runs=scaled(HOSTILE, 1.5)), CLAIM)
-    assert {row.kind for row in rows if row.answer == "differs"} == {"runs"}
-    assert summed_up([row.answer for row in rows]) == "differs"
-
-
-def test_rounding_agrees_within_the_smallest_effect_of_the_claim(before: Side, tmp_path: Path):
-    rows = compare(before, report(tmp_path, runs=scaled(HOSTILE, 1 + 1e-6)), CLAIM)
-    assert summed_up([row.answer for row in rows]) == "agrees"
-    assert "median relative change +1.00×10⁻⁶" in rows[-1].note
-    assert "10 seeds, tolerance 0.0526" in rows[-1].note  # 5 % less is 1 / 1.0526
+@pytest.mark.parametrize(
+    ("change", "differing", "verdicts"),
+    [
+        (turned, {"verdicts", "comparisons of claims", "runs"}, ("reproduced", "not reproduced")),
+        (scaled(HOSTILE, 1.5), {"runs"}, ("reproduced", "reproduced")),
+        (scaled(HOSTILE, 1 + 1e-6), set(), ("reproduced", "reproduced")),
+    ],
+    ids=["verdict", "end", "rounding"],
+)
+def test_what_differs_is_told_by_kind(
+    before: Side, tmp_path: Path, change: Change, differing: set[str], verdicts: tuple[str, str]
+):
+    rows = compare(before, report(tmp_path, runs=change), CLAIM)
+    assert {row.kind for row in rows if row.answer == "differs"} == differing
+    assert summed_up([row.answer for row in rows]) == ("differs" if differing else "agrees")
+    assert rows[0].values == verdicts
+    if not differing:
+        for token in ("+1.00×10⁻⁶", "10 seeds", "tolerance 0.0526"):  # 5 % less is 1 / 1.0526
+            assert token in rows[-1].note
 
 
 def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
@@ -111,9 +113,8 @@ def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
 
 
 def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        "curvebench.reports.claims.verdicts.seeds_needed", lambda *_: None
-    )  # which takes seconds
+    # counting seeds takes seconds
+    monkeypatch.setattr("curvebench.reports.claims.verdicts.seeds_needed", lambda *_: None)
     plan = read_plan(write_report(tmp_path, [SHAPE], checks=False))
     studies = tuple(replace(study, stop={"train_loss": 0.00025}) for study in plan.studies)
     stopping = side_of(replace(plan, studies=studies), "stopping")  # about half of the runs of one method
@@ -245,32 +246,31 @@ def test_a_floor_holds_whichever_condition_of_the_claim_has_it(
     assert {row.answer for row in rows if row.kind == "runs"} == {answer}
 
 
-@pytest.mark.parametrize(
-    ("new", "answer"),
-    [([1.2, 0.8] * 5, "inconclusive"), ([1.2] * 4, "inconclusive"), ([math.inf] * 10, "differs")],
-)
-def test_seeds_that_disagree_or_are_few_decide_nothing(new: list[float], answer: str):
-    runs = pl.DataFrame({"seed": range(len(new)), "value": [1.0] * len(new), "value_right": new})
-    assert paired_row("it", runs, Tolerance(0.1, "ratio"), "minimize").answer == answer
-
-
-@pytest.mark.parametrize(("limit", "answer"), [(None, "differs"), (0.4, "differs"), (0.5, "agrees")])
-def test_no_value_counts_as_better_than_the_limit(limit: float | None, answer: str):
-    runs = pl.DataFrame({"seed": range(8), "value": [0.5] * 8, "value_right": [0.1] * 8})
-    assert paired_row("it", runs, Tolerance(0.1, "ratio", limit), "minimize").answer == answer
-
-
-def test_equal_values_have_not_changed_whatever_they_are():
-    values = [0.0, math.inf, 2.0]
-    runs = pl.DataFrame({"seed": [0, 1, 2], "value": values, "value_right": values})
-    assert paired_row("it", runs, Tolerance(1e-3), "minimize").answer == "agrees"
-    other = runs.with_columns(value_right=pl.lit(None, pl.Float64))
-    assert paired_row("it", other, Tolerance(1e-3), "minimize").answer == "only in one"
-
-
 def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
     other = report(tmp_path, jobs=lambda jobs: jobs.with_columns(machine=pl.lit("other")))
     assert "losses differ by rounding" in render(before, other)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tolerance", "answer"),
+    [
+        ([1.0] * 10, [1.2, 0.8] * 5, Tolerance(0.1, "ratio"), "inconclusive"),
+        ([1.0] * 4, [1.2] * 4, Tolerance(0.1, "ratio"), "inconclusive"),
+        ([1.0] * 10, [math.inf] * 10, Tolerance(0.1, "ratio"), "differs"),
+        # no value counts as better than the limit
+        ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", None), "differs"),
+        ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.4), "differs"),
+        ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.5), "agrees"),
+        ([0.0, math.inf, 2.0], [0.0, math.inf, 2.0], Tolerance(1e-3), "agrees"),
+        ([0.0, math.inf, 2.0], [None] * 3, Tolerance(1e-3), "only in one"),
+    ],
+)
+def test_pairs_of_runs_differ_agree_or_decide_nothing(
+    old: list[float], new: list[float | None], tolerance: Tolerance, answer: str
+):
+    schema = {"seed": pl.Int64, "value": pl.Float64, "value_right": pl.Float64}
+    runs = pl.DataFrame({"seed": range(len(old)), "value": old, "value_right": new}, schema=schema)
+    assert paired_row("it", runs, tolerance, "minimize").answer == answer
 
 
 # --- the page ------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""Reading a rendered page: its tags, its text, and an outline of what a reader has of it."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+VOID = {"meta", "link", "img", "input", "br", "wbr"}  # tags that are not closed
+INLINE = {"a", "abbr", "b", "br", "code", "em", "i", "small", "span", "strong", "sub", "sup", "time", "wbr"}
+SHOWN = ("id", "href", "src", "alt", "title", "data-label", "data-verdict", "rowspan", "value")
+SET = ("open", "checked", "disabled", "data-sortable")
+
+
+class Page(HTMLParser):
+    """The tags of a page, those that are open, its text, and the text by block; tags must be nested."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.blocks = [""]
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open += [] if tag in VOID else [tag]
+        shown = [f"{name}={value}" for name, value in attrs if name in SHOWN and value]
+        shown += [name for name, _ in attrs if name in SET]
+        if tag not in INLINE:
+            self.blocks.append(f"{tag}: ")
+        self.blocks[-1] += f"[{'; '.join(shown)}] " if shown else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+        if tag not in INLINE:
+            self.blocks.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        self.blocks[-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """Return the attributes of each tag of a kind."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        """The text of the page in one line."""
+        return " ".join(" ".join(self.words).split())
+
+    @property
+    def outline(self) -> str:
+        """A line for each block of text, with the attributes that lead, explain or open something."""
+        lines = (" ".join(block.split()) for block in self.blocks)
+        return "".join(f"{line}\n" for line in lines if line and not line.endswith(":"))
