@@ -235,7 +235,7 @@ def edited(folder: Path, file: str, **values: Any) -> None:
     [
         ("plan.json", "studies", [3], "plan.json: "),
         ("plan.json", "parity/tables", ["convex"], "plan.json: "),
-        ("plan.json", "published", "Not A Name", "plan.json: "),
+        ("plan.json", "published", "Not A Name", "Not A Name"),
         ("plan.json", "studies/0/tables", ".", "tables of digits_mlp should lie in the folder digits_mlp"),
         ("plan.json", "studies/0/joins", "arena", "plan.json: digits_mlp: joins: .* 'arena'"),
         ("plan.json", "verdicts", "convex", "plan.json: verdicts"),
@@ -258,7 +258,7 @@ def test_a_wrong_value_of_a_plan_or_provenance_is_refused(
 ):
     commit = json.loads((copy / "provenance.json").read_text())["commit"]
     edited(copy, file, **{place: value})
-    assert re.search(told.replace("COMMIT", commit), flaws(copy)[0])
+    assert re.search(told.replace("COMMIT", commit), flaws(copy)[0], re.DOTALL)
 
 
 def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp_path: Path):
