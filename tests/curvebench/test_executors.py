@@ -25,9 +25,6 @@ from curvebench.engine.program import Carry, step_of
 from curvebench.optimizers.rule import Rule
 from curvebench.registry import find_rule
 from curvebench.seeding import WorkloadRandom, batch_order
-from curvebench.stages.parity import bundle_of as parity_bundle
-from curvebench.stages.parity import prepare
-from curvebench.stages.parity_problems import PROBLEMS, ParityProblem
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run
@@ -60,6 +57,11 @@ ON_TANH = ("sgd", "adam", "nesterov_lookahead", "adagrad_norm", "symo", "shampoo
 # where test_parity.py and tests/optimizers compare them.
 IN_A_NULL_SPACE = ("soap",)
 NETWORKS = {workload.name: workload for workload in (SMALL_CONVOLUTION, SMALL_ATTENTION)}
+
+
+def named(value: Any) -> str:
+    """Return the name of a parameter of a test."""
+    return value.name if isinstance(value, Workload) else str(value)
 
 
 @cache
@@ -102,38 +104,31 @@ def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("variant", "backend"),
-    [(one, "torch") for one in VARIANTS]
-    # a rule by entries, one in parts, one of the whole model and one with a cadence; where the gradient is
-    # taken elsewhere is the engine's code for both, and its lanes equal torch's below
-    + [pytest.param(one, "jax", marks=[] if one in ON_JAX_ALONE else [pytest.mark.long]) for one in VARIANTS],
+    ("workload", "variant", "backend", "steps"),
+    [
+        *((TANH, one, "torch", 200) for one in VARIANTS),
+        # a rule by entries, one in parts, one of the whole model and one with a cadence; where the gradient
+        # is taken elsewhere is the engine's code for both, and its lanes equal torch's below
+        *(
+            pytest.param(TANH, one, "jax", 200, marks=[] if one in ON_JAX_ALONE else [pytest.mark.long])
+            for one in VARIANTS
+        ),
+        *((network, "adam", "torch", STEPS) for network in NETWORKS.values()),
+        (SMALL_CONVOLUTION, "adam", "jax", STEPS),
+        # its lanes equal torch's below
+        pytest.param(SMALL_ATTENTION, "adam", "jax", STEPS, marks=pytest.mark.long),
+    ],
+    ids=named,
 )
-def test_a_lane_equals_the_run_alone_after_200_steps(variant: str, backend: str) -> None:
-    bundle = bundle_of(TANH, VARIANTS[variant], steps=200)
+def test_a_lane_equals_the_run_alone(workload: Workload, variant: str, backend: str, steps: int) -> None:
+    bundle = bundle_of(workload, VARIANTS[variant], steps=steps)
     together, alone = run(bundle, backend), run(bundle.part(slice(1, 2), slice(1, 2)), backend)
     assert (together.diverged_at == 0).all()
+    tolerance = 1e-12 if workload is TANH else 1e-11
     for name, values in alone.metrics.items():
         np.testing.assert_allclose(
-            together.metrics[name][:, 1, 1], values[:, 0, 0], rtol=1e-12, atol=1e-15, err_msg=name
+            together.metrics[name][:, 1, 1], values[:, 0, 0], rtol=tolerance, atol=1e-15, err_msg=name
         )
-
-
-@pytest.mark.parametrize(
-    ("workload", "backend"),
-    [
-        (SMALL_CONVOLUTION, "jax"),
-        (SMALL_CONVOLUTION, "torch"),
-        pytest.param(SMALL_ATTENTION, "jax", marks=pytest.mark.long),  # its lanes equal torch's below
-        (SMALL_ATTENTION, "torch"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.name,
-)
-def test_a_lane_of_a_network_equals_the_run_alone(workload: Workload, backend: str) -> None:
-    bundle = bundle_of(workload, VARIANTS["adam"])
-    together = run(bundle, backend)
-    alone = run(bundle.part(slice(1, 2), slice(0, 1)), backend)
-    for name, values in alone.metrics.items():
-        np.testing.assert_allclose(together.metrics[name][:, 1, 0], values[:, 0, 0], rtol=1e-11, err_msg=name)
 
 
 # --- compilation ---------------------------------------------------------------------------------
@@ -185,28 +180,12 @@ def compiled_steps(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray],
         for one, rule in VARIANTS.items()
         if rule.for_model is None
     ],
-    ids=lambda value: value if isinstance(value, str) else value.name,
+    ids=named,
 )
 def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
-    bundle = bundle_of(workload, ALL[variant])
-    equal = ALL[variant].name not in IN_A_NULL_SPACE
-    assert_compiled_once(bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1)), equal)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.label)
-def test_the_second_step_compiles_nothing_on_registered_workloads(
-    problem: ParityProblem, variant: str
-) -> None:
-    made = engine("jax", "float64")
-    with made.context():
-        prepared = prepare(problem, made)
-    assert_compiled_once(parity_bundle(VARIANTS[variant], prepared), problem.judges(VARIANTS[variant]))
-
-
-def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
     """No leaf is eager on torch either: a compiled function that would fall back fails, and notes say it."""
+    bundle = bundle_of(workload, ALL[variant])
+    bundle = bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1))
     torch._dynamo.reset()
     counters.clear()
     compiled = TorchEngine("float64", "cpu", compiler="eager", worth_compiling=0, fused=False)
@@ -218,7 +197,7 @@ def assert_compiled_once(bundle: Bundle, equal: bool = True) -> None:
     assert (first > 0, second) == (True, 0)
     for name, values in on_jax.items():
         assert np.isfinite(values).all()
-        if equal:
+        if bundle.rule.name not in IN_A_NULL_SPACE:
             np.testing.assert_allclose(on_torch[name], values, rtol=1e-9, err_msg=name)
 
 
@@ -522,7 +501,7 @@ def test_equal_leaves_are_one_array() -> None:
         *((network, "torch") for network in NETWORKS.values()),
         *(pytest.param(network, "jax", marks=pytest.mark.long) for network in NETWORKS.values()),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.name,
+    ids=named,
 )
 def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
     workload: Workload, backend: str, monkeypatch: pytest.MonkeyPatch

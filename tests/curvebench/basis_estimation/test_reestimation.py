@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy.linalg import block_diag
 
 from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
@@ -102,9 +103,7 @@ def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int) -> list[float
         if rule == "adam":
             first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
             move = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
-        elif rule == "adagrad":
-            second = second + g**2
-            move = g / (np.sqrt(second) + 1e-10)
+
         else:
             first = 0.9 * first + g
             move = first
@@ -112,22 +111,12 @@ def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int) -> list[float
     return [*losses, loss_and_gradient(named_of(theta), train)[0]]
 
 
-@pytest.mark.parametrize("rule", ["adam", "adagrad", "momentum"])
+@pytest.mark.parametrize("rule", ["adam", "momentum"])
 def test_a_run_is_the_loop_written_out(rule: str) -> None:
     bundle = bundle_of(rule, anew(ROTATED))
     wanted = np.stack(
         [
-            by_hand(
-                rule,
-                problem,
-                np.block(
-                    [
-                        [bundle.matrices["first",][row], np.zeros((12, 12))],
-                        [np.zeros((12, 12)), bundle.matrices["second", "bias"][row]],
-                    ]
-                ),
-                seed,
-            )
+            by_hand(rule, problem, block_diag(*(held[row] for held in bundle.matrices.values())), seed)
             for row, (problem, seed) in enumerate(zip(bundle.problems, (3, 4), strict=True))
         ],
         axis=1,

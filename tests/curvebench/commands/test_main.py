@@ -53,16 +53,6 @@ def test_list_tells_all_of_what_is_named(capsys):
         assert "leave the names out" in capsys.readouterr().err
 
 
-def test_list_as_json_holds_the_same(capsys):
-    assert main(["list", "--json", *STUDIES]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert list(content) == ["workloads", "optimizers", "bases", "backends", "studies", "scales", "claims"]
-    assert content["optimizers"]["adam"]["hyperparameters"]["beta2"]["default"] == 0.999
-    assert content["optimizers"]["adam"]["hyperparameters"]["learning_rate"]["default"] is None
-    assert content["workloads"]["digits_mlp"]["metrics"]["validation_accuracy"] == "maximize"
-    assert content["claims"]["egop.convex"]["study"] == "convex"
-
-
 def test_check_says_what_a_run_would_hold(tmp_path, capsys):
     write_study(tmp_path)
     assert main(["check", "--studies", str(tmp_path)]) == 0

@@ -321,13 +321,6 @@ def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.Mo
 # --- when ----------------------------------------------------------------------------------------
 
 
-def test_a_run_of_seconds_leaves_nothing(tmp_path: Path) -> None:
-    clock = Clock()
-    execute(make_bundle(), engine("torch", "float64"), clock, checkpoints=Checkpoints(tmp_path / "run", {}))
-    assert list(tmp_path.iterdir()) == []
-    assert clock.seconds["checkpoint"] < 0.1 * sum(clock.seconds.values())
-
-
 class Asked(KeyboardInterrupt):
     """What the handler of a job raises."""
 

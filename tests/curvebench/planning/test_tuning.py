@@ -144,36 +144,32 @@ def test_searches_stay_in_their_space_and_repeat(protocol):
     assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
 
 
-def test_the_median_over_seeds_decides():
-    runs = frame(
-        *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
-        *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
-    )
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
+MEDIANS = (
+    *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
+    *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
+)
+WITHOUT_A_NUMBER = ("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached")
+FAILED = [
+    (("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
+    for outcome in ("diverged", "error", "out_of_memory", "interrupted")
+]
 
 
-@pytest.mark.parametrize("outcome", ["diverged", "error", "out_of_memory", "interrupted"])
-def test_a_run_that_failed_counts_as_the_worst(outcome):
-    runs = frame(("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
-
-
-def test_a_run_without_a_number_counts_as_the_worst_either_way():
-    runs = frame(("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached"))
-    for direction in ("minimize", "maximize"):
-        chosen = choose(runs, SWEEP, direction)
-        assert chosen["toy", "identity"] == {"learning_rate": 1.0}
-
-
-def test_ties_go_to_the_smaller_rate():
-    runs = frame(*one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}))
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 0.01}
-
-
-def test_the_best_of_a_run_and_metrics_to_maximize():
-    runs = frame(*one_seed({0.1: 1.0, 1.0: 3.0}))
-    chosen = choose(runs, choosing(which="best"), "maximize")
-    assert chosen["toy", "identity"] == {"learning_rate": 1.0}
+@pytest.mark.parametrize(
+    ("rows", "protocol", "direction", "chosen"),
+    [
+        (MEDIANS, SWEEP, "minimize", {"learning_rate": 1.0}),
+        (WITHOUT_A_NUMBER, SWEEP, "minimize", {"learning_rate": 1.0}),
+        (WITHOUT_A_NUMBER, SWEEP, "maximize", {"learning_rate": 1.0}),
+        *((failed, SWEEP, "minimize", {"learning_rate": 1.0}) for failed in FAILED),
+        (one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}), SWEEP, "minimize", {"learning_rate": 0.01}),
+        (one_seed({0.1: 1.0, 1.0: 3.0}), choosing(which="best"), "maximize", {"learning_rate": 1.0}),
+        (one_seed({0.1: 1.0}), search("random_search", 7), "minimize", {"learning_rate": 0.1, "beta1": 0.9}),
+    ],
+)
+def test_the_best_median_over_seeds_decides(rows, protocol, direction, chosen):
+    """A run that failed or has no number is the worst; ties go to the smaller rate."""
+    assert choose(frame(*rows), protocol, direction) == {("toy", "identity"): chosen}
 
 
 def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
@@ -181,12 +177,6 @@ def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
     assert choose(runs, SHARED) == {("toy", "identity"): {"learning_rate": 0.1}}
     assert [protocol.chooser("egop") for protocol in (SHARED, SWEEP)] == ["identity", "egop"]
     assert choose(runs)["toy", "egop"] == {"learning_rate": 1.0}
-
-
-def test_searched_hyperparameters_are_part_of_the_choice():
-    runs = frame(*one_seed({0.1: 1.0}))
-    chosen = choose(runs, search("random_search", 7))
-    assert chosen["toy", "identity"] == {"learning_rate": 0.1, "beta1": 0.9}
 
 
 def test_choosing_needs_one_optimizer_and_the_metric():

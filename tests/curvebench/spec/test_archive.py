@@ -71,20 +71,17 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         ({"evaluations": 7}, "evaluations is not that of the published"),
         ({"label": "adam"}, "has a method 'adam' already"),
         ({"runs_on": {}}, "must run on one backend, with the final seeds of"),
+        ({"workloads": {"settings": {"batch_size": 7}}}, "is not among those of the published"),
     ],
 )
 def test_what_cannot_join_is_told_of_one_that_is_run_here(
     field: ReportPlan, changes: dict[str, Any], told: str
 ):
+    if "workloads" in changes:
+        (workload,) = field.studies[0].workloads
+        changes = {"workloads": (workload.model_copy(update=changes["workloads"]),)}
     with pytest.raises(InputError, match=told):
         with_joined([field], [newcomer(field, **changes)])
-
-
-def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
-    (study,) = field.studies
-    other = study.workloads[0].model_copy(update={"settings": {"batch_size": 7}})
-    with pytest.raises(InputError, match="is not among those of the published"):
-        with_joined([field], [newcomer(field, workloads=(other,))])
 
 
 def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
