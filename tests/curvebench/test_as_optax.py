@@ -56,6 +56,17 @@ def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
     ]
 
 
+def path_by(update: Callable[..., Any], transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
+    """The parameters after each update, one call after the other."""
+    params, found = jax.tree.map(jnp.asarray, start), []
+    state = transformation.init(params)
+    for grad in grads:
+        updates, state = update(grad, state, params)
+        params = optax.apply_updates(params, updates)
+        found.append(params)
+    return found
+
+
 def assert_path(found: list[Arrays], expected: list[Arrays], rtol: float = 1e-12) -> None:
     for step, wanted in zip(found, expected, strict=True):
         for name, value in wanted.items():
@@ -235,19 +246,10 @@ def test_all_steps_are_one_program() -> None:
         traced.append(1)
         return transformation.update(*arguments)
 
-    def path(update: Callable[..., Any], steps: int) -> list[Arrays]:
-        params = jax.tree.map(jnp.asarray, start)
-        state, found = transformation.init(params), []
-        for grad in grads[:steps]:
-            updates, state = update(grad, state, params)
-            params = optax.apply_updates(params, updates)
-            found.append(jax.tree.map(np.asarray, params))
-        return found
-
-    compiled = path(jax.jit(update), len(grads))
+    compiled = path_by(jax.jit(update), transformation, start, grads)
     assert len(traced) == 1
     assert_path(compiled, path_of(transformation, start, grads))
-    assert_path(path(transformation.update, 2), compiled[:2])
+    assert_path(path_by(transformation.update, transformation, start, grads[:2]), compiled[:2])
 
 
 def test_runs_may_be_mapped() -> None:
@@ -257,12 +259,7 @@ def test_runs_may_be_mapped() -> None:
 
     def final(rate: Any) -> Any:
         transformation = as_optax("shampoo", {"refresh_every": 3}, learning_rate=rate)
-        params = jax.tree.map(jnp.asarray, start)
-        state = transformation.init(params)
-        for grad in grads[:4]:
-            updates, state = transformation.update(grad, state, params)
-            params = optax.apply_updates(params, updates)
-        return params
+        return path_by(transformation.update, transformation, start, grads[:4])[-1]
 
     found = jax.jit(jax.vmap(final))(rates)["matrix"]
     for rate, value in zip(rates, found, strict=True):

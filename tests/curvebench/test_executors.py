@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -24,11 +23,10 @@ from curvebench.engine.execution import Bundle, Trajectories, evaluator, execute
 from curvebench.engine.program import Carry, step_of
 from curvebench.optimizers.rule import Rule
 from curvebench.registry import find_rule
-from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run
-from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
+from tests.curvebench.networks import ATTENTION, SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.toys import TANH, advanced
 
 BATCH, STEPS = 16, 6
@@ -64,12 +62,6 @@ def named(value: Any) -> str:
     return value.name if isinstance(value, Workload) else str(value)
 
 
-@cache
-def instance(name: str, seed: int) -> Any:
-    workload = NETWORKS[name]
-    return workload.problem(workload.complete({}), WorkloadRandom(name, seed))
-
-
 def bundle_of(
     workload: Workload, rule: Rule, seeds: tuple[int, ...] = (0, 1), rates: int = 2, steps: int = STEPS
 ) -> Bundle:
@@ -79,20 +71,11 @@ def bundle_of(
     if workload.name == TANH.name:
         basis = rule.for_model is None  # layers are those of the original coordinates
         return make_bundle(rule=rule, seeds=seeds, rates=settings, steps=steps, evaluations=2, basis=basis)
-    randoms = [WorkloadRandom(workload.name, seed) for seed in seeds]
-    problems = [instance(workload.name, seed) for seed in seeds]
-    examples = len(next(iter(problems[0].splits["train"].values())))
-    complete = [rule.complete({"learning_rate": value}) for value in settings]
-    return Bundle(
-        workload=workload,
-        rule=rule,
-        problems=problems,
-        orders=np.stack([batch_order(random, examples, BATCH, steps) for random in randoms], axis=1),
-        hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
+    return make_bundle(
+        *(workload, rule, seeds, settings, BATCH, False, steps),
         schedule=np.linspace(1.0, 0.5, steps),
         evaluations=2,
         settings=workload.complete({}),
-        randoms=randoms,
     )
 
 
@@ -326,26 +309,20 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
     """Two lanes: rate 1 arrives, rate 1/2 halves the distance, whose square is the loss above the minimum."""
     workload = workloads()["least_squares"]
     settings = workload.complete({"n": 40, "d": 12, "alpha": 1.0})
-    random = WorkloadRandom(workload.name, 0)
-    problem = workload.problem(settings, random)
-    size = sum(value.size for value in problem.parameters.values())
+    bundle = make_bundle(
+        *(workload, RULES["newton"], (0,), (1.0, 0.5), None, False, 1),
+        given=settings,
+        hyperparameters={"learning_rate": np.array([1.0, 0.5]), "damping": np.zeros(2)},
+        evaluations=1,
+        settings=settings,
+    )
+    size, names = bundle.layout.total, tuple(bundle.problems[0].parameters)
     turned = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))[0][None]
-    for matrices in ({}, {tuple(problem.parameters): turned}):
-        bundle = Bundle(
-            workload=workload,
-            rule=RULES["newton"],
-            problems=[problem],
-            orders=None,
-            hyperparameters={"learning_rate": np.array([1.0, 0.5]), "damping": np.zeros(2)},
-            schedule=np.ones(1),
-            evaluations=1,
-            matrices=matrices,
-            settings=settings,
-        )
-        losses = run(bundle, backend).metrics["train_loss"][:, 0]
+    for matrices in ({}, {names: turned}):
+        losses = run(dataclasses.replace(bundle, matrices=matrices), backend).metrics["train_loss"][:, 0]
         assert losses[1, 0] < 1e-9 * losses[0, 0]
         np.testing.assert_allclose(losses[1, 1], losses[0, 1] / 4, rtol=1e-6)
-        assert bundle.evaluations_of(np.array([0, 7])).tolist() == [0, 7 * (1 + size)]
+    assert bundle.evaluations_of(np.array([0, 7])).tolist() == [0, 7 * (1 + size)]
 
 
 # --- checkpoints -------------------------------------------------------------------------------------
@@ -486,10 +463,7 @@ def test_equal_leaves_are_one_array() -> None:
 
     rule = dataclasses.replace(VARIANTS["sgd"], scope="leaf", update=update)
     execute(bundle_of(SMALL_ATTENTION, rule, steps=2), engine("torch", "float64"))
-    shapes = {
-        (SMALL_ATTENTION.roles({})[name].kind, value.shape)
-        for name, value in instance(SMALL_ATTENTION.name, 0).parameters.items()
-    }
+    shapes = {(role.kind, shape) for shape, role in ATTENTION.values()}
     assert len(seen) == 2 * len(shapes)
     assert max(shape[2] for shape in seen) > 1
 

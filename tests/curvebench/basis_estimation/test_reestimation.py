@@ -16,8 +16,8 @@ from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.gradients import GradientSampling, sampler
 from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
-from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
-from curvebench.engine.program import Update
+from curvebench.engine.execution import Bundle, Loaded, execute, lanes_per_bundle
+from curvebench.engine.program import Carry, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file
@@ -58,9 +58,7 @@ def bundle_of(rule: str, what: RenewalPlan | None, **changes: Any) -> Bundle:
         "evaluations": STEPS,
         **changes,
     }
-    bundle = make_bundle(TANH, rules()[rule], **given)
-    randoms = [WorkloadRandom(TANH.name, seed) for seed in given["seeds"]]
-    return dataclasses.replace(bundle, reestimation=what, randoms=randoms)
+    return make_bundle(TANH, rules()[rule], **given, reestimation=what)
 
 
 def flat_of(arrays: Arrays) -> np.ndarray:
@@ -132,6 +130,15 @@ def test_a_run_is_the_loop_written_out(rule: str) -> None:
         assert other[-1] > 1e-4
 
 
+def renewed(bundle: Bundle, made: Engine, loaded: Loaded, carry: Carry, step: int) -> tuple[Any, Any, Any]:
+    """Parameters and matrices after a change of basis, on the host, and its seconds; call in the context."""
+    assert bundle.reestimation is not None
+    renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
+    carry, constants, seconds = renew(step, carry, loaded.constants)
+    matrices = [np.array(made.ops.to_numpy(matrix)) for matrix in constants.matrices]
+    return parameters(made, loaded, carry, constants), matrices, seconds
+
+
 def parameters(made: Engine, loaded: Any, carry: Any, constants: Any) -> Arrays:
     named = loaded.program.parameters(carry.coordinates, constants.matrices)
     return {name: np.array(made.ops.to_numpy(value)) for name, value in named.items()}
@@ -159,14 +166,8 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
     with made.context():
         loaded, carry = advanced(bundle, made, 5)
         before = parameters(made, loaded, carry, loaded.constants)
-        assert bundle.reestimation is not None
-        renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
-        carry, constants, seconds = renew(5, carry, loaded.constants)
-        after = parameters(made, loaded, carry, constants)
-        (old,), (new,) = (
-            [np.array(made.ops.to_numpy(matrix)) for matrix in each.matrices]
-            for each in (loaded.constants, constants)
-        )
+        (old,) = [np.array(made.ops.to_numpy(matrix)) for matrix in loaded.constants.matrices]
+        after, (new,), seconds = renewed(bundle, made, loaded, carry, 5)
     assert new.shape == old.shape == (2, size, rank)
     assert np.abs(new - old).max() > 0.1
     np.testing.assert_allclose(np.einsum("sij,sik->sjk", new, new), np.stack([np.eye(rank)] * 2), atol=1e-12)

@@ -15,16 +15,9 @@ from curvebench.results.tuning import Judge
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
 from curvebench.spec.tuning import REFINED_RATES, Search, Setting, Tuning, TwoStageSweep
+from tests.curvebench.stages.test_jobs import TUNING
 
-SWEEP = TwoStageSweep.model_validate(
-    {
-        "protocol": "two_stage_sweep",
-        "of": "learning_rate",
-        "coarse": [0.01, 1.0],
-        "choose": "median final train_loss",
-        "shared_across": "none",
-    }
-)
+SWEEP = TwoStageSweep.model_validate({**dict(TUNING), "coarse": [0.01, 1.0]})
 SHARED = SWEEP.model_copy(update={"shared_across": "bases"})
 SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"},
@@ -65,15 +58,8 @@ def coarse_rates(low: float, high: float) -> tuple[float, ...]:
 
 
 def search(protocol: str, budget: int, space: dict[str, dict[str, Any]] = SPACE) -> Search:
-    return Search.model_validate(
-        {
-            "protocol": protocol,
-            "budget": budget,
-            "space": space,
-            "choose": "median final train_loss",
-            "shared_across": "none",
-        }
-    )
+    shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
+    return Search.model_validate({"protocol": protocol, "budget": budget, "space": space, **shared})
 
 
 def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
