@@ -79,6 +79,9 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
 
 
+COLUMNS = ("seed", "learning_rate", "outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
+
+
 def small_tables(results: Path) -> dict[str, Any]:
     """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
     sweep = SWEEP.changed(
@@ -96,13 +99,7 @@ def small_tables(results: Path) -> dict[str, Any]:
         last = dict(curves.group_by("run").agg(pl.col("step").max()).iter_rows())
         rows[spec.stage] = [
             [
-                row["seed"],
-                row["learning_rate"],
-                row["outcome"],
-                row["outcome_step"],
-                row["steps"],
-                row["gradient_evaluations"],
-                row["examples"],
+                *(row[name] for name in COLUMNS),
                 last[row["run"]],
                 [best["step"] for best in row["best_metrics"]],
                 [target["steps"] for target in row["targets"]],

@@ -135,6 +135,7 @@ MEDIANS = (
     *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
 )
 WITHOUT_A_NUMBER = ("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached")
+END = 67.91474
 FAILED = [
     (("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
     for outcome in ("diverged", "error", "out_of_memory", "interrupted")
@@ -149,6 +150,14 @@ FAILED = [
         (WITHOUT_A_NUMBER, SWEEP, "maximize", {"learning_rate": 1.0}),
         *((failed, SWEEP, "minimize", {"learning_rate": 1.0}) for failed in FAILED),
         (one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}), SWEEP, "minimize", {"learning_rate": 0.01}),
+        # runs that converged differ in the last digits only: the smaller rate is taken, not the luckier one
+        (
+            one_seed({0.1: END * (1 + 2e-14), 1.0: END, 10.0: END * (1 + 1e-6)}),
+            SWEEP,
+            "minimize",
+            {"learning_rate": 0.1},
+        ),
+        (one_seed({0.1: END * (1 + 1e-9), 1.0: END}), SWEEP, "minimize", {"learning_rate": 1.0}),
         (one_seed({0.1: 1.0, 1.0: 3.0}), choosing(which="best"), "maximize", {"learning_rate": 1.0}),
         (one_seed({0.1: 1.0}), search("random_search", 7), "minimize", {"learning_rate": 0.1, "beta1": 0.9}),
     ],
@@ -176,12 +185,3 @@ def test_choosing_needs_one_optimizer_and_the_metric():
         choose(runs, choosing(metric="accuracy"))
     with pytest.raises(ValueError, match="no run of toy in the identity basis"):
         choose(frame(*one_seed({0.1: 1.0}, basis="egop")), SHARED)
-
-
-def test_what_is_equal_to_rounding_is_a_tie():
-    """Runs that converged differ in the last digits only; the smaller rate is taken, not the luckier one."""
-    converged = 67.91474
-    tied = frame(*one_seed({0.1: converged * (1 + 2e-14), 1.0: converged, 10.0: converged * (1 + 1e-6)}))
-    assert choose(tied)["toy", "identity"] == {"learning_rate": 0.1}
-    apart = frame(*one_seed({0.1: converged * (1 + 1e-9), 1.0: converged}))
-    assert choose(apart)["toy", "identity"] == {"learning_rate": 1.0}
