@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import re
 import sys
@@ -23,9 +24,10 @@ import torch
 from jax import numpy as jnp
 from ruamel.yaml import YAML
 
-from curvebench import Online, as_optax, as_torch
+from curvebench import Online, as_optax, as_torch, replay
 from curvebench.__main__ import main
 from curvebench.optimizers import rules
+from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
@@ -89,6 +91,13 @@ def symo(kinds: Mapping[str, Any] | None = None, **shapes: tuple[int, ...]) -> O
     """SymO on parameters of these shapes."""
     params = {name: np.ones(shape) for name, shape in shapes.items()}
     return Online("symo", params, {"learning_rate": 0.3, "factor_decay": 0.9}, kinds=kinds or {})
+
+
+def replayed(**changes: Any) -> object:
+    """A replay of Adam with some of its arguments changed."""
+    arrays = {"w": np.ones((3, 2)), "b": np.ones(3)}
+    given: dict[str, Any] = {"optimizer": "adam", "params": arrays, "grads": [arrays, arrays]}
+    return replay(**{**given, "hyper": {"learning_rate": 0.1}, "backend": "numpy", **changes})
 
 
 def calls(expression: str) -> Act:
@@ -177,10 +186,10 @@ FILES = [
 ]  # fmt: skip
 
 
-NAMES = {"np": np, "jnp": jnp, "nn": torch.nn} | {  # that expressions of the table see
+NAMES = {"np": np, "jnp": jnp, "nn": torch.nn, "math": math} | {  # that expressions of the table see
     seen.__name__: seen
     for seen in (
-        *(torch, replace, workloads, rules, find_rule, run, symo, one, made, Tied, Role),
+        *(torch, replace, workloads, rules, bases, find_rule, replayed, run, symo, one, made, Tied, Role),
         *(as_torch, as_optax, HieraViT, MaskUnitAttention),
     )
 }

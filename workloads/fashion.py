@@ -24,7 +24,7 @@ from curvebench.workloads.data import random_parts
 from curvebench.workloads.idx import fashion_files, missing_fashion, read_fashion
 from curvebench.workloads.initialization import torch_default_bias, torch_default_weight
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_outputs
 from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import (
@@ -136,9 +136,7 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         roles=lambda settings: relu_roles(family.widths(settings)),
         problem=family.problem,
         sample_parameters=family.sample_parameters,
-        loss=RELU_CLASSIFIER.loss,
-        likelihood=RELU_CLASSIFIER.likelihood,
-        evaluate=RELU_CLASSIFIER.evaluate,
+        **RELU_CLASSIFIER.fields,
         missing=lambda settings: missing_fashion(),
         files=lambda settings: fashion_files(),
         check=lambda settings: require_batch(settings, family.train),
@@ -295,15 +293,9 @@ def _resnet_problem(settings: Settings, random: Random) -> Problem:
     )
 
 
-def _resnet_logits(
-    ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
-) -> tuple[Array, Arrays]:
-    return residual_logits(ops, params, state, split["images"], training)
-
-
 FASHION_RESNET = _of_first_images(
     _resnet,
-    Classifier(_resnet_logits),
+    Classifier(residual_outputs),
     name="fashion_resnet",
     description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
     source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",

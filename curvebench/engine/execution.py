@@ -135,22 +135,19 @@ class Bundle:
     reestimation: RenewalPlan | None = None
 
     def __post_init__(self) -> None:
-        if self.workload.noise is not None and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
-        if any(need.draw for need in self.rule.needs) and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
         sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
         if sources and not self.workload.streamed:
             raise ValueError(f"{self.workload.name}: {', '.join(sources)} is a data source: set streamed")
-        if sources and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.workload.name} has data sources: randoms needs a generator a problem")
+        draws = any(need.draw for need in self.rule.needs) or self.workload.noise is not None
+        if (draws or sources or self.reestimation) and len(self.randoms) != len(self.problems):
+            raise ValueError(
+                f"{self.workload.name}: what draws in a run needs randoms, a generator a problem"
+            )
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
         parts = self.gradient_accumulation
         if parts > 1 and (self.orders is None or self.batch_size % parts):
             raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
-        if self.reestimation is not None and len(self.randoms) != len(self.problems):
-            raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
 
     @property
     def layout(self) -> Layout:
@@ -548,17 +545,6 @@ def stretches(steps: int, evaluations: int) -> list[int]:
     return [int(length) for length in np.diff(bounds)]
 
 
-def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
-    """Each stretch's length as those of its parts, cut where bases are estimated anew."""
-    cuts, start = [], 0
-    for length in lengths:
-        inside = [point for point in points if start < point < start + length]
-        bounds = [start, *inside, start + length]
-        cuts.append([high - low for low, high in itertools.pairwise(bounds)])
-        start += length
-    return cuts
-
-
 def stretch_inputs(
     bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
 ) -> Inputs:
@@ -663,11 +649,6 @@ class Record:
     rows: list[dict[str, np.ndarray]] = field(default_factory=list)
     besides: list[int] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, bundle: Bundle) -> Record:
-        """That of a run before its first step."""
-        return cls(np.zeros(bundle.lanes))
-
     @property
     def metrics(self) -> dict[str, np.ndarray]:
         """Each (C, S, K) by full name."""
@@ -713,13 +694,11 @@ def execute(
     steps, ops = len(bundle.schedule), engine.ops
     if bundle.points and bundle.lanes[1] > 1:
         raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
-    lengths = stretches(steps, bundle.evaluations)
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    pieces = [
-        piece for cut in cut_at(lengths, bundle.points) for part in cut for piece in pieces_of(bundle, part)
-    ]
+    ends = np.cumsum([0, *stretches(steps, bundle.evaluations)])
+    cuts_at = sorted({*ends.tolist(), *bundle.points})  # evaluations, and where bases are estimated anew
+    pieces = [piece for length in np.diff(cuts_at).tolist() for piece in pieces_of(bundle, length)]
     with engine.context(), ExitStack() as stack:
-        record, keeper = Record.of(bundle), None
+        record, keeper = Record(np.zeros(bundle.lanes)), None
         loaded = load(bundle, engine, clock)
         with clock.phase("data"):
             engine.finish(loaded.carry)

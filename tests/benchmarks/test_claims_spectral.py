@@ -98,7 +98,6 @@ from tests.curvebench.property_checks.claim_rows import part_rows
 
 MAPS = SpectralMaps()
 SPECTRAL = ("spectral, exact", "spectral, first_order")
-STRUCTURED = ("Cholesky", "Cholesky, scale twice", "projection")
 
 
 Loss = Callable[..., np.ndarray]

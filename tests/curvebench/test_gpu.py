@@ -7,6 +7,7 @@ It imports nothing that plans or reports need: on a machine with a GPU and littl
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     arguments = ["--device", device, "--networks", "small_vit", "--precisions", "mixed", "--backends", "jax"]
     arguments += ["--optimizers", "muon", "--batch-size", "4", "--repetitions", "1"]
     out = tmp_path / "table.jsonl"
-    assert gpu.main([*arguments, "--out", str(out)]) == 0
+    gpu.main([*arguments, "--out", str(out)])
     first, second = map(json.loads, out.read_text().splitlines())
     assert first["measured"] == "adamw over the fastest plain loop"
     assert first["peer"] == "jitted optax"
@@ -136,10 +137,21 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     assert first["alive_bytes_a_parameter"] == pytest.approx(12, rel=0.05)
     assert second["measured"] == "cost of muon"
     capsys.readouterr()
-    assert gpu.main([*arguments, "--out", str(out)]) == 0
+    gpu.main([*arguments, "--out", str(out)])
     assert not capsys.readouterr().out  # what is in the file is not measured again
 
 
-def test_what_is_left_is_named(capsys: Any) -> None:
-    assert gpu.main(["--device", "cpu", "--minutes", "-1", "--backends", "jax"]) == 1
-    assert "small_resnet jax tf32, small_resnet jax mixed, small_vit jax mixed" in capsys.readouterr().err
+def test_each_network_is_timed_in_its_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+
+    def measured(network: TimedNetwork, backend: str, precision: str, *sizes: Any) -> Iterator[Any]:
+        timed.append((network.name, backend, precision))
+        return iter(())
+
+    monkeypatch.setattr(gpu, "measured", measured)
+    gpu.main(["--device", "cpu", "--backends", "jax", "--precisions", "tf32", "mixed"])
+    small = ("small_resnet", "small_vit", "small_hiera")
+    known = {name: [one for one in NETWORKS[name].precisions if one in ("tf32", "mixed")] for name in small}
+    assert timed == [(name, "jax", precision) for name in small for precision in known[name]]
+    assert ("small_resnet", "jax", "tf32") in timed
+    assert ("small_vit", "jax", "tf32") not in timed

@@ -25,7 +25,16 @@ from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.engine import execution
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
-from curvebench.engine.execution import Bundle, Clock, Pace, Record, Trajectories, execute, load, pieces_of
+from curvebench.engine.execution import (
+    Bundle,
+    Clock,
+    Pace,
+    Record,
+    Trajectories,
+    execute,
+    load,
+    pieces_of,
+)
 from curvebench.registry import find_rule
 from tests.curvebench.basis_estimation import test_reestimation as renewed
 from tests.curvebench.engine import test_minibatch_loss as with_losses
@@ -162,7 +171,7 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_pa
 
 def test_the_record_of_a_run_comes_back() -> None:
     bundle = make_bundle()
-    record, again = Record.of(bundle), Record.of(bundle)
+    record, again = (Record(np.zeros(bundle.lanes)) for _ in range(2))
     lanes = np.arange(6.0).reshape(bundle.lanes)
     record.rows, record.besides, record.seconds = [{"loss": lanes}, {"loss": -lanes}], [0, 3], lanes + 0.5
     again.restore(9, record.arrays())
