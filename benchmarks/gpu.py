@@ -112,14 +112,12 @@ def our_loop(
 # --- plain loops ---------------------------------------------------------------------------------
 
 
-def _torch_forms() -> Iterator[tuple[str, bool, bool]]:
-    """Name, whether compiled, whether with channels last, of each plain loop on torch."""
-    for compiled in (False, True):
-        for channels_last in (False, True):
-            words = [
-                word for word, said in (("compiled", compiled), ("channels last", channels_last)) if said
-            ]
-            yield " ".join(words) or "eager", compiled, channels_last
+TORCH_FORMS = {  # name of each plain loop on torch: whether it is compiled, and whether channels are last
+    "eager": (False, False),
+    "channels last": (False, True),
+    "compiled": (True, False),
+    "compiled channels last": (True, True),
+}
 
 
 def plain_torch(
@@ -228,7 +226,7 @@ def plain_loops(
         yield "jitted optax", partial(plain_jax, network, made, batch_size)
         return
     device = "gpu" if made.device.startswith("cuda") else "cpu"
-    for name, compiled, channels_last in _torch_forms():
+    for name, (compiled, channels_last) in TORCH_FORMS.items():
         if channels_last and network.field != "images":
             continue
         yield name, partial(plain_torch, network, precision, device, batch_size, compiled, channels_last)
@@ -284,7 +282,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one network, backend and precision: AdamW beside plain loops, then what optimizers cost."""
     made = engine(backend, precision, device)
-    entries = sum(math.prod(value.shape) for value in network.parameters(np.random.default_rng(0)).values())
+    entries = sum(map(math.prod, network.network.shapes.values()))
     named = {"network": network.name, "backend": backend, "precision": precision, "batch_size": batch_size}
     adamw = rules()["adamw"]
     with made.context():
@@ -389,18 +387,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizers", nargs="*", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     parser.add_argument("--batch-size", type=int, help="128 on a GPU, 32 on a CPU")
     parser.add_argument("--repetitions", type=int, default=9, help="samples of each (9); from 6 on 95 %%")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part later than this (9)")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="append the rows of each part that is done; parts in it are left out",
+        help="append rows here; a network, backend and precision that it has is not timed again",
     )
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line of JSON for each row; 1 where parts are left, which the same command goes on with."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line of JSON for each row."""
     parser = _parser()
     given = parser.parse_args(arguments)
     began = time.monotonic()
@@ -413,47 +410,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("no GPU is here: small networks on one thread of the processor", file=sys.stderr)
     networks = [NETWORKS[name] for name in given.networks or ()] or list(LARGE if device == "gpu" else SMALL)
     batch_size = given.batch_size or (128 if device == "gpu" else 32)
-    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if _there(given.out) else []
-    done = {_part(row) for row in rows}
-    left = []
+    stored = given.out.read_text().splitlines() if given.out and given.out.is_file() else []
+    done = {(row["network"], row["backend"], row["precision"]) for row in map(json.loads, stored)}
+    parts = [
+        (network, backend, precision)
+        for network in networks
+        for precision in network.precisions
+        if precision in (given.precisions or network.precisions)
+        for backend in given.backends
+        if (network.name, backend, precision) not in done
+    ]
+    sizes = (device, batch_size, given.repetitions, given.optimizers)
     with one_thread() if device == "cpu" else nullcontext():
-        for network in networks:
-            for precision in [one for one in network.precisions if one in (given.precisions or [one])]:
-                for backend in given.backends:
-                    part = (network.name, backend, precision)
-                    if part in done:
-                        continue
-                    if (time.monotonic() - began) / 60 > given.minutes:
-                        left.append(" ".join(part))
-                        continue
-                    say = partial(_say, " ".join(part), began)
-                    lines = []
-                    for row in measured(
-                        network,
-                        backend,
-                        precision,
-                        device,
-                        batch_size,
-                        given.repetitions,
-                        given.optimizers,
-                        say,
-                    ):
-                        lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
-                        print(lines[-1], end="", flush=True)
-                    if given.out:
-                        with given.out.open("a") as file:
-                            file.writelines(lines)
-    if left:
-        print(f"left, run again with the same --out: {', '.join(left)}", file=sys.stderr)
-    return 1 if left else 0
-
-
-def _there(path: Path | None) -> bool:
-    return path is not None and path.is_file()
-
-
-def _part(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    return row["network"], row["backend"], row["precision"]
+        for network, backend, precision in parts:
+            lines = []
+            say = partial(_say, f"{network.name} {backend} {precision}", began)
+            for row in measured(network, backend, precision, *sizes, say):
+                lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
+                print(lines[-1], end="", flush=True)
+            if given.out:
+                with given.out.open("a") as file:
+                    file.writelines(lines)
 
 
 def _say(part: str, began: float, what: str) -> None:
@@ -461,4 +438,4 @@ def _say(part: str, began: float, what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from curvebench import EXPORTS
 from curvebench.registry import find_workload, located
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import TRAJECTORY_VERSION, JobSpec
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
 # Of studies; the golden test makes TRAJECTORY_VERSION cover the harness.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DATA = "data:"  # marks the key of a data file among the sources
 
 
@@ -31,22 +33,23 @@ class SourceTree:
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
         self._file = cache(self._find)
-        self._sha256 = cache(sha256)
+        self._hash = cache(content_hash)
         self._imported = cache(self._imports)
         self._sources = cache(self._all_sources)
         self._version = cache(version)
 
     def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
-        """SHA-256 by file of the modules and of all that they import from the followed packages.
+        """Return the SHA-256 of the code of modules and of all that they import from the followed packages.
 
-        Imports inside functions count; a package's `__init__` counts for each of its modules.
+        Docstrings and comments do not count, so that improving a sentence recomputes nobody's runs. Imports
+        inside functions count; a package's `__init__` counts for each of its modules.
 
         Args:
             modules: dotted names such as `curvebench.optimizers.adam`.
             followed: the packages whose imports are followed.
 
         Returns:
-            Hexadecimal SHA-256 of the file's bytes by path relative to the root, sorted.
+            Hexadecimal SHA-256 (`content_hash`) by path relative to the root, sorted.
 
         Raises:
             InputError: for a module without a file, or a file that is no Python.
@@ -56,7 +59,7 @@ class SourceTree:
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
         """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
         return {
-            f"{DATA}{path.name}": self._sha256(path)
+            f"{DATA}{path.name}": self._hash(path)
             for spec in specs
             for path in find_workload(spec.locator).files(spec.settings)
         }
@@ -72,7 +75,7 @@ class SourceTree:
             InputError: for a file that is no Python.
         """
         imported = [name for path in files.values() for name in self._imported(path.stem, path, followed)]
-        own = {key: self._sha256(path) for key, path in files.items()}
+        own = {key: self._hash(path) for key, path in files.items()}
         return {**own, **self.sources(imported, followed)}
 
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
@@ -89,7 +92,7 @@ class SourceTree:
                 )
             found[module] = path
             waiting.extend(self._imported(module, path, followed))
-        return {path.relative_to(self.root).as_posix(): self._sha256(path) for path in sorted(found.values())}
+        return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(found.values())}
 
     def _find(self, module: str) -> Path | None:
         path = self.root.joinpath(*module.split("."))
@@ -97,7 +100,10 @@ class SourceTree:
         return next((candidate for candidate in candidates if candidate.is_file()), None)
 
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
-        """Dotted names of the followed modules that a file imports, with the packages around them."""
+        """Dotted names of the followed modules that a file imports, with the packages around them.
+
+        A public name, as in `from curvebench import Rule`, stands for the module that defines it.
+        """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         try:
             names = _names(path.read_bytes(), package)
@@ -105,8 +111,8 @@ class SourceTree:
             raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
         return tuple(
             part
-            for name in names
-            if _is_below(name, followed)
+            for imported in names
+            if _is_below(name := EXPORTS.get(imported.removeprefix("curvebench."), imported), followed)
             for part in _with_packages(name)
             if self._file(part) is not None  # the last part may be a function, not a module
         )
@@ -119,7 +125,7 @@ def check_unchanged(spec: JobSpec) -> None:
         InputError: naming what changed since; its result would be stored under a hash that is not its own.
     """
     files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
-    now = {name: sha256(path) if path.is_file() else None for name, path in files.items()}
+    now = {name: content_hash(path) if path.is_file() else None for name, path in files.items()}
     now |= SourceTree().data_files(spec.workloads) if len(files) < len(spec.sources) else {}
     changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
     changed += [package for package, planned in spec.versions.items() if version(package) != planned]
@@ -132,18 +138,37 @@ def check_unchanged(spec: JobSpec) -> None:
         )
 
 
-def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def content_hash(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a Python file's code, or of another file's bytes."""
+    return hashlib.sha256(_content(path)).hexdigest()
 
 
 def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
-    """One SHA-256 (first 16 digits) over the names and bytes of several files below `root`."""
+    """Return one SHA-256 (first 16 digits) over the names and contents of several files below `root`."""
     digest = hashlib.sha256()
     for path in sorted(paths):
-        content = path.read_bytes()
+        content = _content(path)
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file; for Python only its code, so that better prose recomputes no run."""
+    content = path.read_bytes()
+    if path.suffix != ".py":
+        return content
+    try:
+        return code_of(ast.parse(content)).encode()
+    except SyntaxError:
+        return content
+
+
+def code_of(tree: ast.Module) -> str:
+    """Return the code of a syntax tree without docstrings and comments; the tree loses its docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def _is_below(module: str, packages: tuple[str, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from curvebench.optimizers.rule import (
@@ -74,25 +75,9 @@ MOMENTUM = Rule(
     dtypes=PRECISIONS,
 )
 
-NESTEROV = Rule(
-    name="nesterov",
-    source="002 Sec. 2.3.1, Lemma S.10",
-    hyperparameters=MOMENTUM.hyperparameters,
-    init=starting_at_zero(Momentum),
-    first_moments=("velocity",),
-    update=_update_nesterov,
-    dtypes=PRECISIONS,
-)
+NESTEROV = replace(MOMENTUM, name="nesterov", source="002 Sec. 2.3.1, Lemma S.10", update=_update_nesterov)
 
-NESTEROV_LOOKAHEAD = Rule(
-    name="nesterov_lookahead",
-    source="002 eqs. 28-31",
-    hyperparameters=MOMENTUM.hyperparameters,
-    init=starting_at_zero(Momentum),
-    first_moments=("velocity",),
-    update=_update_momentum,  # eqs. 30-31 are 25-26 with the gradient taken ahead
-    gradient_at=_ahead,
-    dtypes=PRECISIONS,
-)
+# eqs. 30-31 are 25-26 with the gradient taken ahead
+NESTEROV_LOOKAHEAD = replace(MOMENTUM, name="nesterov_lookahead", source="002 eqs. 28-31", gradient_at=_ahead)
 
 RULES = (SGD, MOMENTUM, NESTEROV, NESTEROV_LOOKAHEAD)

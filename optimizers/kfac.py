@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from curvebench.optimizers.layer_statistics import FISHERS, layers_need
 from curvebench.optimizers.layers import Layer, layers_of, with_axes_of
-from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.optimizers.others import OTHERS, others_hyperparameters, others_option
 from curvebench.optimizers.rule import (
@@ -23,7 +22,7 @@ from curvebench.optimizers.rule import (
     configured,
     share,
 )
-from curvebench.spec.values import choice, number, whole
+from curvebench.spec.values import choice, whole
 
 
 class LayerFactors(NamedTuple):
@@ -39,21 +38,17 @@ class KFACState(NamedTuple):
     others: tuple[State, ...]  # of the parameters that belong to no layer
 
 
-def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, kind: str) -> LayerFactors:
-    """(A + a I)^-1 and (G + g I)^-1 with a g = lambda.
+def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: bool) -> LayerFactors:
+    """Return (A + a I)^-1 and (G + g I)^-1.
 
     Args:
         factors: A (..., n, n) and G (..., m, m).
         damping: lambda, (..., 1, 1).
-        kind: `factored`: a = pi sqrt(lambda) and g = sqrt(lambda) / pi with pi^2 the mean eigenvalue of A
-            over that of G (Martens and Grosse 2015, Sec. 6.3); `plain`: a = g = lambda; `none`:
-            pseudo-inverses.
+        balanced: whether a = pi sqrt(lambda) and g = sqrt(lambda) / pi with pi^2 the mean eigenvalue of A
+            over that of G (Martens and Grosse 2015, Sec. 6.3); otherwise a = g = lambda.
     """
-    if kind == "none":
-        found = (inverse_root(ops, f, 1.0, 0.0, rank_cutoff(ops, f.shape[-1])) for f in factors)
-        return LayerFactors(*found)
     added = (damping, damping)
-    if kind == "factored":
+    if balanced:
         # An average of 0, as where no gradient has come through, gives pi = 1.
         means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
         known = (means[0] > 0) & (means[1] > 0)
@@ -71,14 +66,12 @@ class _KFAC:
 
     Args:
         layers: of the model.
-        damping: as in `damped_inverses`.
-        norm_constraint: kappa, the most that lr^2 g^T F^-1 g may be, or None.
+        balanced: whether damping is split between the factors, as in `damped_inverses`.
         other: the rule of the parameters that belong to no layer.
     """
 
     layers: Sequence[Layer]
-    damping: str
-    norm_constraint: float | None
+    balanced: bool
     other: Rule
 
     def rest(self, param: Mapping[str, Array]) -> list[str]:
@@ -131,7 +124,7 @@ class _KFAC:
         """The damped inverses of the running means."""
         share, damping = state.share[..., None], hyper["damping"][..., None]
         means = [LayerFactors(one.inputs / share, one.gradients / share) for one in state.factors]
-        inverses = tuple(damped_inverses(ops, mean, damping, self.damping) for mean in means)
+        inverses = tuple(damped_inverses(ops, mean, damping, self.balanced) for mean in means)
         return state._replace(inverses=inverses)
 
     def update(
@@ -144,7 +137,6 @@ class _KFAC:
             inverse.gradients @ gradient @ inverse.inputs
             for inverse, gradient in zip(state.inverses, gradients, strict=True)
         ]
-        natural = self._shortened(ops, gradients, natural, rate)
         velocities = tuple(
             hyper["momentum"][..., None] * velocity + step
             for velocity, step in zip(state.velocities, natural, strict=True)
@@ -161,17 +153,6 @@ class _KFAC:
             others.append(after)
         state = state._replace(velocities=velocities, others=tuple(others))
         return {name: new[name] for name in param}, state
-
-    def _shortened(self, ops: Ops, gradients: list[Array], natural: list[Array], rate: Array) -> list[Array]:
-        """min(1, sqrt(kappa / (eta^2 g^T F^-1 g))) of F^-1 g, or all of it (Ba et al. 2017, Sec. 5)."""
-        if self.norm_constraint is None:
-            return natural
-        pairs = zip(gradients, natural, strict=True)
-        products = [ops.sum(gradient * step, axis=(-2, -1), keepdims=True) for gradient, step in pairs]
-        squared = rate[..., None] ** 2 * sum(products)
-        is_long = squared > self.norm_constraint
-        scale = ops.sqrt(ops.where(is_long, self.norm_constraint / ops.where(is_long, squared, 1.0), 1.0))
-        return [scale * step for step in natural]
 
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
         """The other rule's hyperparameters, with as many axes as a parameter."""
@@ -193,25 +174,14 @@ OPTIONS = {
         "the mean loss, 1 / N^2 of it for N examples",
         choice(*FISHERS),
     ),
-    "damping_form": Option(
-        "factored",
-        "factored: sqrt(damping) times the identity on both factors, balanced by their traces; plain: "
-        "damping times the identity on both; none: pseudo-inverses",
-        choice("factored", "plain", "none"),
-    ),
     "factors_every": Option(1, "steps between two statistics of the layers", whole(1)),
     "inverses_every": Option(1, "steps between two computations of the inverses", whole(1)),
-    "norm_constraint": Option(
-        None,
-        "the most that the squared learning rate times g^T F^-1 g may be, beyond which the step is "
-        "shortened; null: no limit",
-        lambda value: None if value is None else number(0.0, low_open=True)(value),
-    ),
     "others": others_option("parameters that belong to no linear layer or convolution"),
 }
 
 
-def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float) -> Rule:
+def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
+    """Return the rule of a name: how it damps, and the defaults of `factor_decay` and `momentum`."""
     other = OTHERS[chosen["others"]]
 
     def for_model(shapes: Mapping[str, tuple[int, ...]], roles: Mapping[str, ParameterRole]) -> Rule:
@@ -221,7 +191,7 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
                 f"{name}: the model has no weight matrix and no convolution ({', '.join(shapes)}); it is for "
                 "networks whose parameters have the roles weight, bias and convolution"
             )
-        functions = _KFAC(layers, chosen["damping_form"], chosen["norm_constraint"], other)
+        functions = _KFAC(layers, balanced, other)
         return replace(
             whole_rule,
             init=functions.init,
@@ -236,10 +206,11 @@ def _rule(name: str, source: str, chosen: Options, decay: float, momentum: float
         hyperparameters={
             "learning_rate": LEARNING_RATE,
             "damping": Hyperparameter(
-                "lambda, added to the factors as damping_form says; may be 0 where that is none",
+                "lambda; added to both factors: "
+                + ("sqrt(lambda), balanced by their traces" if balanced else "lambda itself"),
                 1e-3,
                 0.0,
-                low_open=chosen["damping_form"] != "none",
+                low_open=True,
             ),
             "factor_decay": share("the share of the factors kept at a step that observes", decay),
             "momentum": share("mu, the share of the velocity kept", momentum),
@@ -266,23 +237,22 @@ def kfac(chosen: Options) -> Rule:
     A and G are those of `layer_statistics`; running means are divided by the share of statistics in them, so
     that the first is whole. State: 2 m^2 + 2 n^2 + m n numbers for an m x n layer.
     """
-    return _rule("kfac", "004 Sec. 4, Table 2; Martens and Grosse 2015", chosen, 0.95, 0.9)
+    source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
+    return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
 
 
-AS_004 = {
-    "fisher": Option("empirical_of_mean", OPTIONS["fisher"].description, choice(*FISHERS)),
-    "damping_form": Option("plain", OPTIONS["damping_form"].description, choice("factored", "plain", "none")),
-    **{name: OPTIONS[name] for name in ("factors_every", "inverses_every", "norm_constraint", "others")},
-}
+AS_004 = {**OPTIONS, "fisher": replace(OPTIONS["fisher"], default="empirical_of_mean")}
 
 
 @configured("kfac_as_004", AS_004)
 def kfac_as_004(chosen: Options) -> Rule:
     """K-FAC as the figures of 004 ran it: empirical, its G from gradients of the mean loss.
 
-    That G is N^-2 of the usual one for N examples, so that the damping outweighs it.
+    That G is N^-2 of the usual one for N examples, so that the damping outweighs it: lambda is added to both
+    factors as it is.
     """
-    return _rule("kfac_as_004", "004 Figs. 5, 6, Table 2 (their public notebooks)", chosen, 0.9, 0.0)
+    source = "004 Figs. 5, 6, Table 2 (their public notebooks)"
+    return _rule("kfac_as_004", source, chosen, balanced=False, decay=0.9, momentum=0.0)
 
 
 RULES = (kfac({}), kfac_as_004({}))

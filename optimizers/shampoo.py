@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 from curvebench.optimizers.adagrad import ADAGRAD
 from curvebench.optimizers.adam import ADAM
 from curvebench.optimizers.gradient_descent import SGD, Empty
-from curvebench.optimizers.inverse_root_choice import ROOT_OPTIONS, root_of
-from curvebench.optimizers.matrix_functions import (
-    inverse_root_in_basis,
-    online_orthogonal_iteration,
-    rank_cutoff,
-)
+from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.optimizers.rule import (
@@ -34,15 +29,12 @@ from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_sta
 from curvebench.optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 from curvebench.spec.values import choice, is_number, whole
 
-InverseRoot = Callable[[Ops, Array, Array], Array]  # of a matrix and its damping, (..., n, n) and (..., 1, 1)
-
 GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAGRAD, "adam": ADAM}
 
 
 class ShampooFactors(NamedTuple):
     statistics: tuple[Array, ...]  # of each axis (..., n, n), sum or running mean of G G^T, starts at 0
     roots: tuple[Array, ...]  # of each axis (..., n, n), what the gradient is multiplied with
-    bases: tuple[Array, ...]  # of a tracked basis, of each axis (..., n, n), starts at I; else empty
     grafting: State  # of the rule whose step gives the length; else empty
 
 
@@ -60,7 +52,6 @@ class _Tensors:
         order: the number of a parameter's axes, from 1.
         averaged: whether statistics are running means.
         power: the exponent of each factor.
-        inverse_root: how roots are computed; None from a tracked basis.
         blocks: the cut of parameters into blocks that are preconditioned apart, or None.
         grafting: the rule whose step gives the length of a step, or None.
     """
@@ -68,7 +59,6 @@ class _Tensors:
     order: int
     averaged: bool
     power: float
-    inverse_root: InverseRoot | None
     blocks: Blocks | None
     grafting: Rule | None
 
@@ -80,11 +70,9 @@ class _Tensors:
         def zeros() -> tuple[Array, ...]:
             return tuple(ops.zeros((*leading, size, size)) for size in sizes)
 
-        tracked = self.inverse_root is None
         return ShampooFactors(
             statistics=zeros(),
             roots=zeros(),
-            bases=tuple(zero + ops.eye(zero.shape[-1]) for zero in zeros()) if tracked else (),
             grafting=Empty() if self.grafting is None else self.grafting.init(ops, param),
         )
 
@@ -112,31 +100,18 @@ class _Tensors:
         return tuple(added)
 
     def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
-        """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1).
-
-        With a tracked basis V, V diag(v_i^T L_t v_i)^(-power) V^T after one step V <- QR(L_t V) with its
-        corrections (002 Q.2.1). V starts at I and not at the first eigenvectors: those of the null space,
-        which most first statistics have, are arbitrary.
-        """
+        """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1)."""
         start = self.beside_factors(ops, hyper["epsilon"])  # the first statistic is epsilon I
         share = 1.0
         if self.averaged:
             kept = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
             start, share = start * kept / (1 - kept), 1 - kept
         statistics = self.accumulated(ops, grad, state, hyper)
-        roots, bases = [], []
-        for axis, statistic in enumerate(statistics):
-            matrix = statistic / share
-            if self.inverse_root is not None:
-                roots.append(self.inverse_root(ops, matrix, start))
-                continue
-            size = matrix.shape[-1]
-            damped = matrix + start * ops.eye(size)
-            basis, _ = online_orthogonal_iteration(ops, damped, state.bases[axis])
-            cutoff = rank_cutoff(ops, size)
-            roots.append(inverse_root_in_basis(ops, matrix, basis, self.power, start, cutoff))
-            bases.append(basis)
-        return RefreshedShampoo(state._replace(statistics=statistics, roots=tuple(roots), bases=tuple(bases)))
+        roots = tuple(
+            inverse_root(ops, one / share, self.power, start, rank_cutoff(ops, one.shape[-1]))
+            for one in statistics
+        )
+        return RefreshedShampoo(state._replace(statistics=statistics, roots=roots))
 
     def update(
         self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
@@ -198,7 +173,6 @@ OPTIONS = {
         None, "the exponent on each side; null: 1 / 2k for a tensor of k axes, 1/4 for a matrix", _read_power
     ),
     "refresh_every": Option(1, "steps between two computations of the roots", whole(1)),
-    **ROOT_OPTIONS,
     "block_size": Option(
         None,
         "axes longer than this are cut into equal blocks no longer than this, each preconditioned apart; "
@@ -224,16 +198,11 @@ def shampoo(chosen: Options) -> Rule:
     the Frobenius norm of a whole parameter's step becomes that of the named rule's step by the same learning
     rate.
 
-    State: for an m x n matrix 2 m^2 + 2 n^2 numbers, and m^2 + n^2 more with a tracked basis; 4 m n for whole
-    blocks of any size, and 2 m n more; and the grafting rule's own.
-
-    Raises:
-        OptionError: where a root is not one for the power.
+    State: for an m x n matrix 2 m^2 + 2 n^2 numbers, 4 m n for whole blocks of any size, and the grafting
+    rule's own.
     """
     averaged, size = chosen["statistics"] == "ema", chosen["block_size"]
     grafting = GRAFTING[chosen["grafting"]]
-    if chosen["power"] is not None:
-        root_of("shampoo", chosen, chosen["power"])
     numbers = {
         "learning_rate": LEARNING_RATE,
         "epsilon": Hyperparameter("times the identity: the first statistic; 0 is legal", 1e-6, 0.0),
@@ -249,12 +218,11 @@ def shampoo(chosen: Options) -> Rule:
 
     def rule(order: int, blocks: Blocks | None) -> Rule:
         power = chosen["power"] or 1 / (2 * max(order, 1))
-        root = root_of("shampoo", chosen, power)
-        tensors = _Tensors(max(order, 1), averaged, power, root, blocks, grafting)
+        tensors = _Tensors(max(order, 1), averaged, power, blocks, grafting)
         functions = tensors if order else _Numbers(tensors)
         return Rule(
             name="shampoo",
-            source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63; a tracked basis: Q.2.1",
+            source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63",
             hyperparameters=numbers,
             init=functions.init,
             update=functions.update,

@@ -17,6 +17,7 @@ from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second
 from curvebench.spec.values import choice, flag, whole
 
 Refreshing = Callable[[Ops, Array, Array], Array]
+LONGEST = 10_000  # longer axes are not rotated (the limit of the authors' implementation)
 
 
 class Rotated(NamedTuple):
@@ -154,13 +155,6 @@ OPTIONS = {
     "skip_first_step": Option(
         True, "whether the first gradient moves nothing and only starts statistics and basis", flag
     ),
-    "maximum_dimension": Option(
-        10_000, "longer axes are not rotated; null: all are rotated", whole(1, "all are rotated")
-    ),
-    "precondition_vectors": Option(
-        False, "whether parameters with one axis longer than 1, or none, are rotated too", flag
-    ),
-    "one_sided": Option(False, "whether the shortest axis alone is rotated", flag),
 }
 
 
@@ -170,21 +164,16 @@ def soap(chosen: Options) -> Rule:
 
     A gradient changes the basis of the steps after its own. Where first statistics have a null space of two
     dimensions or more, as those of an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is
-    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors have Adam by default.
+    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors have Adam.
     After a decomposition the second moment of the i-th eigenvector is that of the i-th before.
 
-    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers; one-sided, m <= n, 2 m n + 2 m^2; for a
-    vector 2 n, and 2 n + 2 n^2 where vectors are rotated.
+    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers, without the square of an axis longer than
+    `LONGEST`; for a vector 2 n.
     """
-    longest = chosen["maximum_dimension"]
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:
         long = [axis for axis, length in enumerate(shape) if length > 1]
-        if len(long) < 2 and not chosen["precondition_vectors"]:
-            return ()
-        if chosen["one_sided"]:
-            long = sorted(long, key=lambda axis: shape[axis])[:1]
-        return tuple(axis for axis in long if longest is None or shape[axis] <= longest)
+        return tuple(axis for axis in long if len(long) > 1 and shape[axis] <= LONGEST)
 
     def rule(order: int, axes: tuple[int, ...]) -> Rule:
         functions = _Soap(order, axes, BASES[chosen["basis"]], chosen["skip_first_step"])

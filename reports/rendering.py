@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
+from curvebench.reports.sets.objections import in_short
 from curvebench.reports.statistics.decisions import POWER
-from curvebench.reports.statistics.paired import EXACT_UP_TO
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
-    "exact_up_to": EXACT_UP_TO,
     "least_seeds": LEAST_SEEDS,
     "kept": KEPT,
     "level": LEVEL,
@@ -75,6 +74,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     environment.filters |= {
         "by_name": by_name,
         "criterion": criterion,
+        "objections": in_short,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}

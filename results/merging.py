@@ -132,19 +132,6 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def unmodelled(runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs as their jobs wrote them: without the seconds to targets that are not measured."""
-    target = pl.element().struct
-    measured = target.field("seconds_kind").eq_missing("measured")
-    kept = [
-        pl.when(measured).then(target.field(name)).alias(name)
-        if name in ("seconds", "seconds_kind")
-        else target.field(name)
-        for name in (field.name for field in Target.fields)
-    ]
-    return runs.with_columns(pl.col("targets").list.eval(pl.struct(kept)))
-
-
 def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     """The machines that jobs ran on, with the hardware of each and its number of jobs, most jobs first."""
     hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]
@@ -155,17 +142,22 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def mixed_hardware(rows: pl.DataFrame) -> list[str]:
-    """One sentence for each study, scale and backend whose rows come from more than one machine."""
-    cells = (
+def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
+    """Return study, scale, backend and machines wherever rows come from more than one machine."""
+    return (
         rows.group_by("study", "scale", "backend")
         .agg(pl.col("machine").fill_null("unknown").unique().sort())
         .filter(pl.col("machine").list.len() > 1)
         .sort("study", "scale", "backend")
+        .rows()
     )
+
+
+def mixed_hardware(rows: pl.DataFrame) -> list[str]:
+    """Say of each study, scale and backend whose rows come from more than one machine, and which."""
     return [
         f"{study} at {scale} scale on {backend}: runs of {len(names)} machines, {', '.join(names)}"
-        for study, scale, backend, names in cells.iter_rows()
+        for study, scale, backend, names in several_machines(rows)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,17 +24,22 @@ import torch
 from jax import numpy as jnp
 from ruamel.yaml import YAML
 
-from curvebench import as_optax, as_torch
+from curvebench import Online, as_optax, as_torch, replay
 from curvebench.__main__ import main
+from curvebench.optimizers import rules
+from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
+from curvebench.registry import find_rule
 from curvebench.results import schema
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
 from curvebench.workloads import workloads
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
+from curvebench.workloads.workload import Role
 from tests.curvebench.test_as_torch_layers import Tied, made
+from tests.curvebench.test_foreign import run
 from tests.curvebench.tiny import write_study
 
 Act = Callable[[Path, pytest.MonkeyPatch], int]
@@ -78,6 +85,19 @@ def configures(
 def one(**given: object) -> dict[str, object]:
     """A group of as_torch with one parameter."""
     return {"params": [torch.nn.Parameter(torch.ones(2))], **given}
+
+
+def symo(kinds: Mapping[str, Any] | None = None, **shapes: tuple[int, ...]) -> Online:
+    """SymO on parameters of these shapes."""
+    params = {name: np.ones(shape) for name, shape in shapes.items()}
+    return Online("symo", params, {"learning_rate": 0.3, "factor_decay": 0.9}, kinds=kinds or {})
+
+
+def replayed(**changes: Any) -> object:
+    """A replay of Adam with some of its arguments changed."""
+    arrays = {"w": np.ones((3, 2)), "b": np.ones(3)}
+    given: dict[str, Any] = {"optimizer": "adam", "params": arrays, "grads": [arrays, arrays]}
+    return replay(**{**given, "hyper": {"learning_rate": 0.1}, "backend": "numpy", **changes})
 
 
 def calls(expression: str) -> Act:
@@ -166,20 +186,12 @@ FILES = [
 ]  # fmt: skip
 
 
-NAMES = {  # that expressions of the table see
-    "np": np,
-    "jnp": jnp,
-    "torch": torch,
-    "nn": torch.nn,
-    "replace": replace,
-    "workloads": workloads,
-    "as_torch": as_torch,
-    "as_optax": as_optax,
-    "one": one,
-    "made": made,
-    "Tied": Tied,
-    "HieraViT": HieraViT,
-    "MaskUnitAttention": MaskUnitAttention,
+NAMES = {"np": np, "jnp": jnp, "nn": torch.nn, "math": math} | {  # that expressions of the table see
+    seen.__name__: seen
+    for seen in (
+        *(torch, replace, workloads, rules, bases, find_rule, replayed, run, symo, one, made, Tied, Role),
+        *(as_torch, as_optax, HieraViT, MaskUnitAttention),
+    )
 }
 
 

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from pydantic import AliasChoices, BaseModel
 
+import curvebench
 from curvebench.__main__ import COMMANDS, main
 from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
@@ -156,6 +157,14 @@ def test_links_lead_somewhere(page: Path):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=name_of)
+def test_pages_import_public_names_alone(page: Path):
+    text = page.read_text()
+    assert not re.findall(r"^(?:from|import) curvebench\..*", text, re.MULTILINE)
+    names = re.findall(r"^from curvebench import (.*)$", text, re.MULTILINE)
+    assert {name for line in names for name in line.split(", ")} <= {*curvebench.__all__}
 
 
 def test_the_page_of_the_architecture_names_what_there_is():

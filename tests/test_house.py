@@ -321,13 +321,21 @@ def test_citation_and_documentation_name_this_version_and_licence():
 
 
 @pytest.fixture
-def house(project: Path) -> Path:
-    """A copy of the project whose environment is a script that writes down how it is called."""
-    python = project / ".venv" / "bin" / "python"
+def without_environment(tmp_path: Path) -> Path:
+    """What the environment is made from, without one."""
+    for name in ("Makefile", LOCK.name, WITHOUT_DEPENDENCIES.name, "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def house(without_environment: Path) -> Path:
+    """The same, with an environment whose Python is a script that writes down how it is called."""
+    python = without_environment / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/calls"\n')
     python.chmod(0o755)
-    return project
+    return without_environment
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -377,14 +385,14 @@ TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
 
 
 def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
-    """A folder for PATH with the shell's tools and stand-ins of Python and uv.
+    """A folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
 
     Args:
-        folder: where to make it.
         programs: the names of the stand-ins.
         other: the status with which Python says that it is another than 3.11; 0 where it is 3.11.
         failure: the status of making the environment.
     """
+    folder = folder / "programs"
     folder.mkdir()
     for tool in TOOLS:
         (folder / tool).symlink_to(shutil.which(tool) or "")
@@ -404,35 +412,40 @@ def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) ->
     ],
 )
 def test_the_environment_is_made_by_python_3_11_or_else_by_uv(
-    project: Path, tmp_path: Path, programs: tuple[str, ...], other: int, made_by: str
+    without_environment: Path, programs: tuple[str, ...], other: int, made_by: str
 ):
-    path = path_with(tmp_path / "programs", *programs, other=other)
-    done = make(project, "environment", f"PATH={path}")
+    path = path_with(without_environment, *programs, other=other)
+    done = make(without_environment, "environment", f"PATH={path}")
     assert done.returncode == 0, done.stderr
-    assert (project / "made_by").read_text().strip() == made_by
+    assert (without_environment / "made_by").read_text().strip() == made_by
 
 
 @pytest.mark.parametrize(
     ("programs", "arguments"), [(("python3",), ()), ((), ()), (("python3", "uv"), ("PYTHON=/bin/false",))]
 )
 def test_another_python_is_refused_in_a_line_with_the_remedies(
-    project: Path, tmp_path: Path, programs: tuple[str, ...], arguments: tuple[str, ...]
+    without_environment: Path, programs: tuple[str, ...], arguments: tuple[str, ...]
 ):
     """Without uv, or where another Python is named: that is not passed over."""
-    done = make(project, "environment", f"PATH={path_with(tmp_path / 'programs', *programs)}", *arguments)
+    done = make(
+        without_environment,
+        "environment",
+        f"PATH={path_with(without_environment, *programs)}",
+        *arguments,
+    )
     assert done.returncode != 0
     (said, *_) = done.stderr.splitlines()
     for part in ("needs Python 3.11", "https://docs.astral.sh/uv", "make PYTHON=/path/to/python3.11"):
         assert part in said
-    assert not (project / ".venv").exists()
+    assert not (without_environment / ".venv").exists()
 
 
-def test_an_environment_that_could_not_be_made_is_not_left_behind(project: Path, tmp_path: Path):
+def test_an_environment_that_could_not_be_made_is_not_left_behind(without_environment: Path):
     """Debian's Python without `python3-venv` leaves one without pip."""
-    path = path_with(tmp_path / "programs", "python3", other=0, failure=1)
-    assert make(project, "environment", f"PATH={path}").returncode != 0
-    assert (project / "made_by").exists()
-    assert not (project / ".venv").exists()
+    path = path_with(without_environment, "python3", other=0, failure=1)
+    assert make(without_environment, "environment", f"PATH={path}").returncode != 0
+    assert (without_environment / "made_by").exists()
+    assert not (without_environment / ".venv").exists()
 
 
 def test_clean_removes_what_was_written_and_nothing_else(house: Path):

@@ -11,11 +11,12 @@ import polars as pl
 import pytest
 
 from tests.curvebench.runs_alone import IN_ONE_BASIS, write_alone
-from tests.curvebench.tiny import leave_tiny
+from tests.curvebench.tiny import SEARCH, TWO_STAGES, leave_tiny
 
 ASKED = ("--config", "studies=tiny", "parity=false", "backends=jax", "--", "reports")
 SMALL = (
     *IN_ONE_BASIS,
+    (TWO_STAGES, SEARCH),
     ("[sgd, adam]", "[adam]"),
     ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 1}"),
     ("torch: {tuned_on: jax, seeds: {final: 2}}", "torch: {}"),
@@ -46,17 +47,15 @@ def snakemake(project: Path, activated: dict[str, str]) -> Snakemake:
 def test_the_main_job_merges_all_runs(snakemake: Snakemake, project: Path):
     done = snakemake("--cores", "2", *ASKED)
     assert done.returncode == 0, done.stdout
-    assert "tiny: refined sweep of adam on long_squares, setting 3, seed 0 on jax" in done.stdout
-    assert (
-        "tiny: 2 runs are there, the first of them adam on long_squares, learning_rate 0.01, seed 0"
-        in done.stdout
-    )
+    first = "adam on long_squares, learning_rate 0.012343, seed 0"
+    assert f"tiny: sweep of {first} on jax" in done.stdout
+    assert f"tiny: 2 runs are there, the first of them {first}" in done.stdout
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     planned = runs.filter(pl.col("stage") != "alternative").group_by("stage").len().sort("stage")
-    assert planned.rows() == [("sweep", 2), ("refine", 6), ("final", 1)]
+    assert planned.rows() == [("sweep", 2), ("final", 1)]
     logs = {path.name.rpartition(".jax.")[0] for path in (project / "results/logs").glob("tiny.*.jax.*")}
-    assert "tiny.quick.refine.adam-long_squares-identity-setting3-seed0" in logs
+    assert "tiny.quick.sweep.adam-long_squares-identity-setting2-seed0" in logs
     assert "Nothing to be done" in snakemake("-n", *ASKED).stdout
 
 
@@ -65,7 +64,7 @@ def test_as_many_jobs_on_gpus_run_at_once_as_snakemake_is_told(snakemake: Snakem
     """Here there is none, so that they end at once and say so."""
     limits = ("--cores", "2", "--resources", "gpu=1", "--until", "sweep")
     done = snakemake(*limits, *ASKED, changes=(*SMALL, ON_GPUS))
-    assert "a GPU each for 9 jobs" in done.stdout
+    assert "a GPU each for 3 jobs" in done.stdout
     assert done.stdout.count("error: study tiny, scale quick: device: gpu: JAX sees no GPU") == 2
     begun_and_ended = re.findall(r"^(Job \d+: tiny|Error in rule sweep)", done.stdout, re.MULTILINE)
     assert [what.partition(" ")[0] for what in begun_and_ended] == ["Job", "Error"] * 2

@@ -50,25 +50,40 @@ class Classifier:
     network: Network
 
     @property
-    def likelihood(self) -> Likelihood:
-        """The distribution of labels in training, by which the loss is; of batch norm, given the batch."""
-        return Likelihood(self._outputs, "categorical")
+    def fields(self) -> dict[str, Any]:
+        """The fields of a workload that it decides.
+
+        The likelihood is the distribution of labels in training, by which the loss is; of batch norm, given
+        the batch.
+        """
+        likelihood = Likelihood(self._outputs, "categorical")
+        return {"loss": self.loss, "evaluate": self.evaluate, "likelihood": likelihood}
 
     def loss(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays, Arrays]:
         """The mean negative log-likelihood of `labels` (000 C.2), and the new state; a workload's `loss`."""
-        logits, state = self.network(ops, params, state, batch, True)
-        found = ops.log_softmax(logits, axis=-1)
-        return -ops.mean(log_likelihoods(ops, found, batch["labels"])), state, {}
+        logits, state = self.trained(ops, params, state, batch, noise)
+        found = self.log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"], noise)
+        return -ops.mean(found), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly; a workload's `evaluate`."""
         logits, _ = self.network(ops, params, state, split, False)
         return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
 
+    def trained(
+        self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
+    ) -> tuple[Array, Arrays]:
+        """Return the logits of a minibatch in training, and the new state."""
+        return self.network(ops, params, state, batch, True)
+
+    def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
+        """Return the log-likelihood of each example in training, (examples, 1)."""
+        return log_likelihoods(ops, log_probabilities, labels)
+
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-        return self.network(ops, params, state, batch, True)[0]
+        return self.trained(ops, params, state, batch, noise)[0]
 
 
 class SizedNetwork(Protocol):
@@ -86,12 +101,12 @@ class SizedNetwork(Protocol):
         """Initial parameters."""
 
 
-def of_network(network: Callable[[Settings], SizedNetwork], classifier: Any) -> dict[str, Any]:
+def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
     """The fields of a workload in float32 that its network and what tells classes apart by it decide.
 
     Args:
         network: by completed settings.
-        classifier: has the workload's `loss`, `evaluate` and `likelihood`.
+        classifier: by which the workload tells classes apart.
     """
     return {
         "dtype": "float32",
@@ -99,9 +114,7 @@ def of_network(network: Callable[[Settings], SizedNetwork], classifier: Any) -> 
         "roles": lambda settings: network(settings).roles,
         "shapes": lambda settings: network(settings).shapes,
         "sample_parameters": lambda settings, generator: network(settings).sample(generator),
-        "loss": classifier.loss,
-        "evaluate": classifier.evaluate,
-        "likelihood": classifier.likelihood,
+        **classifier.fields,
     }
 
 

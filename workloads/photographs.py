@@ -34,7 +34,7 @@ from curvebench.workloads.images.decoding import LEAST_AREA
 from curvebench.workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
 from curvebench.workloads.images.source import image_sources
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_logits
+from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_outputs
 from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
 from curvebench.workloads.workload import (
@@ -165,16 +165,10 @@ def _resnet(settings: Settings) -> ResidualNetwork:
     return ResidualNetwork(COLOURS, blocks, settings["width"], settings["classes"], stem=settings["stem"])
 
 
-def _resnet_outputs(
-    ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
-) -> tuple[Array, Arrays]:
-    return residual_logits(ops, params, state, split["images"], training)
-
-
 IMAGE_RESNET = _workload(
     _resnet,
     lambda settings: _resnet(settings).state,
-    _resnet_outputs,
+    residual_outputs,
     lambda settings: Augmentation(),
     {
         "blocks": Setting([3, 4, 6, 3], "basic blocks of two convolutions in each stage", read_stages),
@@ -325,12 +319,6 @@ def _cifar_problem(settings: Settings, random: Random) -> Problem:
     return Problem(_cifar(settings).sample(random("parameters")), splits, _cifar(settings).state)
 
 
-def _cifar_augmentation(settings: Settings) -> Augmentation:
-    return Augmentation(shift=settings["shift"])
-
-
-_CIFAR_CLASSIFIER = ImageClassifier(_resnet_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS)
-
 CIFAR10 = Workload(
     name="cifar10_resnet",
     description="residual network on CIFAR-10, ResNet-18 for small images by default (d = 11173962)",
@@ -342,9 +330,14 @@ CIFAR10 = Workload(
         "width": Setting(64, "channels of the first stage; each next has twice as many", whole(1)),
         "shift": Setting(2, "pixels that training moves images by at most, in rows and columns", whole(0)),
     },
-    **of_network(_cifar, _CIFAR_CLASSIFIER),
+    **of_network(
+        _cifar,
+        ImageClassifier(residual_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS),
+    ),
     problem=_cifar_problem,
-    noise=lambda settings, generator, count: _cifar_augmentation(settings).draw(generator, count, SIDE),
+    noise=lambda settings, generator, count: Augmentation(shift=settings["shift"]).draw(
+        generator, count, SIDE
+    ),
     mapped=False,
     evaluation_batch=1_000,
     missing=lambda settings: missing_cifar(),

@@ -20,12 +20,12 @@ import polars as pl
 
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import Options
+from curvebench.reports.pages.kernel_ratios import ratio_tables
 from curvebench.results.provenance import cpu_model
 from curvebench.timing.clocks import one_thread
 from curvebench.timing.interleaving import Ratios, interleaved
 
 from .cases import timed
-from .matrix_peers import TORCH_MATRIX_PEERS
 from .networks import network_contests
 from .peers import Contest, peers
 from .shapes import SHAPE_SETS
@@ -105,28 +105,8 @@ def measured(found: Ratios, steps: int) -> dict[str, Any]:
     }
 
 
-def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the number of steps, mean and worst ratio to the fastest peer, by backend and kind of rule.
-
-    Steps that are compared with another computation are left out.
-    """
-    rows = rows.filter(~pl.col("step").str.contains(" beside "))
-    rule = pl.col("step").str.extract(r"^step\.(\w+)\.")
-    kind = pl.when(rule.is_in([*TORCH_MATRIX_PEERS, "kfac"])).then(rule).otherwise(pl.lit("entrywise"))
-    fastest = rows.group_by("backend", kind.alias("rules"), "step").agg(pl.col("ratio").max())
-    return (
-        fastest.group_by("backend", "rules")
-        .agg(
-            steps=pl.len(),
-            geometric_mean=pl.col("ratio").log().mean().exp().round(3),
-            worst=pl.col("ratio").max(),
-        )
-        .sort("backend", "rules")
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each comparison, and for each backend and kind of rule mean and worst ratio."""
+    """Print a line for each comparison, and for each backend mean and worst ratio."""
     description = "Time each optimizer's step in turn with the same step of other libraries."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.ratios", description=description)
     parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
@@ -149,7 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
         return 2
     table = pl.DataFrame(rows)
-    print(summary(table))
+    for found in ratio_tables(table.filter(~pl.col("step").str.contains(" beside "))):
+        print("{backend}: geometric mean of ours / fastest {mean:.3f}, worst {worst[ratio]}".format(**found))
     if given.out:
         table.write_csv(given.out)
     return 0

@@ -167,8 +167,7 @@ class TorchEngine:
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for piece in program.update.pieces:
             native = native_of(piece.rule) if self.fused and single else None
-            own = piece.values(hyper)
-            values = {name: own[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+            values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
                 updates.append(_Foreign(piece.rule, values))
             elif native is not None and native.applies(values):
@@ -457,7 +456,7 @@ class _Written:
         def update(moment: _Moment) -> None:
             taken = self.piece.take(program.ops, moment.flat)
             work = program.update.work_of(moment.number)
-            self.steppers[work](taken, state, param, self.piece.values(moment.values), moment.held)
+            self.steppers[work](taken, state, param, moment.values, moment.held)
 
         return update
 
@@ -479,7 +478,7 @@ def _warm(
         return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
 
     needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
-    values = piece.values({**program.values(constants, step_of(inputs, 0)), **needed})
+    values = {**program.values(constants, step_of(inputs, 0)), **needed}
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )

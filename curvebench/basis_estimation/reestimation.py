@@ -23,21 +23,15 @@ class RenewalPlan:
 
     Args:
         points: after how many steps.
-        carries_state: whether the optimizer's state goes on in the new coordinates; else it starts anew.
         sampling: where gradients are taken, around a problem's first parameters, which are the iterate.
         groups: what is changed together, in the order of the bundle's matrices.
         estimator: `estimator(group, random, decompose)`: what makes V of a group's gradients.
     """
 
     points: tuple[int, ...]
-    carries_state: bool
     sampling: GradientSampling
     groups: tuple[Group, ...]
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
-
-    def before(self, steps: int) -> int:
-        """After how many of these steps the optimizer was started last."""
-        return 0 if self.carries_state else max((point for point in self.points if point <= steps), default=0)
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
         """The gradients that were sampled before a run has taken so many of its own."""
@@ -97,10 +91,7 @@ class Renewal:
         new = constants._replace(matrices=tuple(map(ops.bases, matrices)))
         flat = self.program.flat(carry.coordinates, constants.matrices)
         coordinates = self.program.in_basis(flat, new.matrices)
-        if self.what.carries_state:
-            state = self.program.change_basis(carry.state, constants.matrices, new.matrices)
-        else:
-            state = self.program.update.init(ops, coordinates)
+        state = self.program.change_basis(carry.state, constants.matrices, new.matrices)
         return carry._replace(coordinates=coordinates, state=state), new, seconds
 
     def _estimated(self, here: Problem, seed: int, steps: int) -> list[np.ndarray]:

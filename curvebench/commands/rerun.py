@@ -17,10 +17,13 @@ from curvebench.engine.execution import Clock
 from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
+from curvebench.reports.measures import settings_tried, tuned_as
 from curvebench.reports.sets.derived import read_set
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
-from curvebench.results.reading import read
+from curvebench.results.reading import read, with_method
+from curvebench.results.schema import TUNING
+from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, runs_spec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
@@ -139,13 +142,28 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
         f"{row['stage']}, learning rate {row['learning_rate']:g}, seed {row['seed']}"
     )
     curve = read(study.tables, "curves").filter(run=row["run"])
+    otherwise = not_chosen(study, row)
     try:
         with tempfile.TemporaryDirectory() as results:
             anew = run_cell(study, scale, row, Path(results))
     except Exception as error:
         return Reexecution(name, missing=f"{type(error).__name__}: {error}")
     found, largest = differences(record(row, curve), anew)
-    return Reexecution(name, tuple([*found, *defaults_taken(study, row)] if found else ()), largest=largest)
+    found = [*otherwise, *found, *(defaults_taken(study, row) if found else ())]
+    return Reexecution(name, tuple(found), largest=largest)
+
+
+def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
+    """Say that a final run has another setting than the one which the set's tuning runs choose."""
+    runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
+    tuning, run = runs.filter(pl.col("stage").is_in(TUNING)), runs.filter(run=row["run"], stage="final")
+    names = study.tuned_names(row["optimizer"])
+    for method, setting in zip(run["method"], settings_of(run, names), strict=True):
+        tuner, backend = tuned_as(study, method, row["backend"], tuning)
+        tuned = settings_tried(study, row["optimizer"], tuning.filter(method=tuner, backend=backend))
+        if tuned is not None and setting != tuned.chosen:
+            return [f"{', '.join(names)} are {setting}, and the set's tuning runs choose {tuned.chosen}"]
+    return []
 
 
 def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:

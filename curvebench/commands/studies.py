@@ -243,12 +243,12 @@ def estimate(given: Namespace) -> None:
     announce_threads(1)
     from curvebench.planning.estimating import (
         HEAD,
+        ROUGH,
         Cost,
         check_has_studies,
         described,
         estimates,
         line,
-        rough,
     )
     from curvebench.timing.clocks import limit_threads
 
@@ -256,7 +256,7 @@ def estimate(given: Namespace) -> None:
     check_has_studies(plan)
     limit_threads(1)
     if given.json:
-        print_json(described(plan, list(estimates(plan, given.tflops)), given.tflops))
+        print_json(described(plan, list(estimates(plan, given.tflops))))
         return
     found: list[Cost] = []
     for planned, cost in estimates(plan, given.tflops):
@@ -264,5 +264,5 @@ def estimate(given: Namespace) -> None:
             print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", Cost.total(found)), "", *rough(plan, given.tflops), sep="\n")
+    print(line("total", sum(found, Cost())), "", *ROUGH, sep="\n")
     print("".join(f"{line}\n" for line in plan.left_out), end="")

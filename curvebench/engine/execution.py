@@ -115,7 +115,6 @@ class Bundle:
         stop_gradient_norm: the gradient norm below which a lane stops, or None.
         clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
         gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
-        factors: of hyperparameters, by their name, then by parameter name or kind.
         reestimation: when and how bases are estimated anew, or None.
     """
 
@@ -133,26 +132,22 @@ class Bundle:
     gradient_accumulation: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
-    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reestimation: RenewalPlan | None = None
 
     def __post_init__(self) -> None:
-        if self.workload.noise is not None and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.workload.name} has noise: randoms needs a generator a problem")
-        if any(need.draw for need in self.rule.needs) and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.rule.name} draws targets: randoms needs a generator a problem")
         sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
         if sources and not self.workload.streamed:
             raise ValueError(f"{self.workload.name}: {', '.join(sources)} is a data source: set streamed")
-        if sources and len(self.randoms) != len(self.problems):
-            raise ValueError(f"{self.workload.name} has data sources: randoms needs a generator a problem")
+        draws = any(need.draw for need in self.rule.needs) or self.workload.noise is not None
+        if (draws or sources or self.reestimation) and len(self.randoms) != len(self.problems):
+            raise ValueError(
+                f"{self.workload.name}: what draws in a run needs randoms, a generator a problem"
+            )
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
         parts = self.gradient_accumulation
         if parts > 1 and (self.orders is None or self.batch_size % parts):
             raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
-        if self.reestimation is not None and len(self.randoms) != len(self.problems):
-            raise ValueError("a basis that is estimated anew: randoms needs a generator a problem")
 
     @property
     def layout(self) -> Layout:
@@ -164,7 +159,7 @@ class Bundle:
             for group, matrix in self.matrices.items()
             if group in self.changes
         }
-        return layout(shapes, roles, tuple(self.matrices), self.factors, changes)
+        return layout(shapes, roles, tuple(self.matrices), changes)
 
     @cached_property
     def update(self) -> Update:
@@ -176,18 +171,16 @@ class Bundle:
         """What the rule needs of the loss besides its gradient."""
         return self.update.bound.needs
 
-    def own_evaluations(self, steps: Any) -> Any:
-        """The gradient evaluations of so many steps, a number or an array, with those of needs."""
+    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
+        """Return the gradient evaluations of a run that has taken the gradients of so many steps.
+
+        Those of the rule's needs count, and those of bases that the run estimates anew.
+        """
         found, model = steps, model_of(self.layout)
         for need in self.needs:
             times = self.update.observations(steps) if need.amortized else steps
             found = found + times * need.gradient_evaluations(model)
-        return found
-
-    def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
-        """The gradient evaluations of a run that has taken the gradients of so many steps."""
-        own: np.ndarray = self.own_evaluations(steps)
-        return own if self.reestimation is None else own + self.reestimation.evaluations(steps)
+        return found if self.reestimation is None else found + self.reestimation.evaluations(steps)
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
@@ -552,29 +545,16 @@ def stretches(steps: int, evaluations: int) -> list[int]:
     return [int(length) for length in np.diff(bounds)]
 
 
-def cut_at(lengths: Sequence[int], points: Sequence[int]) -> list[list[int]]:
-    """Each stretch's length as those of its parts, cut where bases are estimated anew."""
-    cuts, start = [], 0
-    for length in lengths:
-        inside = [point for point in points if start < point < start + length]
-        bounds = [start, *inside, start + length]
-        cuts.append([high - low for low, high in itertools.pairwise(bounds)])
-        start += length
-    return cuts
-
-
 def stretch_inputs(
     bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
 ) -> Inputs:
     """The inputs of steps start + 1 ... start + length; call inside the engine's context.
 
-    Where an optimizer starts anew, its steps are counted from there. Numbers of steps and the schedule
-    stay on the host, where the engine reads them.
+    Numbers of steps and the schedule stay on the host, where the engine reads them.
 
     Args:
         room: as many steps as are sent, zeros after the last; None for no more than there are.
     """
-    before = 0 if bundle.reestimation is None else bundle.reestimation.before(start)
     kind, missing = engine.ops.dtype, (room or length) - length
 
     def sent(array: np.ndarray) -> Any:
@@ -588,7 +568,7 @@ def stretch_inputs(
         batch = {name: sent(array) for name, array in minibatches.items()}
     drawn = _noise(bundle, start, length)
     return Inputs(
-        step=np.asarray(np.arange(start + 1, start + length + 1) - before, kind),
+        step=np.arange(start + 1, start + length + 1, dtype=kind),
         schedule=np.asarray(bundle.schedule[start : start + length], kind),
         order=None if order is None or batch is not None else sent(order),
         batch=batch,
@@ -658,23 +638,16 @@ class Record:
     """What is kept of a bundle's run on the way; C evaluations of S seeds and K settings.
 
     Args:
-        ended: where lanes ended.
         seconds: (S, K), of estimating bases anew.
         done: how many steps.
         rows: C times metrics (S, K) by full name.
         besides: C times the gradients that a lane's optimizer has asked for besides that of each step.
     """
 
-    ended: TerminationTracker
     seconds: np.ndarray
     done: int = 0
     rows: list[dict[str, np.ndarray]] = field(default_factory=list)
     besides: list[int] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, bundle: Bundle) -> Record:
-        """That of a run before its first step."""
-        return cls(TerminationTracker(bundle), np.zeros(bundle.lanes))
 
     @property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -686,8 +659,6 @@ class Record:
         return {
             **{f"metric {name}": values for name, values in self.metrics.items()},
             "besides": np.array(self.besides),
-            "diverged at": self.ended.diverged_at,
-            "stopped at": self.ended.stopped_at,
             "seconds": self.seconds,
         }
 
@@ -699,7 +670,6 @@ class Record:
         self.rows = [
             {name: arrays[start + name][number] for name in names} for number in range(len(self.besides))
         ]
-        self.ended.diverged_at, self.ended.stopped_at = arrays["diverged at"], arrays["stopped at"]
         self.seconds, self.done = arrays["seconds"], done
 
 
@@ -724,13 +694,11 @@ def execute(
     steps, ops = len(bundle.schedule), engine.ops
     if bundle.points and bundle.lanes[1] > 1:
         raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
-    lengths = stretches(steps, bundle.evaluations)
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    pieces = [
-        piece for cut in cut_at(lengths, bundle.points) for part in cut for piece in pieces_of(bundle, part)
-    ]
+    ends = np.cumsum([0, *stretches(steps, bundle.evaluations)])
+    cuts_at = sorted({*ends.tolist(), *bundle.points})  # evaluations, and where bases are estimated anew
+    pieces = [piece for length in np.diff(cuts_at).tolist() for piece in pieces_of(bundle, length)]
     with engine.context(), ExitStack() as stack:
-        record, keeper = Record.of(bundle), None
+        record, keeper = Record(np.zeros(bundle.lanes)), None
         loaded = load(bundle, engine, clock)
         with clock.phase("data"):
             engine.finish(loaded.carry)
@@ -772,7 +740,6 @@ def execute(
             measure()
         while record.done < steps:
             if renew is not None and record.done in bundle.points:
-                record.ended.update(ops, carry, record.done)
                 with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
                     engine.finish(carry)
@@ -793,12 +760,12 @@ def execute(
                 with clock.phase("data", WAITING):
                     given = next(inputs)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
-        record.ended.update(ops, carry, record.done)
+        diverged, stopped = (ops.to_numpy(one) for one in (carry.diverged_at, carry.stopped_at))
     return Trajectories(
         steps=ends,
         metrics=record.metrics,
-        diverged_at=record.ended.diverged_at,
-        stopped_at=record.ended.stopped_at,
+        diverged_at=np.asarray(diverged).astype(np.int64),
+        stopped_at=np.asarray(stopped).astype(np.int64),
         state_bytes=state_bytes,
         closure_evaluations=np.array(record.besides),
         reestimation_seconds=record.seconds,
@@ -875,24 +842,6 @@ def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
     """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
     total, count, first = (np.array(ops.to_numpy(each), np.float64) for each in losses)
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
-
-
-class TerminationTracker:
-    """Where lanes diverged and stopped; a carry counts steps from its optimizer's last start."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle = bundle
-        self.diverged_at = np.zeros(bundle.lanes, np.int64)
-        self.stopped_at = np.zeros(bundle.lanes, np.int64)
-
-    def update(self, ops: Ops, carry: Carry, steps: int) -> None:
-        """Take what has happened since the last call, before an optimizer is started after so many steps."""
-        anew = self.bundle.reestimation
-        before = 0 if anew is None else anew.before(steps - 1)
-        for ends, seen in ((self.diverged_at, carry.diverged_at), (self.stopped_at, carry.stopped_at)):
-            found = np.asarray(ops.to_numpy(seen)).astype(np.int64)
-            new = (ends == 0) & (found > 0)
-            ends[new] = found[new] + before
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
 from curvebench.backends.ops import Array, Ops
@@ -14,9 +14,6 @@ from curvebench.optimizers.bases.change import ROTATION, Change
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.spec.errors import unknown
 from curvebench.workloads.workload import Role
-
-Factors = tuple[tuple[str, float], ...]  # what a leaf's hyperparameters are multiplied with, by name
-LEADING = "leading"  # what factors call the coordinates along the columns of every V
 
 KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 
@@ -29,14 +26,12 @@ class Stack:
         roles: of each of them; their kind is the same.
         shape: the shape of one of them.
         start, stop: where they lie in the buffer.
-        factors: by name, of the hyperparameters that are not as given.
     """
 
     roles: tuple[Role, ...]
     shape: tuple[int, ...]
     start: int
     stop: int
-    factors: Factors = ()
 
     def take(self, ops: Ops, flat: Array) -> Array:
         """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
@@ -47,7 +42,7 @@ class Stack:
         """The leaves from the first up to the last, which is not one of them."""
         size = math.prod(self.shape)
         start, stop = self.start + first * size, self.start + last * size
-        return Stack(self.roles[first:last], self.shape, start, stop, self.factors)
+        return Stack(self.roles[first:last], self.shape, start, stop)
 
 
 @dataclass(frozen=True)
@@ -77,14 +72,12 @@ class Layout:
         roles: by the same names.
         parameters: shape by parameter name, in the order of their buffer.
         blocks: what a basis changes, in order and without overlap.
-        factors: by the names of `shapes`, where there are any.
     """
 
     shapes: Shapes
     roles: Mapping[str, Role]
     parameters: Shapes
     blocks: tuple[Block, ...] = ()
-    factors: Mapping[str, Factors] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -98,17 +91,17 @@ class Layout:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Runs of neighbours of one kind, shape and factors, in buffer order."""
+        """Runs of neighbours of one kind and shape, in buffer order."""
         stacks, start = [], 0
-        for (_, shape, factors), names in itertools.groupby(self.shapes, self._likeness):
+        for (_, shape), names in itertools.groupby(self.shapes, self._likeness):
             roles = tuple(self.roles[name] for name in names)
             stop = start + math.prod(shape) * len(roles)
-            stacks.append(Stack(roles, shape, start, stop, factors))
+            stacks.append(Stack(roles, shape, start, stop))
             start = stop
         return tuple(stacks)
 
-    def _likeness(self, name: str) -> tuple[str, tuple[int, ...], Factors]:
-        return self.roles[name].kind, self.shapes[name], self.factors.get(name, ())
+    def _likeness(self, name: str) -> tuple[str, tuple[int, ...]]:
+        return self.roles[name].kind, self.shapes[name]
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
         """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
@@ -183,7 +176,6 @@ def layout(
     shapes: Shapes,
     roles: Mapping[str, Role],
     groups: Sequence[Sequence[str]] = (),
-    factors: Mapping[str, Mapping[str, float]] | None = None,
     changes: Mapping[tuple[str, ...], tuple[Change, int]] | None = None,
 ) -> Layout:
     """The layout with each group's parameters side by side, groups first, then those that are alike.
@@ -192,15 +184,10 @@ def layout(
         shapes: shape by parameter name.
         roles: by parameter name.
         groups: the names that a basis changes together, in its order.
-        factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind; a
-            name counts before its kind. `leading` stands for the coordinates along the columns of every V,
-            which else have the factors of their group.
         changes: how a group is changed, and the columns of its V; a group that is not named is rotated.
 
     Raises:
-        ValueError: when a parameter has no entries, a group names an unknown one or one that another has, a
-            factor names neither parameter nor kind or is no number from 0 on, or a basis would mix
-            parameters of different factors.
+        ValueError: when a parameter has no entries, or a group names an unknown one or one that another has.
     """
     for name, shape in shapes.items():
         if 0 in shape:
@@ -213,17 +200,7 @@ def layout(
             raise ValueError(f"a basis block names the parameter {name!r} (there are: {', '.join(shapes)})")
     if len(set(grouped)) < len(grouped):
         raise ValueError(f"basis blocks overlap: {grouped}")
-    given = factors or {}
-    kinds = {name: roles[name].kind for name in shapes}
-    _check_factors(kinds, given)
-    own = {name: _factors(given, name, kind) for name, kind in kinds.items()}
-    for group in groups:
-        if len({own[name] for name in group}) > 1:
-            raise ValueError(
-                f"the basis block {', '.join(group)} mixes parameters whose factors differ; give them the "
-                "same, or blocks of their own"
-            )
-    likeness = {name: (kinds[name], tuple(shape), own[name]) for name, shape in shapes.items()}
+    likeness = {name: (roles[name].kind, tuple(shape)) for name, shape in shapes.items()}
     alike = [name for one in dict.fromkeys(likeness.values()) for name in shapes if likeness[name] == one]
     rest = [name for name in alike if name not in set(grouped)]
     seen: dict[str, tuple[int, ...]] = {}
@@ -234,7 +211,6 @@ def layout(
         if change.leading:
             leading = leading_name(group)
             seen[leading], seen_roles[leading] = (columns,), Role("vector")
-            own[leading] = _factors(given, LEADING, LEADING, dict(own[group[0]]))
         if change.entries:
             seen |= {name: tuple(shapes[name]) for name in group}
         last = first + change.coordinates(entries, columns)
@@ -246,33 +222,7 @@ def layout(
         {name: seen_roles[name] for name in seen},
         {name: tuple(shapes[name]) for name in (*grouped, *rest)},
         tuple(blocks),
-        {name: own[name] for name in seen if own[name]},
     )
-
-
-def _check_factors(kinds: Mapping[str, str], given: Mapping[str, Mapping[str, float]]) -> None:
-    known = [*kinds, *dict.fromkeys(kinds.values()), LEADING]
-    for hyperparameter, factors in given.items():
-        for name, factor in factors.items():
-            if name not in known:
-                raise ValueError(unknown(f"factors: {hyperparameter}", "parameter or kind", name, known))
-            if not (math.isfinite(factor) and factor >= 0):
-                raise ValueError(f"factors: {hyperparameter}: {name} = {factor!r} is no number from 0 on")
-
-
-def _factors(
-    given: Mapping[str, Mapping[str, float]],
-    name: str,
-    kind: str,
-    inherited: Mapping[str, float] | None = None,
-) -> Factors:
-    """A leaf's factors that are not 1, by hyperparameter."""
-    before = inherited or {}
-    found = {
-        hyperparameter: factors.get(name, factors.get(kind, before.get(hyperparameter, 1.0)))
-        for hyperparameter, factors in given.items()
-    }
-    return tuple((hyperparameter, factor) for hyperparameter, factor in found.items() if factor != 1.0)
 
 
 def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str, Role]:

@@ -15,7 +15,6 @@ from curvebench.engine.derivatives import Evaluation, StepInfo, map_arrays
 from curvebench.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
-from curvebench.spec.errors import unknown
 
 # Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
 ENTRIES_AT_ONCE = 1 << 22
@@ -45,12 +44,6 @@ class Piece:
     part: Part
     stack: Stack | None
     named: Layout | None = None
-
-    def values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The optimizer's hyperparameters, arrays or numbers, as they are for these leaves."""
-        factors = {} if self.stack is None else dict(self.stack.factors)
-        names = {self.part.names.get(name, name): factor for name, factor in factors.items()}
-        return {**values, **{name: values[name] * factor for name, factor in names.items()}}
 
     @property
     def rule(self) -> Rule:
@@ -134,8 +127,8 @@ class Update:
         """What is updated at once, in buffer order.
 
         Raises:
-            OptionError: for an option that is wrong for a shape, factors or a basis that the rule cannot
-                take, or a part's need that the whole rule does not declare.
+            OptionError: for an option that is wrong for a shape, a basis that the rule cannot take, or a need
+                of a part that the whole rule does not declare.
         """
         for need in self.bound.needs:
             if self.layout.blocks and need.change_basis is None:
@@ -143,11 +136,7 @@ class Update:
                     f"{self.rule.name}: needs {need.description} of the loss, which is known in the original "
                     "coordinates alone; run it without a basis"
                 )
-        if self.layout.factors and self.rule.scope in ("model", "named"):
-            raise OptionError(
-                f"{self.rule.name}: has one set of hyperparameters for all parameters; leave factors out"
-            )
-        uniform = self.rule.scope == "entry" and self.rule.part is None and not self.layout.factors
+        uniform = self.rule.scope == "entry" and self.rule.part is None
         if uniform or self.rule.scope == "model":
             return (Piece(Part(self.rule), None),)
         if self.rule.scope == "named":
@@ -174,11 +163,6 @@ class Update:
                             f"{self.rule.name}: the rule of a {kind}, {parts[first].rule.name}, needs "
                             f"{need.name!r}, which the needs of {self.rule.name} do not have"
                         )
-                for name, _ in stack.factors:
-                    if name not in parts[first].rule.hyperparameters:
-                        owner = f"{self.rule.name}: factors: the rule of a {kind}"
-                        known = parts[first].rule.hyperparameters
-                        raise OptionError(unknown(owner, "hyperparameter", name, known))
                 first = last
         return tuple(pieces)
 
@@ -192,8 +176,8 @@ class Update:
         found = fields.pop() if len(fields) == 1 else None
         if found is None:
             raise OptionError(
-                f"{self.rule.name}: its state cannot go on in other coordinates; set"
-                " the basis's state: restarted"
+                f"{self.rule.name}: its state cannot go on in other coordinates, as a basis with every "
+                "needs; leave every out, or name other optimizers in the basis"
             )
         return found
 
@@ -254,7 +238,7 @@ class Update:
         for piece, held in zip(self.pieces, state, strict=True):
             param = piece.take(ops, flat)
             if piece.rule.gradient_at is not None:
-                hyper = hyper_of(ops, piece.part, piece.values(values), param.ndim)
+                hyper = hyper_of(ops, piece.part, values, param.ndim)
                 param = piece.rule.gradient_at(ops, held, param, hyper)
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
         return side_by_side(ops, points)
@@ -287,8 +271,8 @@ class Update:
         """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
         flats, states = [], []
         for piece, held in zip(self.pieces, state, strict=True):
-            param, own = piece.take(ops, flat), piece.values(values)
-            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, own, work)
+            param = piece.take(ops, flat)
+            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, values, work)
             flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
         return side_by_side(ops, flats), tuple(states)

@@ -81,7 +81,6 @@ class Online:
         basis: Basis = None,
         options: Options | None = None,
         kinds: Mapping[str, str | Role] | None = None,
-        factors: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         rule = chosen(optimizer, options)
         values = completed(rule, hyper)
@@ -96,7 +95,7 @@ class Online:
         shapes = {name: value.shape for name, value in start.items()}
         try:
             rule.check_dtype(dtype)
-            lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks), factors)
+            lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks))
             update = Update(rule, lay)
             assert update.pieces  # an option may be wrong for a shape
         except ValueError as error:  # the layout's too
@@ -219,7 +218,6 @@ def replay(
     basis: Basis = None,
     options: Options | None = None,
     kinds: Mapping[str, str | Role] | None = None,
-    factors: Mapping[str, Mapping[str, float]] | None = None,
     needs: Sequence[Mapping[str, Any] | None] | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Feed given gradients to an optimizer and return the parameters after each step.
@@ -239,7 +237,6 @@ def replay(
         kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role
             itself, with its layer; what is left out is what the number of axes suggests, and layers are
             numbered in the order of `params` (curvebench.engine.layout.roles_of).
-        factors: what hyperparameters are multiplied with, by their name, then by parameter name or kind.
         needs: of each step what the optimizer needs besides, by name: a `hessian` (d, d), in the order of a
             basis for all parameters, or `layers`, at the steps that observe them; None where nothing is.
 
@@ -251,7 +248,7 @@ def replay(
     """
     if needs is not None and len(needs) != len(grads):
         raise InputError(f"needs: there are {len(needs)} for {len(grads)} steps; give one a step")
-    online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds, factors)
+    online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds)
     for number, one in enumerate(grads, start=1):
         _checked(one, params, number)  # all of them before the first is computed with
     return [online.step(one, 1.0, **((needs and needs[number]) or {})) for number, one in enumerate(grads)]

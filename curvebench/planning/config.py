@@ -130,5 +130,5 @@ def read_config(raw: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(dict(raw))
     except ValidationError as errors:
-        lines = explained(errors, Config, "curvebench", "configuration key")
+        lines = explained(errors, Config, "curvebench", raw, "configuration key")
         raise InputError("\n".join(f"--config {line}" for line in lines)) from errors

@@ -15,12 +15,12 @@ from pydantic import TypeAdapter
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.execution import rule_held
-from curvebench.engine.layout import layout
+from curvebench.engine.layout import Layout, layout
 from curvebench.engine.program import Update
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError, Rule
-from curvebench.optimizers.bases import Group, OptionError, bases
+from curvebench.optimizers.bases import OptionError, bases
 from curvebench.paths import STUDY_FOLDER
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload
@@ -43,7 +43,7 @@ from curvebench.spec.study import (
 )
 from curvebench.spec.tuning import Search, Tuning
 from curvebench.spec.values import Given, Precision, completed
-from curvebench.workloads import Metric, Role, Workload
+from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 
 BLOCKS = 1_000_000  # of final seeds
@@ -216,11 +216,12 @@ def first_final_seed(study: Study, scale: str) -> int:
             for one in study.bases
         ],
         "optimizers": [
-            replace(
-                one,
-                options=_said(one.options, rule_of(one).options),
-                hyperparameters=_said(one.hyperparameters, rule_of(one).hyperparameters),
-            )
+            {
+                **vars(one),
+                "options": _said(one.options, rule_of(one).options),
+                "hyperparameters": _said(one.hyperparameters, rule_of(one).hyperparameters),
+                "factors": {},  # without this key the seeds of every study would move
+            }
             for one in study.optimizers
             if one.label in compared
         ],
@@ -489,7 +490,6 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
         rule.complete(given, tuple(tuned)),
         rule.chosen,
         entry.label or rule.name,
-        entry.factors,
         {name: entry.space[name].model_dump() for name in rates_first},
         locator,
     )
@@ -558,34 +558,25 @@ def _check_layouts(
             try:
                 groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                 check_inputs(workload, ((group.names, group.change) for group in groups))
-            except (OptionError, InputError) as error:
+                changes = {group.names: (group.change, 1) for group in groups}  # of V with any columns
+                made = layout(shapes, roles, [group.names for group in groups], changes)
+            except ValueError as error:
                 report(f"bases.{basis.label}", f"{spec.name}: {error}")
                 continue
-            anew = bases()[basis.name].reestimation(basis.options)
-            carried = anew is not None and anew.carries_state
+            carried_by = policy if bases()[basis.name].reestimation(basis.options) else None
             for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
-                carried_by = policy if carried else None
-                _check_leaves(optimizer, spec.name, workload, shapes, roles, groups, carried_by, report)
+                _check_leaves(optimizer, spec.name, workload, made, carried_by, report)
 
 
 def _check_leaves(
     optimizer: OptimizerSpec,
     name: str,
     workload: Workload,
-    shapes: Mapping[str, tuple[int, ...]],
-    roles: Mapping[str, Role],
-    groups: Sequence[Group],
+    made: Layout,
     carried_by: Policy | None,
     report: Report,
 ) -> None:
     """`carried_by` is the precision of runs whose state goes on in other coordinates; None: it does not."""
-    factors, key = optimizer.factors, f"optimizers.{optimizer.label}.factors"
-    try:
-        changes = {group.names: (group.change, 1) for group in groups}  # how many columns does not matter
-        made = layout(shapes, roles, [group.names for group in groups], factors, changes)
-    except ValueError as error:
-        report(key, f"{name}: {error}")
-        return
     try:
         update = Update(rule_of(optimizer), made)
         assert update.pieces  # an option may be wrong for a shape

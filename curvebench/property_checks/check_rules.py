@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
+from curvebench.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
 # Names of packages in the hashes. A hash seeds the instances of its claim: moving a file must not change it.
@@ -99,6 +100,4 @@ def _text(thing: Any) -> tuple[str, list[str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             node.module = _module_name(node.module)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree), sorted({name.id for name in names})
+    return code_of(tree), sorted({name.id for name in names})

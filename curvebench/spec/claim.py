@@ -73,8 +73,8 @@ class ComparisonKey(NamedTuple):
         return (treated, (self.control_workload, self.control))
 
 
-def effect_of(given: Effect | None, direction: str) -> Effect:
-    """How a pair is compared: as it is given, else as a ratio where less is better."""
+def effect_of(given: Literal["difference"] | None, direction: str) -> Effect:
+    """Return how a pair is compared: as it is given, otherwise as a ratio where less is better."""
     return given or ("ratio" if direction == "minimize" else "difference")
 
 
@@ -108,9 +108,9 @@ class Condition(Document):
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are held against: pair by
     pair, or each against each with `pairs: all`; on the same workload, unless `than_on` names another one. It
-    may be a number, against which each method is held. The effect is a ratio where the metric is minimized,
-    else a difference, unless it is given. Final runs are compared, at equal steps, unless `quantity` asks for
-    a cost, the shape of a curve or the tuning runs, or `at_equal` for another cost.
+    may be a number, against which each method is held. The effect is a difference where that is given, and
+    where the metric is maximized; otherwise it is a ratio. Final runs are compared, at equal steps, unless
+    `quantity` asks for a cost, the shape of a curve or the tuning runs, or `at_equal` for another cost.
 
     Args:
         gain_from, gain_to: of `share_of_gain`, for each method those between which the gain lies that it
@@ -136,8 +136,7 @@ class Condition(Document):
     workload: str | None = None
     than_on: str | None = None
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
-    effect: Effect | None = None
-    test: Literal["sign", "wilcoxon"] = "sign"
+    effect: Literal["difference"] | None = None
     quantity: Quantity = "value"
     gain_from: Methods | None = None
     gain_to: Methods | None = None
@@ -378,6 +377,7 @@ class Claim(Document):
         """The id and conditions in plain JSON types, without unset and default values, for the rule hash."""
         dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
         for condition in dumped["holds_if"]:
+            condition["test"] = "sign"  # the test that decides is a part of the rule
             for key, usual in (("quantity", "value"), ("at_equal", "steps"), ("gain_in", "value")):
                 if condition[key] == usual:
                     del condition[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -87,32 +88,19 @@ CriterionWords = Annotated[
 
 # --- what is wrong with one ----------------------------------------------------------------------
 
-NOT_A = {
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "string_type": "text",
-    "dict_type": "a mapping of keys and values",
-    "model_type": "a mapping of keys and values",
-    "model_attributes_type": "a mapping of keys and values",
-    "tuple_type": "a list",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-}
-
 
 def explained(
-    errors: ValidationError, whole: type[BaseModel], owner: str, key: str = "key", raw: Any = None
+    errors: ValidationError, whole: type[BaseModel], owner: str, raw: Any, key: str = "key"
 ) -> list[str]:
-    """A line for each error of a document: the key, what is wrong, what would be right.
+    """Return a line for each error of a document: the key, the value, and what pydantic says of it.
 
     Args:
         whole: the document's model.
-        owner, key: what messages call the document and one of its keys, such as `a study`.
-        raw: what was validated, by which entries of lists that have names are called.
+        owner, key: how messages call the document and one of its keys, such as `a study`.
+        raw: the document as people wrote it.
     """
     found = errors.errors()
-    # pydantic counts only items that are right: a list that is too short for a wrong one is not
+    # pydantic counts valid items only, and calls a list too short when its items are invalid
     inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
     return [
         _explained(error, whole, owner, key, raw)
@@ -122,58 +110,27 @@ def explained(
 
 
 def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, noun: str, raw: Any) -> str:
-    kind, given, context = error["type"], error["input"], error.get("ctx", {})
-    named = _with_name(error["loc"], raw)
-    last = len(named) - 1 if kind == "extra_forbidden" else None  # a key may be called as a tag is
-    location = tuple(part for place, part in enumerate(named) if part not in _TAGS or place == last)
+    kind, location = error["type"], _written(error["loc"], raw)
+    location += error["loc"][-1:] if kind == "missing" else ()
     key = dotted(location)
     if kind == "extra_forbidden":
-        fields = _fields(whole, error["loc"][:-1])
-        places = ", ".join(_places(whole, owner, location))
-        hint = f"; it is a key of {places}" if places else ""
-        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], fields)}{hint}"
-    if kind in NOT_A:
-        remedy = _quoted_number(given) if "number" in NOT_A[kind] else ""
-        return f"{key}: {given!r} is not {NOT_A[kind]}{remedy}"
-    if kind == "missing":
-        return f"{_BOTH_SPELLINGS.get(key, key)}: is missing"
-    if kind == "too_short":
-        return f"{key}: is empty or too short; give at least {context['min_length']}"
-    if kind == "literal_error":
-        return f"{key}: {given!r} is not one of {context['expected']}"
-    if kind == "union_tag_invalid":
-        return f"{key}.protocol: {context['tag']!r} is not one of {context['expected_tags']}"
-    if kind == "union_tag_not_found":
-        return f"{key}.protocol: is missing (valid: {', '.join(sorted(_PROTOCOLS))})"
-    if kind == "value_error":
-        return f"{key}: {str(context['error']).removeprefix(f'{key}: ')}" if key else str(context["error"])
-    return f"{key}: {given!r}: {error['msg'][0].lower()}{error['msg'][1:]}"
+        place = location[:-1]
+        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], _keys(whole, place))}"
+    said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+    value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
+    return f"{key}: {value}{said}".removeprefix(": ")
 
 
-_BOTH_SPELLINGS = {"workloads": "workload (or workloads)"}
-_PROTOCOLS = frozenset({"two_stage_sweep", "random_search", "halton_search"})
-_TAGS = _PROTOCOLS | {"methods", "number", "[key]"}
-
-
-def _with_name(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
-    """The place with an entry of workloads, optimizers or bases by its label, or its name, not its number."""
-    if len(location) < 2 or location[0] not in ("workload", "workloads", "optimizers", "bases"):
-        return location
-    key, number, *inner = location
-    entry, given = as_list(raw[key])[number], None
-    if isinstance(entry, Mapping) and len(entry) == 1:
-        ((entry, given),) = entry.items()
-    if isinstance(given, Mapping) and isinstance(given.get("label"), str) and inner != ["label"]:
-        entry = given["label"]
-    return (key, entry, *inner) if isinstance(entry, str) else location
-
-
-def _quoted_number(given: Any) -> str:
-    try:
-        float(given)
-    except (TypeError, ValueError):
-        return ""
-    return f"; write {given} without quotes" if isinstance(given, str) else ""
+def _written(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
+    """Return the keys and indices of a place that people wrote, without pydantic's names of unions."""
+    found: list[str | int] = []
+    for part in location:
+        if isinstance(raw, Mapping) and part not in raw and len(raw) == 1:
+            (raw,) = raw.values()  # of an entry that people write as `name: {key: value}`
+        if (isinstance(raw, Mapping) and part in raw) or (isinstance(raw, list) and isinstance(part, int)):
+            found.append(part)
+            raw = raw[part]  # type: ignore[index]
+    return tuple(found)
 
 
 def dotted(location: tuple[str | int, ...]) -> str:
@@ -182,35 +139,19 @@ def dotted(location: tuple[str | int, ...]) -> str:
     return text.removeprefix(".")
 
 
-def _fields(part: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """The keys that are valid at a place of the file."""
-    candidates: list[type[BaseModel]] = [part]
+def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """Return the keys that are valid at a place of a document."""
+    models = [whole]
     for step in location:
-        if step in _TAGS:
-            candidates = [model for model in candidates if step in _protocols(model)]
-            continue
-        held = [
+        fields = [
             field
-            for model in candidates
+            for model in models
             for name, field in model.model_fields.items()
             if step in (name, field.alias)
         ]
-        if held:  # an index or the key of a mapping leads no further down
-            candidates = [model for field in held for model in _models(field.annotation)]
-    return [field.alias or name for model in candidates for name, field in model.model_fields.items()]
-
-
-def _places(whole: type[BaseModel], owner: str, location: tuple[str | int, ...]) -> list[str]:
-    """Where else in a document a key is valid: at its top, or in the entries of its keys."""
-    fields = whole.model_fields.items()
-    inner = [field.alias or key for key, field in fields if any(_models(field.annotation))]
-    own = location[0] if len(location) > 1 else ""
-    places = [place for place in ("", *inner) if place != own]
-    return [place or owner for place in places if location[-1] in _fields(whole, (place,) if place else ())]
-
-
-def _protocols(model: type[BaseModel]) -> tuple[str, ...]:
-    return get_args(model.model_fields["protocol"].annotation)
+        if fields:  # an index or the key of a mapping leads no further down
+            models = [inner for field in fields for inner in _models(field.annotation)]
+    return [field.alias or name for model in models for name, field in model.model_fields.items()]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

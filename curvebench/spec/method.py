@@ -35,7 +35,6 @@ class OptimizerSpec:
     Args:
         name: the rule's.
         label: what tables call it; the rule's name where none is given.
-        factors: of hyperparameters, by their name, then by parameter name or kind.
         space: the axes of its own search space by hyperparameter; empty where it has the study's.
         locator: where the rule is found (curvebench.registry); its name where none is given.
     """
@@ -44,7 +43,6 @@ class OptimizerSpec:
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
-    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     space: Mapping[str, Any] = field(default_factory=dict)
     locator: str = ""
 
@@ -60,12 +58,11 @@ class OptimizerSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study says of it: where it is found, options, hyperparameters, factors, space."""
+        """All that a study says of it: where it is found, options, hyperparameters, space."""
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
             **self.options,
             **self.hyperparameters,
-            **({"factors": dict(self.factors)} if self.factors else {}),
             **({"space": dict(self.space)} if self.space else {}),
         }
 

@@ -92,11 +92,9 @@ class Contestant(Named):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
-        factors: of hyperparameters, by their name, then by parameter name or kind.
         space: its own search space; empty where it has the study's.
     """
 
-    factors: dict[str, dict[str, float]] = Field(default={})
     space: dict[str, Axis] = Field(default={})
 
 
@@ -317,7 +315,7 @@ def _validated(path: Path, raw: dict[str, Any], what: str, document: type[Whole]
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw=raw))
+        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw))
         raise InputError("\n".join(lines)) from errors
 
 

@@ -79,6 +79,13 @@ class Job:
         """Where this job's tables go."""
         return job_folder(self.results, self.spec)
 
+    def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
+        """Return the columns by which tables name a method on a workload, and this job."""
+        spec = self.spec
+        about = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
+        job = {"spec_hash": spec.hash, "machine": self.machine}
+        return {**about, "workload": workload, "optimizer": optimizer, "basis": basis, **job}
+
     def upstream(self, *stages: str) -> list[Path]:
         """The folders of the jobs of these stages that this one builds on."""
         return [
@@ -235,7 +242,6 @@ def reestimation_of(
     every = chosen.count * (epoch_of(workload.settings, one.examples) if chosen.unit == "epochs" else 1)
     return RenewalPlan(
         points=tuple(range(every, steps, every)),
-        carries_state=chosen.carries_state,
         sampling=replace(sampling_of(basis, workload, one), around_start=True),
         groups=groups_of(basis, workload, one),
         estimator=partial(kind.estimator, basis.options),
@@ -353,5 +359,4 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         settings=settings,
         randoms=[one.random for one in instances],
         reestimation=reestimation_of(cell.basis, cell.workload_spec, instances[0], steps),
-        factors=cell.optimizer.factors,
     )

@@ -44,15 +44,14 @@ class Sampling:
 class Reestimation:
     """How often a run estimates its basis anew, around its iterate (000 Sec. 5).
 
+    The optimizer's state goes on: its first moments are turned into the new coordinates, the rest stays.
+
     Args:
         count, unit: how many epochs or steps lie between two estimates.
-        carries_state: whether the optimizer's state goes on, its first moments turned into the new
-            coordinates and the rest as it is; else the optimizer starts anew.
     """
 
     count: int
     unit: Literal["epochs", "steps"]
-    carries_state: bool
 
 
 class Estimator(Protocol):

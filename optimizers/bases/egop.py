@@ -184,7 +184,7 @@ def _reestimation(options: Options) -> Reestimation | None:
     if options["every"] is None:
         return None
     count, unit = options["every"].split()
-    return Reestimation(int(count), unit, options["state"] == "carried")
+    return Reestimation(int(count), unit)
 
 
 def rank_of(options: Options, group: Group) -> int:
@@ -269,14 +269,8 @@ EGOP = Basis(
         "every": Option(
             None,
             "how often V is estimated anew, from gradients around the run's iterate, such as 1 epoch or 500 "
-            "steps (Sec. 5); null: once, up front",
+            "steps (Sec. 5), where first moments are turned into the new coordinates; null: once, up front",
             _read_every,
-        ),
-        "state": Option(
-            "carried",
-            "what becomes of the optimizer where V is estimated anew: restarted, begins again, or carried, "
-            "its first moments are turned into the new coordinates and all else stays",
-            choice("carried", "restarted"),
         ),
     },
     estimated=True,

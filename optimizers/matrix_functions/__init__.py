@@ -21,17 +21,10 @@ from curvebench.optimizers.matrix_functions.curvature_steps import (
     cholesky_step,
     default_step,
     kronecker_cholesky_step,
-    kronecker_default_step,
     kronecker_projection_step,
     retraction_step,
 )
-from curvebench.optimizers.matrix_functions.inverse_roots import (
-    coupled_newton_inverse_root,
-    inverse_root,
-    inverse_root_in_basis,
-    inverse_root_product,
-    newton_schulz_inverse_root,
-)
+from curvebench.optimizers.matrix_functions.inverse_roots import inverse_root, inverse_root_product
 from curvebench.optimizers.matrix_functions.orthogonalization import newton_schulz, orthogonal_factor
 from curvebench.optimizers.matrix_functions.polynomials import COEFFICIENTS, OddPolynomial
 from curvebench.optimizers.matrix_functions.scaling import rank_cutoff

@@ -26,46 +26,6 @@ def default_step(
     return (1 - rate * gamma) * matrix + rate * (curvature + damping * ops.eye(matrix.shape[-1]))
 
 
-def kronecker_default_step(
-    ops: Any,
-    factors: tuple[Any, Any],
-    gradient: Any,
-    rate: Any,
-    gamma: Any = 1.0,
-    damping: Any = 0.0,
-    shares_scale: bool = False,
-) -> tuple[Any, Any]:
-    """S_C and S_K of S = S_C x S_K along g g^T + lambda I (003 Fig. 6, left; Lin et al. 2024).
-
-    As printed each factor takes the whole change of scale, so that S takes it twice. With `shares_scale`
-    each takes a half: to first order in the rate S then moves as in the spectral step.
-
-    Args:
-        factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
-        gradient: G, (..., m, n), g row by row.
-        rate, gamma, damping: as in default_step.
-    """
-    # S_C^-1 G and S_K^-1 G^T
-    rows, columns = factors
-    by_rows = ops.solve(rows, gradient)
-    by_columns = ops.solve(columns, ops.matrix_transpose(gradient))
-    inverses = [ops.solve(one, _identity_like(ops, one)) for one in factors]
-    size_of_rows, size_of_columns = gradient.shape[-2:]
-    means = (
-        gradient @ by_columns / size_of_columns
-        + damping * _mean_trace(ops, inverses[1]) * ops.eye(size_of_rows),
-        ops.matrix_transpose(gradient) @ by_rows / size_of_rows
-        + damping * _mean_trace(ops, inverses[0]) * ops.eye(size_of_columns),
-    )
-    moved = []
-    for factor, mean, inverse in zip(factors, means, inverses, strict=True):
-        change = mean - gamma * factor
-        if shares_scale:
-            change = change - _mean_trace(ops, inverse @ change) / 2 * factor
-        moved.append(factor + rate * change)
-    return moved[0], moved[1]
-
-
 def cholesky_step(
     ops: Any, factor: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
 ) -> Any:
@@ -95,11 +55,15 @@ def kronecker_cholesky_step(
 ) -> tuple[Any, Any]:
     """C_C and C_K of S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1 along g g^T + lambda I, without an inverse.
 
+    As printed (003 Fig. 6, left; Lin et al. 2024) each factor takes the whole change of scale, so that S
+    takes it twice. With `shares_scale` each takes a half: to first order in the rate S then moves as in the
+    spectral step.
+
     Args:
         factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
         gradient: G, (..., m, n), g row by row.
         rate, gamma, damping: as in default_step.
-        shares_scale: as in kronecker_default_step.
+        shares_scale: whether each factor takes half of the change of scale.
     """
     inside = ops.matrix_transpose(factors[0]) @ gradient @ factors[1]
     products = [ops.matrix_transpose(one) @ one for one in factors]
@@ -185,7 +149,3 @@ def _inner(ops: Any, one: Any, other: Any) -> Any:
 
 def _frobenius_norm(ops: Any, matrix: Any) -> Any:
     return ops.sqrt(_inner(ops, matrix, matrix))
-
-
-def _identity_like(ops: Any, matrix: Any) -> Any:
-    return ops.zeros_like(matrix) + ops.eye(matrix.shape[-1])

@@ -161,8 +161,8 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> str:
     """What runs a newcomer again: one of a set on all problems, by a label that is not taken."""
     given = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
-    about = {"factors": optimizer.factors, "space": optimizer.space}
-    options = {**given, **optimizer.hyperparameters, **{name: one for name, one in about.items() if one}}
+    space = {"space": optimizer.space} if optimizer.space else {}
+    options = {**given, **optimizer.hyperparameters, **space}
     label = optimizer.label if place == HERE else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
     named = (
@@ -274,14 +274,11 @@ def _with_interval(value: Overall, form: Any = number) -> str:
 
 def as_json(found: Placed) -> dict[str, Any]:
     """The result for programs; what is infinite is null."""
+    about = ("field", "methods", "command", "backend", "field_backend")
     overall = {name: getattr(found.row, name) for name in ("rank", "score", "mean_rank")}
     return {
         "method": found.row.method,
-        "field": found.field,
-        "methods": found.methods,
-        "command": found.command,
-        "backend": found.backend,
-        "field_backend": found.field_backend,
+        **{name: getattr(found, name) for name in about},
         **{name: asdict(value) if value else None for name, value in overall.items()},
         "runs": int(found.row.diverged.count),
         "failed": int(found.row.diverged.successes),

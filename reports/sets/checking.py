@@ -1,11 +1,11 @@
-"""Whether a published set is whole, holds what its plan asks, and says what its own tables give."""
+"""Checks of a published set: its files, the cells of its plan, and the verdicts that its tables give."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from itertools import islice, zip_longest
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,23 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from curvebench.reports.rendering import read_made
-from curvebench.reports.sets.contents import all_jobs, provenance_of
-from curvebench.reports.sets.derived import derived, read_set, texts
-from curvebench.reports.sets.files import LICENCE, SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from curvebench.reports.sets.objections import all_objections, in_short
-from curvebench.reports.sets.rows import ROWS, broken_rows, named_row
-from curvebench.results.merging import model_seconds, unmodelled
-from curvebench.results.reading import read
-from curvebench.results.verdicts import RULE_VERSION, rules
+from curvebench.reports.sets.derived import derived, read_set
+from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
+from curvebench.reports.sets.objections import all_objections, remedy, sentence
+from curvebench.results.reading import read, with_method
+from curvebench.results.schema import TUNING
+from curvebench.results.verdicts import RULE_VERSION, holds, rules
 from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import ReportPlan
-from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, WAIVERS
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
+from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, check_letters
 
-EQUAL = 1e-6  # relative: what another processor's rounding may change of a number that is computed anew
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what a terminal would obey
+EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
 
-Tables = Mapping[str, Mapping[str, pl.DataFrame]]
+Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # by folder and name
+Counts = Mapping[tuple[Any, ...], int]  # by cell
 
 
 class Revision(BaseModel):
@@ -43,51 +42,48 @@ class Revision(BaseModel):
 
 
 class Provenance(Revision):
-    """What `provenance.json` holds; jobs, machines and environments are compared with the tables."""
+    """The part of `provenance.json` that the code reads."""
 
     rule_version: int
     published: str = Field(pattern=r"^\d{4}-\d\d-\d\d(T.*)?$")
-    waived: list[dict[str, str]]
-    thinned_curves: list[str]
-    whole_curves: list[str]
 
 
 def check(folder: Path) -> list[str]:
-    """All reasons to refuse a set, each naming its file; none where nothing is wrong.
+    """Return all reasons to refuse a set, each naming its file; an empty list when the set is accepted.
 
-    Files are those of the checksums, tables have their schema, the cells of the plan are all there and no
-    others, and what follows from tables is what they give: metrics and steps to targets from curves, chosen
-    settings from tuning, verdicts and leaderboard from runs. Nothing from the folder is executed, and what
-    its results say plays no part. Whether the runs happened is for `curvebench.commands.rerun` to find.
+    Files must be those of the checksums, tables must have their schema, the cells of the plan must all be
+    there and no others, and verdicts and leaderboard must be those that the tables give. Nothing from the
+    folder is executed. Rows are taken as they are: whether the runs happened, and whether a setting is the
+    one that tuning chose, is checked on a sample by `curvebench.commands.rerun`.
     """
     found = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in found]
 
 
 def flaws(folder: Path) -> list[str]:
-    """The reasons that need no verdict to be computed."""
+    """Return the reasons to refuse a set for which no verdict needs to be computed."""
     if not folder.is_dir():
         return [f"{folder}: no such folder"]
     if found := list(checksum_flaws(folder)):
-        return found  # what lies there is not what was written: nothing else can be relied on
+        return found  # files that are not as they were written are not read
     try:
-        plan = read_set(folder)
-        about = read_provenance(folder)
+        plan, about = read_set(folder), read_provenance(folder)
+        check_letters(plan.published)
         if found := list(_layout(folder, plan)):
             return found
-        tables = _read(folder, found)
+        tables: dict[str, dict[str, pl.DataFrame]] = {}
+        for path in sorted(folder.rglob("*.parquet")):
+            try:
+                tables.setdefault(path.parent.name, {})[path.stem] = read([path], path.stem)
+            except InputError as error:
+                found.append(str(error).removeprefix(f"{folder}/"))
         if found:
             return found
-        for study in plan.studies:
-            frames = tables[study.name]
-            modelled = model_seconds(unmodelled(frames["runs"]), frames["timings"])
-            found += _differences(f"{study.name}/", "runs", frames["runs"].select("run", "targets"), modelled)
+        claims = tables.pop(folder.name)["claims"]
         return [
-            *broken_rows(plan, tables, about.thinned_curves, about.whole_curves),
-            *found,
-            *_provenance(about, plan, tables),
+            *_cells(plan, tables),
             *_rule_hashes(plan),
-            *_waived(about, plan, tables, read([folder / "claims.parquet"], "claims")),
+            *_not_waived(about, plan, tables, claims),
             *unjoined(plan, about.published, (FOLDER, folder.parent)),
         ]
     except InputError as error:
@@ -100,7 +96,7 @@ def flaws(folder: Path) -> list[str]:
 
 
 def checksum_flaws(folder: Path) -> Iterator[str]:
-    """Missing, changed and further files."""
+    """Yield a sentence for each file that is missing, changed, or not named by the checksums."""
     if (folder / SUMS).is_symlink() or not (folder / SUMS).is_file():
         yield f"{SUMS}: is missing, a link, or no file; get the set's folder again"
         return
@@ -108,10 +104,8 @@ def checksum_flaws(folder: Path) -> Iterator[str]:
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     there = files_of(folder)
     for name in there:
-        if (folder / name).is_symlink():
-            yield f"{name}: a link; a set holds files"
-        elif not (folder / name).is_file():
-            yield f"{name}: neither a file nor a folder; remove it"
+        if (folder / name).is_symlink() or not (folder / name).is_file():
+            yield f"{name}: a link, or no file; remove it"
         elif name not in sums:
             yield f"{name}: is not among the checksums; remove it"
         elif (digest := sha256(folder / name)) != sums[name]:
@@ -123,10 +117,10 @@ def checksum_flaws(folder: Path) -> Iterator[str]:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """What a set says of its jobs, machines and versions.
+    """Read a set's `provenance.json`.
 
     Raises:
-        InputError: when it does not say it, or its verdicts are by other rules than those of this code.
+        InputError: when it lacks a key, or its verdicts are by other rules than those of this code.
     """
     try:
         about = Provenance.model_validate_json((folder / PROVENANCE).read_bytes())
@@ -135,64 +129,115 @@ def read_provenance(folder: Path) -> Provenance:
     if about.rule_version != RULE_VERSION:
         raise InputError(
             f"{PROVENANCE}: verdicts by version {about.rule_version} of the rules, and here is version "
-            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or publish its {PLAN} anew"
+            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew with "
+            "curvebench sets renew"
         )
     return about
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
-    """Files that a set has or may not have, and folders that the plan calls otherwise."""
-    special = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
-    places = [*special.items(), *((study.name, (study.tables,)) for study in plan.studies)]
-    names = [name for name, _ in places]
-    if plan.verdicts != folder / VERDICTS:
-        yield f"{PLAN}: verdicts should be the file {VERDICTS}"
-    for name, given in places:
-        if names.count(name) > 1 or tuple(given) != (folder / name,):
+    """Yield a sentence for each file that a set must or must not have, and for tables outside the set."""
+    if plan.verdicts != folder:
+        yield f"{PLAN}: verdicts should be the folder of the set"
+    tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
+    tables |= {study.name: (study.tables,) for study in plan.studies}
+    for name, place in tables.items():
+        if tuple(place) != (folder / name,):
             yield f"{PLAN}: the tables of {name} should lie in the folder {name}, and no others"
-    tables = {name: SPECIAL.get(name, STUDY_TABLES) for name in names}
-    needed = TOP | {f"{name}/{table}.parquet" for name in names for table in tables[name]}
+    needed = TOP | {f"{name}/{table}.parquet" for name in tables for table in SPECIAL.get(name, STUDY_TABLES)}
     there = set(files_of(folder))
     yield from (f"{name}: a set needs this file" for name in sorted(needed - there))
     yield from (f"{name}: a set has no such file; remove it" for name in sorted(there - needed))
 
 
-def _read(folder: Path, found: list[str]) -> Tables:
-    """The tables by folder; what cannot be read, or has another schema, is added to `found`."""
-    tables: dict[str, dict[str, pl.DataFrame]] = {}
-    for path in sorted(folder.rglob("*.parquet")):
-        try:
-            frame = read([path], path.stem)
-        except InputError as error:
-            found.append(str(error).removeprefix(f"{folder}/"))
+# --- cells of the plan ---------------------------------------------------------------------------
+
+
+def _cells(plan: ReportPlan, tables: Tables) -> Iterator[str]:
+    """Yield a sentence for each table that lacks cells of the plan, or has others."""
+    for study in plan.studies:
+        there = _runs_there(with_method(tables[study.name]["runs"]))
+        yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), there)
+    if plan.checks:
+        planned, checks = _instances_planned(plan.checks), tables["checks"]["checks"]
+        counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
+        # searches for the worst case of a bound add instances
+        found = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
+        yield from _unplanned("checks/checks.parquet", "instances", planned, found)
+        yield from _wrongly_held(plan.checks, checks)
+
+
+def _unplanned(file: str, what: str, planned: Counts, there: Counts) -> Iterator[str]:
+    wrong = sorted(cell for cell in {*planned, *there} if planned.get(cell, 0) != there.get(cell, 0))
+    if wrong:
+        counts = f"{there.get(wrong[0], 0)} {what}, and the plan has {planned.get(wrong[0], 0)}"
+        more = f"; {len(wrong) - 1} more cells likewise" if len(wrong) > 1 else ""
+        yield f"{file}: {', '.join(str(name) for name in wrong[0] if name != '')}: {counts}{more}"
+
+
+def _runs_planned(study: StudyPlan) -> Counts:
+    """Count the final runs and the settings that tuning tries, by cell."""
+    planned = {}
+    workloads = [workload.name for workload in study.workloads]
+    for backend, workload, method in product(study.backends, workloads, study.methods):
+        optimizer, basis = Method.of(method)
+        only = study.optimizer(optimizer).only_backend
+        if only not in (None, backend):
             continue
-        if path.parent != folder:
-            tables.setdefault(path.parent.name, {})[path.stem] = frame
-    return tables
+        for seed in range(study.runs_on[backend].final_seeds):
+            planned["final", backend, workload, method, study.first_final_seed + seed] = 1
+        if study.tuning.tries(basis):
+            for seed in range(study.seeds.tuning):
+                cell = ("tuning", only or study.tuned_on[backend], workload, method)
+                planned[*cell, study.first_tuning_seed + seed] = study.tuning.trials
+    return planned
 
 
-# --- provenance, and what was waived -------------------------------------------------------------
+def _runs_there(runs: pl.DataFrame) -> Counts:
+    settings = pl.struct("learning_rate", pl.col("hyperparameters").hash()).n_unique()
+    kind = pl.when(pl.col("stage").is_in(TUNING)).then(pl.lit("tuning")).otherwise(pl.lit("final"))
+    counted = (
+        runs.filter(pl.col("stage") != "alternative")
+        .with_columns(kind=kind)
+        .group_by("kind", "backend", "workload", "method", "seed")
+        .agg(count=pl.when(pl.col("kind").first() == "final").then(pl.len()).otherwise(settings))
+    )
+    return {tuple(cell): count for *cell, count in counted.rows()}
 
 
-def _provenance(about: Provenance, plan: ReportPlan, tables: Tables) -> Iterator[str]:
-    """What provenance.json says otherwise than plan and tables."""
-    runs = sum(len(tables[study.name]["runs"]) for study in plan.studies)
-    right = {
-        "name": plan.published,
-        "scale": plan.scale,
-        "licence": LICENCE,
-        **provenance_of(all_jobs(frames["jobs"] for frames in tables.values()), runs),
+def _instances_planned(plan: ChecksPlan) -> Counts:
+    """Count the instances of each part of a property claim; of a bound, a search adds one at least."""
+    return {
+        (claim.id, part.part, part.variant): part.instances + part.bound
+        for claim in plan.claims
+        if not claim.missing
+        for part in claim.parts
     }
-    given = about.model_dump()
-    for key, value in right.items():
-        if given.get(key) != value:
-            yield f"{PROVENANCE}: {key} is {given.get(key)}, and plan and tables give {value}"
-    for name in {*about.thinned_curves, *about.whole_curves} - set(tables):
-        yield f"{PROVENANCE}: thinned_curves names {name}, and the set has no such study"
+
+
+def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
+    """Yield a sentence when a measure of a property claim holds otherwise than its numbers say."""
+    sampled = {
+        (claim.id, part.part, part.variant) for claim in plan.claims for part in claim.parts if part.sampled
+    }
+    measures = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).rows(named=True)
+    wrong = []
+    for row in measures:
+        estimated = (row["claim"], row["part"], row["variant"]) in sampled
+        if holds(row["value"], row["relation"], row["limit"], row["tolerance"], estimated) != row["holds"]:
+            wrong.append(f"claim {row['claim']}, part {row['part']}: holds is {row['holds']}")
+    if wrong:
+        yield (
+            f"checks/checks.parquet: {wrong[0]}, and should be what its numbers give; "
+            f"{len(wrong)} measures in all"
+        )
+
+
+# --- rules and objections ------------------------------------------------------------------------
 
 
 def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
-    """Claims of studies whose rule is not the one that its hash is of."""
+    """Yield a sentence for each claim of a study whose hash in the plan is not that of its decision rule."""
     for study in (*plan.studies, *plan.skipped):
         for claim, right in rules(study).items():
             if (given := study.rules.get(claim)) != right:
@@ -202,99 +247,46 @@ def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
                 )
 
 
-def _waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
-    """What stands in the way of publishing and is not waived, and what is waived and is not so."""
-    found = all_objections((about.commit, about.dirty), plan, tables, claims)
-    for each in found:
-        if each.record not in about.waived:
-            yield f"{each.sentence}; remedy: {each.remedy}, or publish with waive={each.kind}"
-    sentences = "; ".join(each.sentence for each in found) or "nothing does"
-    wanted = (
-        f"is not the list of what stands in the way of publishing: {sentences} (kinds: {', '.join(WAIVERS)})"
-    )
-    if about.waived != [each.record for each in found]:
-        yield f"{PROVENANCE}: waived {wanted}"
-    if list(plan.waived) != in_short(found):
-        yield f"{PLAN}: waived {wanted}"
+def _not_waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each objection of a kind that was not waived when the set was published."""
+    waived = {objection.kind for objection in plan.waived}
+    for each in all_objections((about.commit, about.dirty), plan, tables, claims):
+        if each.kind not in waived:
+            yield f"{sentence(each)}; remedy: {remedy(each)}, or publish with waive={each.kind}"
 
 
-# --- what follows from the tables ----------------------------------------------------------------
+# --- verdicts and leaderboard --------------------------------------------------------------------
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Where claims, findings, leaderboard and pages of a set are not those that its tables give.
+    """Return where claims, findings and leaderboard of a set differ from those computed anew.
 
     Raises:
         InputError: when the set cannot be read.
     """
-    plan, about = read_set(folder), read_provenance(folder)
-    found: list[str] = []
-    tables, verdicts = derived(plan)
-    for table, computed in tables.items():
-        found += _differences("", table, read([folder / f"{table}.parquet"], table), computed)
-    held = read_made(folder / VERDICTS, "sets publish")
-    found += islice(_unlike(VERDICTS, held, verdicts), 1)
-    if found:
-        return found
-    # of the leaderboard as it is given, so that rounding makes no other text
-    board = read([folder / "leaderboard.parquet"], "leaderboard")
-    follow = texts(plan, about.model_dump(), board, held)
-    for name, text in follow.items():
-        pairs = zip_longest((folder / name).read_text().splitlines(), text.splitlines(), fillvalue="")
-        for number, (given, right) in enumerate(pairs, start=1):
-            if given != right:
-                found.append(
-                    f"{name}: is not what is written from the set's tables: line {number} has "
-                    f"{given[:60]!r}, for {right[:60]!r}; if this checkout writes it otherwise, see commit "
-                    f"{about.commit}"
-                )
-                break
-    return found
+    found = []
+    for table, computed in derived(read_set(folder)).items():
+        file = f"{table}.parquet"
+        found.append(_unlike(file, read([folder / file], table).to_dicts(), computed.to_dicts()))
+    return [difference for difference in found if difference]
 
 
-def _unlike(place: str, given: Any, right: Any) -> Iterator[str]:
-    """A sentence on each value inside one of JSON that is not what the tables give.
-
-    Args:
-        place: where the value is, in words: `verdicts.json: 3: low`.
-    """
-    if isinstance(given, dict) and isinstance(right, dict) and given.keys() == right.keys():
-        for key in right:
-            yield from _unlike(f"{place}: {key}", given[key], right[key])
-    elif isinstance(given, list) and isinstance(right, list) and len(given) == len(right):
-        for number, (one, other) in enumerate(zip(given, right, strict=True), start=1):
-            yield from _unlike(f"{place}: {number}", one, other)
-    elif not alike(given, right):
-        yield f"{place}: is {str(given)[:60]!r}, and the tables give {str(right)[:60]!r}"
-
-
-def _differences(where: str, table: str, given: pl.DataFrame, right: pl.DataFrame) -> Iterator[str]:
-    """A sentence on each column that is not what the tables give: its first row, and how many more.
-
-    Args:
-        where: the table's folder, with a slash; empty of those at the top.
-    """
-    file = f"{where}{table}.parquet"
+def _unlike(file: str, given: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> str:
+    """Name the first value of a list of rows that differs from the one computed; empty where none does."""
     if len(given) != len(right):
-        yield f"{file}: has {len(given)} rows, and the tables give {len(right)}"
-        return
-    for name in given.columns:
-        if given[name].equals(right[name]):
-            continue
-        pairs = zip(given[name].to_list(), right[name].to_list(), strict=True)
-        wrong = [number for number, pair in enumerate(pairs) if not alike(*pair)]
-        if wrong:
-            here, wanted = (frame[name][wrong[0]] for frame in (given, right))
-            values = f" is {here}, and the tables give {wanted}"
-            if given.schema[name].is_nested():
-                values = " are not what the tables give"
-            more = f"; {len(wrong) - 1} more rows likewise" if len(wrong) > 1 else ""
-            row = named_row(ROWS[table], given.row(wrong[0], named=True))
-            yield f"{file}: {row}: {name}{values}{more}"
+        return f"{file}: has {len(given)} rows, and the tables give {len(right)}"
+    for number, rows in enumerate(zip(given, right, strict=True), start=1):
+        for key in dict.fromkeys(key for row in rows for key in row):
+            values = [row.get(key) for row in rows]
+            if not alike(*values):
+                here, wanted = (str(value)[:60] for value in values)
+                named = " ".join(str(rows[0][name]) for name in ("id", "claim", "method") if name in rows[0])
+                return f"{file}: row {number} ({named}): {key} is {here!r}, and the tables give {wanted!r}"
+    return ""
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Whether two values of a table are equal but for rounding; NaN is like NaN."""
+    """Return whether two values of a table are equal except for rounding; NaN is like NaN."""
     if isinstance(left, float) and isinstance(right, float):
         both_nan = math.isnan(left) and math.isnan(right)
         return both_nan or math.isclose(left, right, rel_tol=EQUAL)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from curvebench.reports.statistics.paired import DEFAULT_TEST, TESTS, ties_against
+from curvebench.reports.statistics.paired import sign_p_value, ties_against
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.statistics.values import ordered_values
 from curvebench.results.intervals import median
@@ -49,12 +49,10 @@ class Question:
         relation: "better": the gain is above 0, and no less than the margin; "no_worse": it is above minus
             the margin; "same": it lies between minus the margin and the margin.
         margin: the smallest gain that matters, in the unit of the gains, above 0.
-        test: a key of `TESTS`: "sign", or "wilcoxon" where differences are known to be symmetric.
     """
 
     relation: ClaimRelation
     margin: float
-    test: str = DEFAULT_TEST
 
     @property
     def slack(self) -> float:
@@ -72,27 +70,27 @@ class Question:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
             most: what each may be at most, where `gains` is what it is at least; None where they are known.
         """
-        least, test = np.asarray(gains, dtype=float), TESTS[self.test]
+        least = np.asarray(gains, dtype=float)
         if self.relation == "better":
-            return test(ties_against(-least, min(NEGLIGIBLE, self.margin)))
-        below = test(ties_against(-least - self.margin, self.slack))
+            return sign_p_value(ties_against(-least, min(NEGLIGIBLE, self.margin)))
+        below = sign_p_value(ties_against(-least - self.margin, self.slack))
         if self.relation == "no_worse":
             return below
         greatest = least if most is None else np.asarray(most, dtype=float)
-        return max(below, test(ties_against(greatest - self.margin, self.slack)))
+        return max(below, sign_p_value(ties_against(greatest - self.margin, self.slack)))
 
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """One-sided, for a median gain that the relation does not allow; of "same" twice the smaller of two.
 
         Arguments as those of `p_value`. Gains at the margin, but for rounding, count for the relation.
         """
-        least, test = np.asarray(gains, dtype=float), TESTS[self.test]
+        least = np.asarray(gains, dtype=float)
         greatest = least if most is None else np.asarray(most, dtype=float)
         required = self.margin if self.relation == "better" else -self.margin
-        below = test(ties_against(greatest - required, self.slack))
+        below = sign_p_value(ties_against(greatest - required, self.slack))
         if self.relation != "same":
             return below
-        return min(1.0, 2 * min(below, test(ties_against(self.margin - least, self.slack))))
+        return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - least, self.slack))))
 
     def excluded(self, low: float, high: float) -> bool:
         """Whether the relation allows no median gain from `low` to `high`."""

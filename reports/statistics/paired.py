@@ -1,8 +1,7 @@
-"""Two methods on the same problem instances: their differences, sign test and signed-rank test."""
+"""Two methods on the same problem instances: their differences, and the sign test of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from math import comb
@@ -16,50 +15,6 @@ from curvebench.reports.statistics.values import UNDECIDED, ordered_values
 
 Direction = Literal["minimize", "maximize"]
 Effect = Literal["ratio", "difference"]
-Test = Callable[[ArrayLike], float]
-
-EXACT_UP_TO = 50  # pairs of the signed-rank test, as in scipy; sums over sign patterns are slow above
-
-
-def signed_rank_p_value(differences: ArrayLike) -> float:
-    """Wilcoxon's one-sided p-value that paired differences tend to be below zero.
-
-    Assumes independent pairs whose differences are symmetric about their median: of skewed ones it rejects
-    too often (`docs/statistics.md`). Zeros are left out (Wilcoxon 1945), ties take average ranks, and up to
-    50 differences the null distribution over all sign patterns is summed exactly, ties or not (Hollander,
-    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.1): with n pairs the least value
-    possible is 2^-n. Of more it is the normal approximation, with its correction for continuity.
-
-    Args:
-        differences: shape (pairs,); infinite ones take the highest ranks; NaN is an error.
-
-    Returns:
-        P(W+ <= the one observed), 1 where no difference is left.
-    """
-    from scipy.stats import rankdata, wilcoxon
-
-    values = ordered_values(differences, "differences", UNDECIDED)
-    values = values[values != 0]
-    if len(values) == 0:
-        return 1.0
-    if len(values) > EXACT_UP_TO:
-        return float(wilcoxon(values, alternative="less", method="asymptotic", correction=True).pvalue)
-    # Doubled ranks are whole numbers even where ties are averaged.
-    doubled = np.rint(2 * rankdata(np.abs(values))).astype(int)
-    observed = int(doubled[values > 0].sum())
-    return float(_chances_up_to(tuple(sorted(doubled.tolist())))[observed])
-
-
-@lru_cache(maxsize=256)  # without ties the ranks are the same every time
-def _chances_up_to(doubled: tuple[int, ...]) -> np.ndarray:
-    """P(2 W+ <= w) for w = 0, 1, ... where each doubled rank is counted with probability 1/2."""
-    chances = np.zeros(sum(doubled) + 1)
-    chances[0] = 1.0
-    for rank in doubled:
-        shifted = np.concatenate([np.zeros(rank), chances[:-rank]])
-        chances = (chances + shifted) / 2
-    total: np.ndarray = np.minimum(np.cumsum(chances), 1.0)
-    return total
 
 
 def sign_p_value(differences: ArrayLike) -> float:
@@ -94,10 +49,6 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
 def _patterns_up_to(count: int) -> tuple[int, ...]:
     """Of all patterns of so many signs, how many have at most 0, 1, ... of one sign."""
     return tuple(accumulate(comb(count, number) for number in range(count + 1)))
-
-
-TESTS: Mapping[str, Test] = {"wilcoxon": signed_rank_p_value, "sign": sign_p_value}
-DEFAULT_TEST = "sign"  # assumes nothing of the shape of differences
 
 
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:

@@ -12,7 +12,6 @@ from scipy.stats import ortho_group
 
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims import egop_layers, egop_network_spectra
-from curvebench.benchmarks.claims._matrices import orthonormal
 from curvebench.benchmarks.claims._smooth_objectives import (
     Ball,
     Quadratic,
@@ -21,13 +20,9 @@ from curvebench.benchmarks.claims._smooth_objectives import (
     sphere_rule,
 )
 from curvebench.benchmarks.claims._spectra import (
-    densities,
-    density,
     eigenvalues,
     exponential_fit,
-    kronecker_residual,
     power_law_fit,
-    stable_rank,
 )
 from curvebench.benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND, projected
 from curvebench.benchmarks.claims.egop_hessians import HESSIAN_SANDWICH
@@ -159,13 +154,6 @@ def test_what_is_drawn_is_the_landscape_and_the_paths_in_both_coordinates():
 # --- layers ---
 
 
-def test_the_nearest_rotation_of_a_product_is_its_factor():
-    rotation = orthonormal(np.random.default_rng(0), 3, 3)
-    np.testing.assert_allclose(
-        egop_layers.nearest_rotation(np.kron(rotation, np.eye(4)), 3, 4), rotation, atol=1e-12
-    )
-
-
 def test_the_gradients_of_a_linear_layer_by_differences():
     random = np.random.default_rng(0)
     layer, start, _ = egop_layers._draw_layer(random)
@@ -191,19 +179,6 @@ def test_eigenvalues_are_those_of_the_mean_outer_product(seed, count, size):
     np.testing.assert_allclose(found, np.linalg.eigvalsh(outer)[::-1], atol=1e-12)
 
 
-def test_the_stable_rank_by_hand():
-    assert stable_rank(np.full(7, 3.0)) == pytest.approx(7)
-    assert stable_rank(np.array([5.0, 0.0, 0.0])) == pytest.approx(1)
-    assert stable_rank(np.array([4.0, 1.0, 0.25])) == pytest.approx(1.75)
-
-
-def test_the_density_by_hand():
-    assert density(np.eye(5)[2]) == pytest.approx(1 / 5)
-    assert density(np.full(16, 0.25)) == pytest.approx(1)
-    assert density(np.array([0.6, 0.8])) == pytest.approx(0.98)
-    np.testing.assert_allclose(densities(np.array([[0.6, -0.8], [0.0, 1.0]])), [0.98, 0.5])
-
-
 @pytest.mark.parametrize(
     ("own", "other"), [(exponential_fit, power_law_fit), (power_law_fit, exponential_fit)]
 )
@@ -213,13 +188,6 @@ def test_a_law_is_found_and_told_from_the_other(own, other):
     found = own(values)
     assert (found.rate, found.r_squared) == (pytest.approx(0.3), pytest.approx(1))
     assert other(values).r_squared < 0.85
-
-
-def test_the_kronecker_residual_by_hand():
-    assert kronecker_residual(np.eye(4), 2, 2) == pytest.approx(0)
-    assert kronecker_residual(np.diag([1.0, 0.0, 0.0, 1.0]), 2, 2) == pytest.approx(np.sqrt(0.5))
-    drawn = np.random.default_rng(0).normal(size=(2, 3, 3))
-    assert kronecker_residual(np.kron(drawn[0, :2, :2], drawn[1]), 2, 3) == pytest.approx(0, abs=1e-14)
 
 
 def test_gradients_of_the_digits_network():

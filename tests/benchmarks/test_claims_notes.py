@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from curvebench.benchmarks.claims import (
-    _matrices,
     notes_curvature,
-    notes_kronecker,
     notes_online,
     notes_rates,
-    notes_weight_decay,
 )
 from curvebench.benchmarks.claims._online_games import Game, Losses, play
-from curvebench.benchmarks.claims.notes_iterations import logarithmic_rate
-from curvebench.benchmarks.claims.notes_shampoo import running_mean_weights
 
 # --- curvature ---
 
@@ -31,32 +26,6 @@ def test_the_derivatives_of_a_linear_classifier_by_hand():
     features = model.gradients.reshape(examples, classes, classes, -1) / slopes[..., None]
     np.testing.assert_allclose(features, np.broadcast_to(features[:, :1, :1], features.shape))
     assert features.shape[-1] * classes == size
-
-
-# --- iterations ---
-
-
-def test_the_rate_is_read_between_rounding_and_the_start():
-    errors = np.maximum(0.5 ** np.arange(100.0), 1e-15)
-    errors[:20] = 1.0
-    assert logarithmic_rate(errors) == pytest.approx(np.log(0.5))
-
-
-# --- kronecker ---
-
-
-def test_the_least_factor_of_an_order():
-    small = np.diag([1.0, 2.0])
-    assert _matrices.loewner_ratio(small, np.eye(2)) == pytest.approx(2)
-    assert _matrices.loewner_ratio(small, np.diag([1.0, 0.0])) == np.inf
-    assert _matrices.loewner_ratio(small, np.zeros((2, 2))) == np.inf
-    assert _matrices.loewner_ratio(np.zeros((2, 2)), np.zeros((2, 2))) == 0
-
-
-def test_the_geometric_mean_of_commuting_matrices_is_their_product():
-    first, second = np.diag([1.0, 4.0]), np.diag([9.0, 16.0])
-    np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 0.5), np.diag([3.0, 8.0]))
-    np.testing.assert_allclose(notes_kronecker.geometric_mean(first, second, 1.0), first)
 
 
 # --- online ---
@@ -108,21 +77,3 @@ def test_derivatives_of_the_bend():
         eigenvalues = np.linalg.eigvalsh(bend.hessian(weights))
         assert convexity <= eigenvalues[0] * (1 + 1e-9)
         assert eigenvalues[-1] <= smoothness * (1 + 1e-9)
-
-
-# --- shampoo ---
-
-
-def test_the_weights_are_those_of_a_corrected_running_mean():
-    values, mean = [1.0, 2.0, 4.0], 0.0
-    for value in values:
-        mean = 0.5 * mean + 0.5 * value
-    np.testing.assert_allclose(running_mean_weights(3, 0.5) @ values, mean / (1 - 0.5**3))
-
-
-# --- weight decay ---
-
-
-def test_sensitivity_by_hand():
-    losses = np.array([[0.1, 0.01, 1.0], [1.0, 1.0, 1.0]])
-    assert notes_weight_decay._sensitivities(losses) == pytest.approx([1.0, 0.0])

@@ -48,7 +48,7 @@ from curvebench.benchmarks.claims.symo_factors import (
     without_noise,
 )
 from curvebench.benchmarks.claims.symo_rule import arrays_of, second_moment, vector_of
-from curvebench.benchmarks.claims.symo_theory import apart, draw_initial, follow, two_sample_p_value
+from curvebench.benchmarks.claims.symo_theory import draw_initial, follow, two_sample_p_value
 from curvebench.property_checks.checks import Series, Trace, part_results
 from tests.benchmarks.claim_mutations import replaced
 
@@ -338,21 +338,6 @@ def test_the_data_are_those_of_the_workload():
     np.testing.assert_allclose(values, np.geomspace(1, 1e-5, 8), rtol=0.1)
 
 
-def test_correlations_by_hand():
-    assert correlation(
-        np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 4.0], [6.0, 8.0]])
-    ) == pytest.approx(1)
-    vectors = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0]])
-    assert pairwise(vectors) == pytest.approx((1 - 1 - 1) / 3)
-
-
-@pytest.mark.parametrize(("rho", "count"), [(0.3, 4), (0.6, 4), (0.6, 100), (-0.5, 10)])
-def test_the_noise_of_the_mean_is_taken_out(rho, count):
-    seen = rho / np.sqrt(1 + (1 / rho**2 - 1) / count)
-    assert abs(seen) < abs(rho)
-    assert float(without_noise(np.array(seen), count)) == pytest.approx(rho)
-
-
 def test_the_noise_of_a_mean_of_vectors_is_taken_out():
     """Vectors that are a common one plus noise, of which the mean of four is taken."""
     random = np.random.default_rng(0)
@@ -432,12 +417,6 @@ def test_the_moment_of_two_layers_has_the_factors_of_equations_37_to_39():
 
 
 # --- theory ---
-
-
-def test_sets_of_eigenvalues_are_compared_both_ways():
-    assert apart(np.array([1.0, 2.0, 2.0]), np.array([2.0, 1.0])) == 0.0
-    assert apart(np.array([1.0, 2.0]), np.array([2.0])) == 0.5
-    assert apart(np.array([2.0]), np.array([1.0, 2.0])) == 0.5
 
 
 def test_initial_laws_are_what_they_are_called():

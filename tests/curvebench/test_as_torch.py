@@ -328,9 +328,7 @@ def test_biases_are_known_by_the_names_of_a_module(kinds: Any) -> None:
     optimizer.step()
     assert not torch.equal(before, network[0].bias)
     unnamed = as_torch("symo", network.parameters(), learning_rate=0.01)
-    with pytest.raises(
-        InputError, match=r"'1' is a vector of shape \(4,\); if it is a bias, give it that kind"
-    ):
+    with pytest.raises(InputError, match=r"'1' is a vector .*give it that kind"):
         unnamed.step()
 
 
@@ -592,14 +590,10 @@ def test_the_vector_of_a_group_stays_the_same() -> None:
     optimizer.step()
     before = values(params)
     params["twin"].grad = torch.ones_like(params["twin"])
-    with pytest.raises(
-        InputError, match="parameter 'twin' has a gradient, and had none at the group's first"
-    ):
+    with pytest.raises(InputError, match="'twin' has a gradient, and had none"):
         optimizer.step()
     params["twin"].grad = params["vector"].grad = None
-    with pytest.raises(
-        InputError, match="parameter 'vector' has no gradient, and had one at the group's first"
-    ):
+    with pytest.raises(InputError, match="'vector' has no gradient, and had one"):
         optimizer.step()
     for name, value in values(params).items():
         np.testing.assert_array_equal(value, before[name])

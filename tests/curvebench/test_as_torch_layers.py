@@ -48,7 +48,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray, name: str) -> None:
 CASES = [
     ("kfac", {"fisher": "sampled"}),
     ("kfac", {"fisher": "sampled", "factors_every": 2, "inverses_every": 3}),
-    ("kfac", {"fisher": "empirical", "damping_form": "plain", "norm_constraint": 1e-3}),
+    ("kfac", {"fisher": "empirical"}),
     ("kfac_as_004", {}),
 ]
 
@@ -465,9 +465,7 @@ def test_a_group_without_layers_is_refused():
     model = perceptron()
     weights, biases = [model[0].weight, model[2].weight], [model[0].bias, model[2].bias]
     optimizer = empirical(model, [{"params": weights}, {"params": biases}])
-    with pytest.raises(
-        InputError, match=r"group of parameters of the shapes \(6,\), \(3,\) has no weight of a"
-    ):
+    with pytest.raises(InputError, match=r"\(6,\), \(3,\) has no weight"):
         trained(model, optimizer)
     assert_equal(model, perceptron())
 
@@ -491,9 +489,7 @@ def test_an_example_without_an_axis_of_examples_is_refused(layer: nn.Module, sha
     model = nn.Sequential(layer)
     optimizer = empirical(model, model.named_parameters())
     assert optimizer.observes
-    with pytest.raises(
-        InputError, match=r"what enters the layer '0' has the shape .* give the model a batch"
-    ):
+    with pytest.raises(InputError, match=r"the layer '0' .* give the model a batch"):
         model(torch.zeros(shape))
     with torch.no_grad():
         model(torch.zeros(shape))

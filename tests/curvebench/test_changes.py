@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -46,13 +45,8 @@ def bundle_of(change: str, rule: str = "adam", rates: tuple[float, ...] = (0.05,
     )
 
 
-def by_hand(
-    problem: Problem, change: str, rate: float, decay: Mapping[str, Any] | None = None
-) -> list[float]:
-    """Losses before each step and after the last: jax differentiates f(J c), Adam is written out.
-
-    `decay` is the weight decay of each coordinate, by name.
-    """
+def by_hand(problem: Problem, change: str, rate: float) -> list[float]:
+    """Losses before each step and after the last: jax differentiates f(J c), Adam is written out."""
     import jax
     import jax.numpy as jnp
 
@@ -78,8 +72,7 @@ def by_hand(
             first[name] = 0.9 * first[name] + 0.1 * g
             second[name] = 0.999 * second[name] + 0.001 * g**2
             mean, square = first[name] / (1 - 0.9**t), second[name] / (1 - 0.999**t)
-            kept = 1 - rate * (decay or {}).get(name, 0.0)
-            c[name] = kept * c[name] - rate * mean / (np.sqrt(square) + 1e-8)
+            c[name] = c[name] - rate * mean / (np.sqrt(square) + 1e-8)
     return [*losses, float(f(c))]
 
 
@@ -95,21 +88,6 @@ def test_a_run_is_adam_on_the_coordinates(change: str, backend: str) -> None:
     if change != "reduced":  # equivalent initialization
         plain = execute(bundle_of("rotation"), engine(backend, "float64")).metrics["train_loss"]
         np.testing.assert_allclose(found[0], plain[0, 0, 0], rtol=1e-13)
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_leading_coordinates_may_decay_at_a_rate_of_their_own(backend: str) -> None:
-    """AdamW on theta = V_r theta_r + (I - V_r V_r^T) theta_d, one step after the other (000 Alg. D.1)."""
-    decays = {"leading": 0.25, "weight": 3.0, "bias": 0.0}
-    bundle = dataclasses.replace(bundle_of("auxiliary", "adamw"), factors={"weight_decay": decays})
-    made = engine("jax", "float64")
-    decay = {NAME: np.repeat([0.0025, 0.03], [5, 12]), "second": 0.03, "bias": 0.0}
-    with made.context():
-        wanted = by_hand(bundle.problems[0], "auxiliary", 0.05, decay)
-        alike = by_hand(bundle.problems[0], "auxiliary", 0.05, dict.fromkeys(decay, 0.01))
-    found = execute(bundle, engine(backend, "float64")).metrics["train_loss"][:, 0, 0]
-    np.testing.assert_allclose(found, wanted[:: STEPS // 4], rtol=1e-10)
-    assert abs(alike[-1] / wanted[-1] - 1) > 1e-4
 
 
 @cache
@@ -149,13 +127,10 @@ def test_rules_that_see_leaves_or_a_hessian_run_on_the_coordinates(rule: str, ch
 def test_the_layout_of_mixed_blocks() -> None:
     shapes = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
     changes = {("c",): (CHANGES["auxiliary"], 2), ("a", "b"): (CHANGES["reduced"], 3)}
-    lay = layout(
-        shapes, roles_of(shapes), (("c",), ("a", "b")), {"learning_rate": {"a": 0.5, "b": 0.5}}, changes
-    )
+    lay = layout(shapes, roles_of(shapes), (("c",), ("a", "b")), changes)
     assert dict(lay.shapes) == {"leading c": (2,), "c": (2, 2), "leading a + b": (3,), "d": ()}
     assert list(lay.parameters) == ["c", "a", "b", "d"]
     assert lay.roles["leading c"].kind == "vector"
-    assert lay.factors == {"leading a + b": (("learning_rate", 0.5),)}
     assert [(block.start, block.stop, block.first, block.last) for block in lay.blocks] == [
         (0, 4, 0, 6),
         (4, 14, 6, 9),

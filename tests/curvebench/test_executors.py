@@ -369,26 +369,6 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
         assert bundle.evaluations_of(np.array([0, 7])).tolist() == [0, 7 * (1 + size)]
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize("variant", ["adam", "shampoo", "muon"])
-def test_a_kind_of_parameters_may_have_a_learning_rate_of_its_own(variant: str, backend: str) -> None:
-    """A factor of 0 holds parameters where they are; alone and in lanes alike."""
-    bundle = dataclasses.replace(bundle_of(TANH, VARIANTS[variant]), matrices={})
-    bundle = dataclasses.replace(bundle, factors={"learning_rate": {"weight": 0.0, "bias": 3.0}})
-    roles = TANH.roles({})
-    ends = {}
-    made = engine(backend, "float64")
-    for label, part in (("lanes", bundle), ("alone", bundle.part(slice(1, 2), slice(1, 2)))):
-        with made.context():
-            loaded, carry = advanced(part, made, STEPS)
-            named = loaded.program.parameters(carry.coordinates, loaded.constants.matrices)
-            ends[label] = {name: made.ops.to_numpy(value)[-1, -1] for name, value in named.items()}
-    for name, value in ends["lanes"].items():
-        np.testing.assert_allclose(ends["alone"][name], value, rtol=1e-11, atol=1e-13, err_msg=name)
-        still = np.array_equal(value, bundle.problems[1].parameters[name])
-        assert still == (roles[name].kind == "weight"), name
-
-
 # --- checkpoints -------------------------------------------------------------------------------------
 
 

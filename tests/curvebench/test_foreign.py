@@ -20,7 +20,7 @@ from curvebench.interop.offered import installed, names, tried
 from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.registry import RULES, find_rule, origin
+from curvebench.registry import RULES, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
 from tests.curvebench.tiny import write_study
@@ -181,21 +181,6 @@ def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash
     specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
     assert specs
     assert all(f"file:{own}" in spec.sources for spec in specs)
-
-
-@pytest.mark.parametrize(
-    ("groups", "said"),
-    [
-        ({"others": {"lr": 0.1}}, "a learning rate of its own is called learning_rate"),
-        ({"others": {"optimizer": "AdamW"}}, "name it as in torch:torch.optim.AdamW"),
-        (["weight"], "no mapping of kinds of parameters"),
-        ({"weigth": {}}, "did you mean 'weight'"),
-        ({"weight": {}}, "groups: none has 'bias', a bias; add others: {}"),
-    ],
-)
-def test_groups_that_are_wrong_are_said(groups: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        run("torch:torch.optim.SGD", groups=groups)
 
 
 @pytest.mark.parametrize("given", [{"betas": [0.8, 0.5]}, {}])
@@ -400,21 +385,6 @@ def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
         assert said in line
 
 
-@pytest.mark.parametrize(
-    ("locator", "said"),
-    [
-        ("torch:torhc.optim.Adam", "'torhc' is not installed; did you mean 'torch'"),
-        ("torch:elsewhere.Adam", "pip install elsewhere, or name a file by its path, torch:PATH.py:Adam"),
-        ("torch:own.py", "name what is in the file after a colon: torch:own.py:NAME"),
-        ("torch:none.py:Lion", "there is no such file"),
-        ("troch:torch.optim.Adam", "of another library: torch:torch.optim.Adam or optax:torch.optim.Adam"),
-    ],
-)
-def test_what_is_not_there_is_said_with_its_name(locator: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        find_rule(locator)
-
-
 def test_a_step_that_fails_later_is_told_by_its_number() -> None:
     """And without what would help only where no step can be taken."""
 
@@ -428,7 +398,5 @@ def test_a_step_that_fails_later_is_told_by_its_number() -> None:
     contestant = TorchContestant("tiring", [optimizer], [leaf], closure=False)
     contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))
     optimizer.param_groups[0]["momentum"] = 0.9
-    with pytest.raises(
-        InputError, match=r"^tiring: step 2 fails \(RuntimeError: tired, test_foreign\.py line \d+\)$"
-    ):
+    with pytest.raises(InputError, match=r"tiring: step 2 fails .*tired, test_foreign\.py line \d+\)$"):
         contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from curvebench.sources import SourceTree, files_hash
+from curvebench.sources import SourceTree, content_hash, files_hash
 from curvebench.spec.errors import InputError
 
 
@@ -43,6 +45,15 @@ def test_imports_are_followed_to_their_end(packages, module, expected):
     ]
 
 
+def test_a_public_name_stands_for_the_module_that_defines_it(packages):
+    (packages / "curvebench/optimizers/rule.py").write_text("import curvebench.optimizers.late\n")
+    mine = packages / "mine.py"
+    mine.write_text("from curvebench import LEARNING_RATE, Rule, as_torch\n")
+    followed = [name for name in SourceTree(packages).outside({"file:mine.py": mine}) if "/" in name]
+    expected = ["__init__", "late", "one", "rule", "shared"]
+    assert followed == [f"curvebench/optimizers/{name}.py" for name in expected]
+
+
 def test_a_missing_module_and_a_broken_file_are_named(packages):
     with pytest.raises(InputError, match=r"curvebench\.optimizers\.none: no such module"):
         SourceTree(packages).sources(["curvebench.optimizers.none"])
@@ -51,7 +62,39 @@ def test_a_missing_module_and_a_broken_file_are_named(packages):
         SourceTree(packages).sources(["curvebench.optimizers.broken"])
 
 
-def test_the_hash_of_files_sees_names_and_bytes(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (('"""Read."""', '"""Return the rows."""'), True),
+        (('    """Of a class."""\n', ""), True),
+        (("1e-3", "0.001  # as in the paper"), True),
+        (("1e-3", "1e-4"), False),
+        (("local", "other"), False),
+        (('"text"', '"another text"'), False),
+    ],
+)
+def test_docstrings_and_comments_are_not_hashed(tmp_path, change, same):
+    source = """
+class A:
+    \"""Of a class.\"""
+    rate = 1e-3
+
+    async def read(self):
+        \"""Read.\"""
+        local = "text"
+        return local
+"""
+    hashes = set()
+    for text in (source, source.replace(*change)):
+        for name in ("code.py", "data.csv"):
+            (tmp_path / name).write_text(text)
+        hashes.add(content_hash(tmp_path / "code.py"))
+        assert content_hash(tmp_path / "data.csv") == hashlib.sha256(text.encode()).hexdigest()
+    assert source != source.replace(*change)
+    assert (len(hashes) == 1) is same
+
+
+def test_the_hash_of_files_sees_names_and_contents(tmp_path):
     first, second = tmp_path / "a.py", tmp_path / "b.py"
     first.write_text("x")
     before = files_hash([first], tmp_path)

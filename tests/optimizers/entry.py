@@ -43,9 +43,6 @@ class Entry:
         pytorch, optax: the same algorithm elsewhere; None where there is none.
         tolerance: how near paths in float64 come to the loop, relative and absolute.
         tolerance_float32: the same in float32.
-        tolerance_singular: the same in float64 where statistics never get full rank. Roots by products have
-            no pseudo-inverse: they damp by n eps, at a condition number of 1 / (n eps), and rounding in the
-            null space grows by its root, to about sqrt(eps / n) times the path.
         optimizer: the rule's name, with which its label in the table begins; the table fills it in.
     """
 
@@ -63,7 +60,6 @@ class Entry:
     optax: Oracle | None = None
     tolerance: float = 1e-13
     tolerance_float32: float = 1e-5
-    tolerance_singular: float = 1e-7
     optimizer: str = ""
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,6 @@ def of_factors(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """S_C x S_K of lower triangular C_C and C_K."""
     inverses = [np.linalg.inv(factor @ factor.T) for factor in (one, other)]
     return np.kron(*inverses)
-
-
-Step = Callable[..., Any]
-KRONECKER: dict[str, tuple[Step, Callable[[np.ndarray], np.ndarray], Callable[..., np.ndarray]]] = {
-    "default": (mf.kronecker_default_step, np.asarray, np.kron),
-    "cholesky": (mf.kronecker_cholesky_step, cholesky_of_inverse, of_factors),
-}
 
 
 # --- one matrix ----------------------------------------------------------------------------------
@@ -74,56 +66,31 @@ def test_a_cholesky_factor_stays_triangular_with_a_positive_diagonal(seed: int, 
 # --- Kronecker products --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shares_scale", [False, True])
-def test_a_default_kronecker_step_is_that_of_whole_matrices(shares_scale: bool, backend: str):
-    """Each factor takes the mean over the other axis of H + lambda I relative to S there."""
-    begun, gradient = kronecker(2, (3, 4)), np.random.default_rng(2).standard_normal((3, 4))
-    one, other = begun.factor(0), begun.factor(1)
-    curved = np.outer(gradient.ravel(), gradient.ravel()) + DAMPING * np.eye(12)
-    blocks = curved.reshape(3, 4, 3, 4)
-    wanted = []
-    for factor, mean in (
-        (one, np.einsum("aibj,ji->ab", blocks, np.linalg.inv(other)) / 4),
-        (other, np.einsum("aibj,ba->ij", blocks, np.linalg.inv(one)) / 3),
-    ):
-        scale = np.trace(np.linalg.inv(factor) @ mean) / len(factor) - 0.7
-        wanted.append(factor + 0.1 * (mean - 0.7 * factor - shares_scale * scale / 2 * factor))
-
-    def stepped(ops: Any, rows: Any, columns: Any, grad: Any) -> Any:
-        return mf.kronecker_default_step(ops, (rows, columns), grad, 0.1, 0.7, DAMPING, shares_scale)
-
-    found = calculated(backend, "float64", stepped, one, other, gradient)
-    for moved, expected in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-13)
-
-
-@given(seeds, st.sampled_from(SHAPES), st.sampled_from(sorted(KRONECKER)))
+@given(seeds, st.sampled_from(SHAPES))
 def test_with_half_of_the_scale_each_they_take_the_spectral_step_to_first_order(
-    seed: int, shape: tuple[int, int], name: str
+    seed: int, shape: tuple[int, int]
 ):
-    step, factor_of, whole = KRONECKER[name]
     begun, gradient = kronecker(seed, shape), np.random.default_rng(seed).standard_normal(shape)
-    factors = (factor_of(begun.scale * begun.factor(0)), factor_of(begun.factor(1)))
+    factors = (cholesky_of_inverse(begun.scale * begun.factor(0)), cholesky_of_inverse(begun.factor(1)))
 
     def gap(rate: float) -> float:
-        found = step(OPS, factors, gradient, rate, 1.0, DAMPING, True)
+        found = mf.kronecker_cholesky_step(OPS, factors, gradient, rate, 1.0, DAMPING, True)
         spectral = begun.stepped(gradient, ways(SpectralMaps(), rate, 1.0, DAMPING))
-        return float(np.linalg.norm(whole(*found) - spectral.whole()))
+        return float(np.linalg.norm(of_factors(*found) - spectral.whole()))
 
     assert gap(1e-5) / 1e-10 == pytest.approx(gap(1e-4) / 1e-8, rel=0.05, abs=1e-2)
 
 
-@given(seeds, st.sampled_from(SHAPES), st.sampled_from(sorted(KRONECKER)))
-def test_as_printed_the_scale_moves_twice(seed: int, shape: tuple[int, int], name: str):
-    step, factor_of, whole = KRONECKER[name]
+@given(seeds, st.sampled_from(SHAPES))
+def test_as_printed_the_scale_moves_twice(seed: int, shape: tuple[int, int]):
     begun, gradient = kronecker(seed, shape), np.random.default_rng(seed).standard_normal(shape)
-    factors = (factor_of(begun.scale * begun.factor(0)), factor_of(begun.factor(1)))
+    factors = (cholesky_of_inverse(begun.scale * begun.factor(0)), cholesky_of_inverse(begun.factor(1)))
     before, rate = np.linalg.slogdet(begun.whole())[1], 1e-6
     curved = np.outer(gradient.ravel(), gradient.ravel()) + DAMPING * np.eye(gradient.size)
     growth = np.trace(begun.whole(-1.0) @ curved) - gradient.size
     for shares_scale, times in ((False, 2), (True, 1)):
-        after = np.linalg.slogdet(whole(*step(OPS, factors, gradient, rate, 1.0, DAMPING, shares_scale)))[1]
+        found = mf.kronecker_cholesky_step(OPS, factors, gradient, rate, 1.0, DAMPING, shares_scale)
+        after = np.linalg.slogdet(of_factors(*found))[1]
         assert (after - before) / rate == pytest.approx(times * growth, rel=1e-2, abs=1e-2)
 
 

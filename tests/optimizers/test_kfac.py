@@ -16,7 +16,7 @@ from curvebench.engine.layout import layout
 from curvebench.engine.program import Update, Work, pick, step_of
 from curvebench.engine.replaying import Online
 from curvebench.optimizers import rules
-from curvebench.optimizers.kfac import LayerFactors, damped_inverses, kfac
+from curvebench.optimizers.kfac import LayerFactors, damped_inverses
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import HyperparameterError
 from curvebench.seeding import WorkloadRandom
@@ -75,7 +75,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def reference(
-    bundle: Bundle, seed: int, setting: int, fisher: str, damping: str, every: int, inverses: int
+    bundle: Bundle, seed: int, setting: int, fisher: str, every: int, inverses: int
 ) -> dict[str, np.ndarray]:
     """The parameters after all steps, one example after the other."""
     numbers = {name: float(values[setting]) for name, values in bundle.hyperparameters.items()}
@@ -128,16 +128,12 @@ def reference(
         for layer in (1, 2):
             if step % inverses == 0:
                 a, g = sums[layer][0] / share, sums[layer][1] / share
-                if damping == "none":
-                    inverse[layer] = [np.linalg.pinv(m, rcond=1e-13, hermitian=True) for m in (a, g)]
-                else:
-                    pi = np.sqrt((np.trace(a) / len(a)) / (np.trace(g) / len(g)))
-                    root = np.sqrt(numbers["damping"])
-                    shifts = (pi * root, root / pi) if damping == "factored" else 2 * (numbers["damping"],)
-                    inverse[layer] = [
-                        np.linalg.inv(m + shift * np.eye(len(m)))
-                        for m, shift in zip((a, g), shifts, strict=True)
-                    ]
+                pi = np.sqrt((np.trace(a) / len(a)) / (np.trace(g) / len(g)))
+                root = np.sqrt(numbers["damping"])
+                shifts = (pi * root, root / pi) if bundle.rule.name == "kfac" else 2 * (numbers["damping"],)
+                inverse[layer] = [
+                    np.linalg.inv(m + shift * np.eye(len(m))) for m, shift in zip((a, g), shifts, strict=True)
+                ]
             natural = inverse[layer][1] @ gradient[layer] @ inverse[layer][0]
             velocity[layer] = numbers["momentum"] * velocity[layer] + natural
             joined = np.column_stack([w[f"W{layer}"], w[f"b{layer}"]])
@@ -147,29 +143,22 @@ def reference(
 
 
 CASES = [
-    ("kfac", "sampled", "factored", 1, 1),
-    ("kfac", "expected", "factored", 1, 1),
-    ("kfac", "empirical", "plain", 2, 3),
-    ("kfac", "empirical", "factored", 3, 2),
-    ("kfac_as_004", "empirical_of_mean", "plain", 1, 1),
+    ("kfac", "sampled", 1, 1),
+    ("kfac", "expected", 1, 1),
+    ("kfac", "empirical", 3, 2),
+    ("kfac_as_004", "empirical", 2, 3),
+    ("kfac_as_004", "empirical_of_mean", 1, 1),
 ]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize(("name", "fisher", "damping", "factors", "inverses"), CASES)
-def test_against_examples_one_by_one(
-    backend: str, name: str, fisher: str, damping: str, factors: int, inverses: int
-):
-    options = {
-        "fisher": fisher,
-        "damping_form": damping,
-        "factors_every": factors,
-        "inverses_every": inverses,
-    }
+@pytest.mark.parametrize(("name", "fisher", "factors", "inverses"), CASES)
+def test_against_examples_one_by_one(backend: str, name: str, fisher: str, factors: int, inverses: int):
+    options = {"fisher": fisher, "factors_every": factors, "inverses_every": inverses}
     bundle = bundle_of(name, options, NUMBERS, seeds=2)
     found = parameters_of(bundle, backend)
     for seed, setting in ((0, 1), (1, 0)):
-        expected = reference(bundle, seed, setting, fisher, damping, factors, inverses)
+        expected = reference(bundle, seed, setting, fisher, factors, inverses)
         for key, value in expected.items():
             error = np.abs(found[key][seed, setting] - value).max() / np.abs(value).max()
             assert error < 1e-10, (key, error)
@@ -259,56 +248,38 @@ def test_nothing_is_evaluated_or_drawn_where_nothing_observes():
 
 
 def test_the_defaults_of_kfac_as_004_are_what_its_figures_ran():
-    named = {"fisher": "empirical_of_mean", "damping_form": "plain", "factors_every": 1, "inverses_every": 1}
+    rule = rules()["kfac_as_004"]
+    assert rule.chosen == {**rules()["kfac"].chosen, "fisher": "empirical_of_mean"}
     given = {"learning_rate": 1e-5, "damping": 1.3e-4}
-    short = bundle_of("kfac_as_004", {}, given)
-    whole = bundle_of("kfac", named, given | {"factor_decay": 0.9, "momentum": 0.0, "weight_decay": 0.0})
-    found, expected = (parameters_of(one, "jax") for one in (short, whole))
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
-
-
-@pytest.mark.parametrize(("limit", "length"), [(0.5, 0.5), (0.99, 0.99), (1.5, 1.0)])
-def test_the_norm_constraint_holds_steps_to_its_limit(limit: float, length: float):
-    """A = G = I, so that eta^2 g^T F^-1 g is 1 for a gradient of norm 1 and a rate of 1."""
-    values = {"learning_rate": 1.0, "momentum": 0.0}
-    layers: Any = {"W": {"inputs": np.eye(2), "gradients": np.eye(2)}}
-    options = {"damping_form": "none", "norm_constraint": limit}
-    online = Online("kfac", {"W": np.zeros((2, 2))}, values, "numpy", options=options, kinds={"W": "weight"})
-    after = online.step({"W": np.array([[0.6, 0.0], [0.0, 0.8]])}, layers=layers)
-    assert np.sum(np.square(after["W"])) == pytest.approx(length)
+    own = {"factor_decay": 0.9, "momentum": 0.0, "weight_decay": 0.0}
+    assert rule.complete(given) == rules()["kfac"].complete(given) | own
 
 
 def test_it_runs_on_given_statistics_and_says_which():
     start = {"W": np.ones((2, 3)), "b": np.zeros(2)}
     kinds = {"W": "weight", "b": "bias"}
-    values = {"learning_rate": 0.1, "momentum": 0.0}
+    values = {"learning_rate": 0.1, "damping": 0.25}
     layers: Any = {"W": {"inputs": 4 * np.eye(4), "gradients": 0.5 * np.eye(2)}}
-    online = Online("kfac", start, values, "numpy", options={"damping_form": "none"}, kinds=kinds)
+    online = Online("kfac_as_004", start, values, "numpy", kinds=kinds)
     after = online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, layers=layers)
-    np.testing.assert_allclose(after["W"], 1 - 0.1 / (4 * 0.5))
-    np.testing.assert_allclose(after["b"], -0.1 / (4 * 0.5))
+    np.testing.assert_allclose(after["W"], 1 - 0.1 / (4.25 * 0.75))
+    np.testing.assert_allclose(after["b"], -0.1 / (4.25 * 0.75))
     wrong: Any = {"W": {"inputs": np.eye(3), "gradients": np.eye(2)}}
     for given in (dict[str, Any](), {"layers": wrong}):
-        with pytest.raises(InputError, match=r"kfac needs statistics of the layers of shape .* observes"):
+        with pytest.raises(InputError, match=r"needs statistics of the layers of shape .* observes"):
             online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, **given)
 
 
-@pytest.mark.parametrize("form", ["factored", "plain", "none"])
-def test_a_damping_of_zero_is_legal_where_pseudo_inverses_are_taken_alone(form: str):
-    rule = kfac({"damping_form": form})
-    given = {"learning_rate": 0.1, "damping": 0.0}
-    if form == "none":
-        assert rule.complete(given)["damping"] == 0
-    else:  # a Cholesky factor of a singular matrix is NaN
-        with pytest.raises(HyperparameterError, match=r"damping.*\(0, inf\)"):
-            rule.complete(given)
+@pytest.mark.parametrize("name", ["kfac", "kfac_as_004"])
+def test_a_damping_of_zero_is_refused(name: str):
+    """A Cholesky factor of a singular matrix is NaN."""
+    with pytest.raises(HyperparameterError, match=r"damping.*\(0, inf\)"):
+        rules()[name].complete({"learning_rate": 0.1, "damping": 0.0})
 
 
 def test_factors_without_any_gradient_are_damped_alone():
     zero = LayerFactors(np.zeros((3, 3)), np.zeros((2, 2)))
     damping = np.full((1, 1), 0.25)
-    for kind, expected in (("factored", (2.0, 2.0)), ("plain", (4.0, 4.0)), ("none", (0.0, 0.0))):
-        found = damped_inverses(numpy_ops(), zero, damping, kind)
-        for matrix, value in zip(found, expected, strict=True):
-            np.testing.assert_allclose(matrix, value * np.eye(len(matrix)))
+    for balanced, expected in ((True, 2.0), (False, 4.0)):
+        for matrix in damped_inverses(numpy_ops(), zero, damping, balanced):
+            np.testing.assert_allclose(matrix, expected * np.eye(len(matrix)))

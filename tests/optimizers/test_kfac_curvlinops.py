@@ -25,9 +25,9 @@ FISHERS = {"empirical": "empirical", "expected": "type-2"}
 # s = 2 / C times the mean negative log-likelihood; its gradients g make our G, s / N times the sum of g g^T;
 # theirs is C / N times the sum of s g (s g)^T, for the gradients s g of the squared errors.
 MULTIPLES = {("mse", "empirical"): 2.0}
-DAMPING_FORMS: dict[str, Any] = {
-    "factored": {"damping": DAMPING, "use_heuristic_damping": True},
-    "plain": {"damping": (DAMPING, DAMPING)},
+BALANCED: dict[bool, dict[str, Any]] = {  # whether damping is balanced, and how curvlinops is asked for it
+    True: {"damping": DAMPING, "use_heuristic_damping": True},
+    False: {"damping": (DAMPING, DAMPING)},
 }
 
 
@@ -169,7 +169,7 @@ def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
             np.testing.assert_allclose(own, held[key][str(place)].numpy(), rtol=1e-11, atol=1e-13)
 
     given = [torch.tensor(gradient[key]) for key in params]
-    for damping_form, options in DAMPING_FORMS.items():
+    for balanced, options in BALANCED.items():
         inverse = KFACInverseLinearOperator(theirs, **options)
         natural = dict(zip(params, inverse @ given, strict=True))
         for place, factors in ours.items():
@@ -179,6 +179,6 @@ def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
             if bias in params:
                 joined = np.column_stack([joined, gradient[bias]])
                 other = np.column_stack([other, natural[bias].numpy()])
-            inverses = damped_inverses(numpy_ops(), factors, np.full((1, 1), DAMPING), damping_form)
+            inverses = damped_inverses(numpy_ops(), factors, np.full((1, 1), DAMPING), balanced)
             own = inverses.gradients @ joined @ inverses.inputs
             assert np.abs(own - other).max() < 1e-10 * np.abs(other).max()

@@ -230,9 +230,7 @@ def test_a_bias_that_is_added_elsewhere_is_named():
         hidden = ops.linear(batch["features"], params["W1"]) + params["b1"]
         return ops.mean(ops.linear(ops.relu(hidden), params["W2"], params["b2"])), state, {}
 
-    with pytest.raises(
-        OptionError, match=r"the weight 'W1' enters its layer with no bias, .* its bias is 'b1'"
-    ):
+    with pytest.raises(OptionError, match=r"'W1' .*no bias, .* its bias is 'b1'"):
         observed(bundle_of(dataclasses.replace(workload, loss=loss), "empirical"), "torch")
 
 

@@ -230,39 +230,6 @@ def test_eigenvalues_below_0_count_as_0_and_damping_comes_after():
     np.testing.assert_array_equal(mf.inverse_root(OPS, np.diag([4.0, 0.0, -1.0]), 0.5), np.diag([0.5, 0, 0]))
 
 
-Iterated = Callable[..., Any]
-# by whole roots, and by halved ones: the function, its number and the root that it gives
-ITERATED: list[tuple[Iterated, int, int]] = [
-    *((mf.coupled_newton_inverse_root, root, root) for root in (1, 2, 3, 4, 8)),
-    *((mf.newton_schulz_inverse_root, halvings, 2**halvings) for halvings in (1, 2, 3)),
-]
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(("function", "number", "root"), ITERATED)
-def test_iterations_give_the_inverse_root(function: Iterated, number: int, root: int, dtype: str):
-    values = np.array([50.0, 3.0, 1.0, 0.05])
-    for seed in (11, 26):
-        q, matrix = symmetric(seed, values)
-        found = calculated("numpy", dtype, lambda ops, x: function(ops, x, number, 20), matrix)
-        assert found.dtype == dtype
-        tolerance = 10 if function is mf.coupled_newton_inverse_root else 20
-        assert error(found, (q * values ** (-1 / root)) @ q.T) < tolerance * ROUNDING[dtype]
-
-
-@given(st.floats(0, 10), st.sampled_from(ITERATED))
-def test_iterations_need_log_of_the_condition_number_and_five_steps(
-    exponent: float, iterated: tuple[Iterated, int, int]
-):
-    function, number, root = iterated
-    coupled = function is mf.coupled_newton_inverse_root
-    growth = root * np.log1p(1 / root) if coupled else 2 * np.log(1.5)
-    steps = int(np.ceil(exponent * np.log(10) / growth + coupled)) + 6
-    values = np.array([1.0, 10**-exponent])
-    found = function(OPS, np.diag(values), number, steps)
-    np.testing.assert_allclose(found, np.diag(values ** (-1 / root)), rtol=1e-9 if coupled else 1e-6)
-
-
 @pytest.mark.parametrize("columns", [1, 4, 7])
 def test_the_product_with_an_inverse_root_leaves_out_what_is_below_the_cutoff(columns: int):
     q, matrix = symmetric(27, [4.0, 1.0, 0.5, 0.001])
@@ -270,22 +237,6 @@ def test_the_product_with_an_inverse_root_leaves_out_what_is_below_the_cutoff(co
     values = np.array([4.0, 1.0, 0.5, np.inf]) ** -0.5
     found = mf.inverse_root_product(OPS, np.stack([matrix] * 3), other, 0.5, np.full((1, 1, 1), 1e-3))
     np.testing.assert_allclose(found, (q * values) @ q.T @ other, atol=1e-13)
-
-
-def test_the_inverse_root_in_the_eigenbasis_is_the_inverse_root():
-    q, matrix = symmetric(28, [4.0, 1.0, 0.5, 0.1])
-    wanted = mf.inverse_root(OPS, matrix, 0.25, 0.01)
-    shuffled = q[:, [2, 0, 3, 1]] * [1, -1, 1, -1]
-    np.testing.assert_allclose(
-        mf.inverse_root_in_basis(OPS, matrix, shuffled, 0.25, 0.01), wanted, atol=1e-13
-    )
-    basis = orthonormal(29, 4, 4)
-    values = np.diagonal(basis.T @ matrix @ basis) + 0.01
-    np.testing.assert_allclose(
-        mf.inverse_root_in_basis(OPS, matrix, basis, 0.25, 0.01),
-        (basis * values**-0.25) @ basis.T,
-        atol=1e-13,
-    )
 
 
 # --- bases that follow a matrix ------------------------------------------------------------------
@@ -364,15 +315,6 @@ EVERY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     ),
     "orthogonal_factor": (mf.orthogonal_factor, (GENERAL,)),
     "inverse_root": (lambda ops, x: mf.inverse_root(ops, x, 0.25, 1e-3), (ROOTS,)),
-    "coupled_newton": (lambda ops, x: mf.coupled_newton_inverse_root(ops, x, 4, 12), (ROOTS,)),
-    "newton_schulz_inverse_root": (
-        lambda ops, x: mf.newton_schulz_inverse_root(ops, x, 2, 12),
-        (ROOTS,),
-    ),
-    "inverse_root_in_basis": (
-        lambda ops, x, v: mf.inverse_root_in_basis(ops, x, v, 0.25, 1e-3),
-        (ROOTS, ORTHOGONAL),
-    ),
     "power_iteration": (lambda ops, x, v: mf.power_iteration(ops, x, v, 6), (ROOTS, VECTORS)),
     "orthogonal_iteration": (
         lambda ops, x, v: mf.align_signs(ops, mf.orthogonal_iteration(ops, x, v), v),
@@ -417,13 +359,7 @@ def test_a_zero_matrix_gives_finite_values(name: str, backend: str):
     function, (matrix, *others) = EVERY[name]
     results = both(calculated(backend, "float64", function, np.zeros_like(matrix), *others))
     assert all(np.all(np.isfinite(found)) for found in results)
-    if name in (
-        "newton_schulz",
-        "newton_schulz_tall",
-        "orthogonal_factor",
-        "coupled_newton",
-        "newton_schulz_inverse_root",
-    ):
+    if name in ("newton_schulz", "newton_schulz_tall", "orthogonal_factor"):
         assert not any(found.any() for found in results)
 
 

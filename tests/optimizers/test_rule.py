@@ -36,55 +36,6 @@ def test_wrong_hyperparameters_are_refused(optimizer: str, given: dict[str, floa
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "name", "value", "interval"),
-    [
-        ("momentum", "momentum", 1.0, "[0, 1)"),
-        ("momentum", "momentum", -0.1, "[0, 1)"),
-        ("adagrad", "epsilon", -1e-10, "[0, inf)"),
-        ("adagrad", "initial_accumulator", -0.1, "[0, inf)"),
-        ("adam", "beta1", 1.0, "[0, 1)"),
-        ("adam", "beta2", 1.0, "[0, 1)"),
-        ("adam", "epsilon", math.nan, "[0, inf)"),
-        ("adamw", "weight_decay", -0.01, "[0, inf)"),
-        ("shampoo", "epsilon", -1e-6, "[0, inf)"),
-        ("muon", "momentum", 1.0, "[0, 1)"),
-        ("muon", "others_learning_rate", 0.0, "(0, inf)"),
-        ("muon", "others_beta2", 1.0, "[0, 1)"),
-        ("newton", "damping", -1.0, "[0, inf)"),
-    ],
-)
-def test_values_outside_their_interval_are_refused(
-    optimizer: str, name: str, value: float, interval: str
-) -> None:
-    with pytest.raises(HyperparameterError) as caught:
-        rules()[optimizer].complete({"learning_rate": 0.1, name: value})
-    assert f"{optimizer}: {name} = {value!r} is outside {interval}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "options", "name"),
-    [
-        ("adafactor", {}, "beta1"),
-        ("adafactor", {}, "beta2"),
-        ("adafactor", {"beta2_schedule": False}, "beta2_exponent"),
-        ("adafactor", {"clipping": False}, "clipping_threshold"),
-        ("adafactor", {"parameter_scaling": False}, "parameter_scale_floor"),
-        ("adam_nmf", {}, "initialization_range"),
-        ("mirror_descent", {"domain": "space"}, "radius"),
-        ("mirror_descent", {"domain": "simplex"}, "radius"),
-        ("muon", {"others": "sgd"}, "others_beta1"),
-        ("shampoo", {}, "beta2"),
-        ("shampoo", {"grafting": "adagrad"}, "grafting_beta1"),
-    ],
-)
-def test_hyperparameters_are_those_of_the_options(
-    optimizer: str, options: dict[str, object], name: str
-) -> None:
-    with pytest.raises(HyperparameterError, match=f"{optimizer} has no hyperparameter '{name}'"):
-        rules()[optimizer].choose(options).complete({"learning_rate": 0.1, name: 0.5})
-
-
-@pytest.mark.parametrize(
     ("bounds", "value", "legal"),
     [
         ({"low": 0.0}, 0.0, True),

@@ -241,22 +241,6 @@ def test_an_exponential_that_overflows_is_no_number(name: str, backend: str):
     assert np.isnan(path[0]).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "hyper", "message"),
-    [
-        ("spectral", {"gamma": 2}, r"gamma = 2 is outside \[0, 1\]"),
-        ("spectral_full", {"gamma": -1}, r"gamma = -1 is outside \[0, 1\]"),
-        ("spectral_diagonal", {"curvature_rate": 0}, r"curvature_rate = 0 is outside \(0, 1\]"),
-        ("spectral", {"damping": -1e-3}, r"damping = -0.001 is outside \[0, inf\)"),
-        ("spectral", {"rotation_rate": 2}, r"rotation_rate = 2 is outside \(0, 2\)"),
-        ("spectral", {"momentum": 1}, r"momentum = 1 is outside \[0, 1\)"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(name: str, hyper: dict[str, float], message: str):
-    with pytest.raises(HyperparameterError, match=f"{name}: {message}"):
-        rules()[name].complete({"learning_rate": 0.1, **hyper})
-
-
 def test_numbers_that_an_option_takes_away_are_refused():
     for options, number in (({"normalized": False}, "rotation_rate"), ({"velocity": False}, "momentum")):
         with pytest.raises(HyperparameterError, match=f"spectral has no hyperparameter '{number}'"):

@@ -11,12 +11,11 @@ import polars as pl
 
 from curvebench.reports.sets.files import STUDY_TABLES, seal
 from curvebench.reports.sets.publish import publish
-from curvebench.results.merging import model_seconds, unmodelled
 from curvebench.results.provenance import machine
 from curvebench.results.schema import TABLES
 from curvebench.results.writing import write_table
 from curvebench.spec.plan import read_plan
-from tests.reports.synthetic import CONVEX, METRICS, RATES, Shape, write_plan
+from tests.reports.synthetic import CONVEX, RATES, Shape, write_plan
 
 SHAPES = (Shape(), CONVEX)
 CORES = {"m1": 2, "m2": 4}  # of the made-up machines
@@ -50,8 +49,6 @@ def write_report(
         frames = {table: pl.read_parquet(tables / f"{table}.parquet") for table in STUDY_TABLES}
         for table, change in changes.items():
             frames[table] = change(frames[table])
-        settled, frames["curves"] = _settled(frames["runs"], frames["curves"])
-        frames["runs"] = model_seconds(unmodelled(settled), frames["timings"])
         for table, frame in frames.items():
             write_table(tables / f"{table}.parquet", frame, TABLES[table])
     return path
@@ -64,28 +61,6 @@ def _clean(frame: pl.DataFrame) -> pl.DataFrame:
     names = {name: machine("Toy CPU at 3 GHz", count, None) for name, count in CORES.items()}
     known = "machine" in frame.columns
     return frame.with_columns(machine=pl.col("machine").replace(names)) if known else frame
-
-
-def _settled(runs: pl.DataFrame, curves: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Curves that end at the runs' final metrics, and best metrics that are those of the curves."""
-    finals = runs.select("run", "final_metrics").explode("final_metrics").unnest("final_metrics")
-    joined = curves.join(finals, left_on=["run", "metric"], right_on=["run", "name"], suffix="_final")
-    last = pl.col("step") == pl.col("step").max().over("run", "metric")
-    ended = joined.with_columns(value=pl.when(last).then("value_final").otherwise("value"))
-    signs = {name: 1 if about["direction"] == "minimize" else -1 for name, about in METRICS.items()}
-    order = pl.col("value") * pl.col("metric").replace_strict(signs)
-    best = (
-        ended.filter(pl.col("value").is_not_nan())
-        .sort(order, maintain_order=True)
-        .group_by("run", "metric", maintain_order=True)
-        .first()
-        .group_by("run")
-        .agg(pl.struct(pl.col("metric").alias("name"), "value", "step").alias("best"))
-    )
-    settled = runs.join(best, on="run", how="left", maintain_order="left").with_columns(
-        best_metrics=pl.coalesce("best", "best_metrics")
-    )
-    return settled.select(runs.columns), ended.select(curves.columns)
 
 
 def write_set(

@@ -20,7 +20,7 @@ from curvebench.reports.statistics.paired import Effect
 from curvebench.results.schema import COMPARISONS, TABLES
 from curvebench.results.verdicts import rule_hash
 from curvebench.results.writing import write_table
-from curvebench.spec.claim import ComparisonKey, Condition
+from curvebench.spec.claim import Claim, ComparisonKey, Condition
 from curvebench.spec.method import Method
 from curvebench.spec.study import FIRST_FINAL_SEED
 from tests.results.rows import BASE
@@ -120,8 +120,8 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
 
 def rules_of(shape: Shape) -> dict[str, str]:
     """The hash of the rule of a study's claim, by its id."""
-    claim = claim_of(shape)
-    return {claim["id"]: rule_hash(claim, "")}
+    claim = Claim.model_validate_json(json.dumps(claim_of(shape)))
+    return {claim.id: rule_hash(claim.written_rule, "")}
 
 
 def claim_of(shape: Shape) -> dict[str, Any]:
@@ -138,7 +138,6 @@ def claim_of(shape: Shape) -> dict[str, Any]:
                 "than": [control],
                 "pairs": "matched",
                 "smallest_effect": 0.05,
-                "test": "wilcoxon",
             }
         ],
     }
@@ -163,7 +162,7 @@ def compared(
             relation: ["adam @ egop"],
             "than": ["adam"],
             "smallest_effect": f"{100 * smallest_effect:g} %",
-            "effect": effect,
+            "effect": None if effect == "ratio" else effect,
         }
     )
     return ClaimComparison(

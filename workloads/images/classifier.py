@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from curvebench.workloads.classification import Network, log_likelihoods, loss_and_accuracy
+from curvebench.workloads.classification import Classifier, log_likelihoods, loss_and_accuracy
 from curvebench.workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
-from curvebench.workloads.workload import Array, Arrays, Likelihood, Ops
+from curvebench.workloads.workload import Array, Arrays, Ops
 
 
 @dataclass(frozen=True)
-class ImageClassifier:
+class ImageClassifier(Classifier):
     """What a workload says of a network whose splits are images, of 8 bits with channels last.
 
     Args:
@@ -20,27 +20,18 @@ class ImageClassifier:
         means, deviations: of the channels, from 0 to 1, by which images are normalized.
     """
 
-    network: Network
     augmentation: Augmentation
     means: Sequence[float] = MEANS
     deviations: Sequence[float] = DEVIATIONS
 
-    @property
-    def likelihood(self) -> Likelihood:
-        """The distribution of labels in training, given the images as they are augmented."""
-        return Likelihood(self._outputs, "categorical")
-
-    def loss(
-        self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
-    ) -> tuple[Array, Arrays, Arrays]:
-        """The mean negative log-likelihood, of two labels by their weights where images are mixed."""
-        logits, state = self._training(ops, params, state, batch, noise)
-        found, labels = ops.log_softmax(logits, axis=-1), batch["labels"]
-        likelihoods = log_likelihoods(ops, found, labels)
+    def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
+        """Return the log-likelihoods, of two labels by their weights where images are mixed."""
+        found = log_likelihoods(ops, log_probabilities, labels)
         if self.augmentation.mixes:
-            weight, others = noise["weight"][:, None], log_likelihoods(ops, found, partners(ops, labels))
-            likelihoods = weight * likelihoods + (1 - weight) * others
-        return -ops.mean(likelihoods), state, {}
+            others = log_likelihoods(ops, log_probabilities, partners(ops, labels))
+            weight = noise["weight"][:, None]
+            found = weight * found + (1 - weight) * others
+        return found
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
         """The loss and the share classified correctly.
@@ -64,11 +55,9 @@ class ImageClassifier:
     def _normalized(self, ops: Ops, images: Array) -> Array:
         return normalized(ops, images, self.means, self.deviations)
 
-    def _training(
+    def trained(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays]:
+        """Return the logits of the images as they are augmented, and the new state."""
         images = self.augmentation.apply(ops, self._normalized(ops, batch["images"]), noise)
         return self.network(ops, params, state, {"images": images}, True)
-
-    def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-        return self._training(ops, params, state, batch, noise)[0]

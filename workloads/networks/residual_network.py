@@ -119,6 +119,13 @@ class ResidualNetwork:
         }
 
 
+def residual_outputs(
+    ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
+) -> tuple[Array, Arrays]:
+    """Return `residual_logits` of the images of a split; a classifier's network."""
+    return residual_logits(ops, params, state, split["images"], training)
+
+
 def residual_logits(
     ops: Ops, params: Arrays, state: Arrays, images: Array, training: bool
 ) -> tuple[Array, Arrays]:

@@ -129,7 +129,6 @@ def test_a_run_estimates_them_around_its_iterate(backend: str) -> None:
         changes={group.names: group.change for group in groups()},
         reestimation=RenewalPlan(
             (STEPS,),
-            True,
             dataclasses.replace(SAMPLING, around_start=True),
             groups(),
             partial(EGOP.estimator, OPTIONS),

@@ -15,7 +15,7 @@ from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.gradients import GradientSampling, sampler
 from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
-from curvebench.engine.execution import Bundle, execute, lanes_per_bundle, stretch_inputs
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
 from curvebench.engine.program import Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
@@ -35,13 +35,10 @@ SETTINGS = {"batch_size": None}
 Arrays = dict[str, np.ndarray]
 
 
-def anew(
-    groups: tuple[Group, ...], carried: bool, points: tuple[int, ...] = (5, 10), **options: Any
-) -> RenewalPlan:
+def anew(groups: tuple[Group, ...], points: tuple[int, ...] = (5, 10), **options: Any) -> RenewalPlan:
     egop = bases()["egop"]
     return RenewalPlan(
         points,
-        carried,
         GradientSampling(TANH, SETTINGS, SAMPLES, SCALE, around_start=True),
         groups,
         partial(egop.estimator, egop.complete(options)),
@@ -90,26 +87,21 @@ def rotation_at(theta: np.ndarray, train: Arrays, seed: int, step: int) -> np.nd
     return v
 
 
-def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int, carried: bool) -> list[float]:
+def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int) -> list[float]:
     """Losses before each step and after the last."""
     train, theta = problem.splits["train"], flat_of(problem.parameters)
-    first, second, started = np.zeros(24), np.zeros(24), 0
+    first, second = np.zeros(24), np.zeros(24)
     losses = []
     for step in range(1, STEPS + 1):
         if step - 1 in (5, 10):
             new = rotation_at(theta, train, seed, step - 1)
-            if carried:
-                first = new.T @ (v @ first)
-            else:
-                first, second, started = np.zeros(24), np.zeros(24), step - 1
-            v = new
+            first, v = new.T @ (v @ first), new
         loss, grads = loss_and_gradient(named_of(theta), train)
         losses.append(loss)
         g = v.T @ flat_of(grads)
         if rule == "adam":
             first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
-            t = step - started
-            move = first / (1 - 0.9**t) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+            move = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
         elif rule == "adagrad":
             second = second + g**2
             move = g / (np.sqrt(second) + 1e-10)
@@ -120,11 +112,9 @@ def by_hand(rule: str, problem: Problem, v: np.ndarray, seed: int, carried: bool
     return [*losses, loss_and_gradient(named_of(theta), train)[0]]
 
 
-@pytest.mark.parametrize(
-    ("rule", "carried"), [("adam", False), ("adam", True), ("adagrad", False), ("momentum", True)]
-)
-def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
-    bundle = bundle_of(rule, anew(ROTATED, carried))
+@pytest.mark.parametrize("rule", ["adam", "adagrad", "momentum"])
+def test_a_run_is_the_loop_written_out(rule: str) -> None:
+    bundle = bundle_of(rule, anew(ROTATED))
     wanted = np.stack(
         [
             by_hand(
@@ -137,7 +127,6 @@ def test_a_run_is_the_loop_written_out(rule: str, carried: bool) -> None:
                     ]
                 ),
                 seed,
-                carried,
             )
             for row, (problem, seed) in enumerate(zip(bundle.problems, (3, 4), strict=True))
         ],
@@ -173,7 +162,7 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
     group = Group(("first",), size, CHANGES[form])
     bundle = bundle_of(
         "adam",
-        anew((group,), True, **options),
+        anew((group,), **options),
         matrices={("first",): np.stack([orthogonal(size, seed)[:, :rank] for seed in (3, 4)])},
         changes={("first",): CHANGES[form]},
     )
@@ -198,42 +187,8 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
         np.testing.assert_allclose(after[name], value, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_restarted_optimizer_is_a_new_run_from_there(backend: str) -> None:
-    """For any rule: its counts of steps, its amortized work and its state begin again."""
-    points = (EVERY,)
-    bundle = bundle_of(
-        "adafactor", anew(ROTATED, False, points), seeds=(3,), schedule=np.linspace(1, 0.5, STEPS)
-    )
-    made = engine(backend, "float64")
-    with made.context():
-        loaded, carry = advanced(bundle, made, EVERY)
-        here = parameters(made, loaded, carry, loaded.constants)
-    (problem,) = bundle.problems
-    at = dataclasses.replace(problem, parameters={name: here[name][0, 0] for name in problem.parameters})
-    v = rotation_at(flat_of(at.parameters), problem.splits["train"], 3, EVERY)
-    rest = dataclasses.replace(
-        bundle,
-        problems=[at],
-        schedule=bundle.schedule[EVERY:],
-        matrices={("first",): v[None, :12, :12], ("second", "bias"): v[None, 12:, 12:]},
-        reestimation=None,
-        evaluations=STEPS - EVERY,
-    )
-    wanted, found = execute(rest, made).metrics, execute(bundle, made).metrics
-    for name in ("train_loss", "gradient_norm"):
-        np.testing.assert_allclose(found[name][-1], wanted[name][-1], rtol=1e-8)
-
-
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_parameters_in_half_stay_so_in_new_coordinates(backend: str) -> None:
-    found = execute(bundle_of("adam", anew(ROTATED, False)), engine(backend, "bfloat16"))
-    assert not found.diverged_at.any()
-    assert np.isfinite(found.metrics["train_loss"]).all()
-
-
 def test_settings_do_not_share_an_iterate() -> None:
-    bundle = bundle_of("adam", anew(ROTATED, False), rates=(0.01, 0.1))
+    bundle = bundle_of("adam", anew(ROTATED), rates=(0.01, 0.1))
     assert lanes_per_bundle(bundle, 8, 1 << 30) == (2, 1)
     made = engine("jax", "float64")
     with pytest.raises(ValueError, match="belongs to one setting"):
@@ -248,26 +203,25 @@ def test_settings_do_not_share_an_iterate() -> None:
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_ends_are_counted_in_steps_of_the_run(backend: str) -> None:
-    """SGD remembers nothing: restarted or carried it is the same run, counted anew or on."""
+    """SGD moves alike in every rotation: its runs end where those without a basis do."""
     made = engine(backend, "float64")
-    norms = execute(bundle_of("sgd", anew(ROTATED, True)), made).metrics["gradient_norm"]
+    norms = execute(bundle_of("sgd", anew(ROTATED)), made).metrics["gradient_norm"]
     given: dict[str, Any]
     for given, field in (
         ({"rates": (2e27,)}, "diverged_at"),
         ({"stop_gradient_norm": float(norms[6:8].mean())}, "stopped_at"),
     ):
-        restarted, carried = (
-            getattr(execute(bundle_of("sgd", anew(ROTATED, goes_on), **given), made), field)
-            for goes_on in (False, True)
+        found, plain = (
+            getattr(execute(bundle_of("sgd", what, **given), made), field) for what in (anew(ROTATED), None)
         )
-        np.testing.assert_array_equal(restarted, carried)
-        assert (carried > 5).any()
+        np.testing.assert_allclose(found, plain, atol=1)  # rounding may overflow a step earlier
+        assert (found > 5).any()
 
 
 def test_gradients_that_are_not_finite_leave_the_basis() -> None:
     made = engine("jax", "float64")
     what = dataclasses.replace(
-        anew(ROTATED, False), sampling=GradientSampling(TANH, SETTINGS, SAMPLES, 1e300, around_start=True)
+        anew(ROTATED), sampling=GradientSampling(TANH, SETTINGS, SAMPLES, 1e300, around_start=True)
     )
     found = execute(bundle_of("sgd", what), made).metrics["train_loss"]
     plain = execute(bundle_of("sgd", None), made).metrics["train_loss"]
@@ -277,21 +231,9 @@ def test_gradients_that_are_not_finite_leave_the_basis() -> None:
 
 def test_every_gradient_is_counted() -> None:
     """An estimate after p steps is paid by runs that go on, before the gradient of step p + 1."""
-    bundle = bundle_of("adam", anew(ROTATED, False))
+    bundle = bundle_of("adam", anew(ROTATED))
     steps = np.array([0, 1, 5, 6, 10, 11, 12])
     assert bundle.evaluations_of(steps).tolist() == [0, 1, 5, 46, 50, 91, 92]
-
-
-def test_an_optimizer_that_starts_anew_counts_its_steps_from_there() -> None:
-    made = engine("jax", "float64")
-    for carried, wanted in ((False, [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2]]), (True, [[6, 7, 8, 9, 10]])):
-        bundle = bundle_of("adam", anew(ROTATED, carried), schedule=np.arange(1.0, 13.0))
-        starts = [(0, 5), (5, 5), (10, 2)] if not carried else [(5, 5)]
-        with made.context():
-            found = [stretch_inputs(bundle, made, start, length) for start, length in starts]
-        assert [np.asarray(one.step).tolist() for one in found] == wanted
-        for (start, length), one in zip(starts, found, strict=True):
-            np.testing.assert_array_equal(one.schedule, np.arange(1.0, 13.0)[start : start + length])
 
 
 def test_what_a_study_says() -> None:
@@ -310,17 +252,15 @@ def test_what_a_study_says() -> None:
         return reestimation_of(BasisSpec("egop", "egop", complete), workload, one, steps)
 
     assert found(100) is None
-    epoch = found(12, every="1 epoch", sampling={"normal": 0.2}, state="restarted")
+    epoch = found(12, every="1 epoch", sampling={"normal": 0.2})
     assert epoch is not None
     assert epoch.points == (5, 10)
-    assert not epoch.carries_state
     sampling = epoch.sampling
     assert (sampling.count, sampling.normal_scale, sampling.around_start) == (7, 0.2, True)
     assert [group.names for group in epoch.groups] == [("W1",), ("W2",)]
     steps = found(9, every="3 steps")
     assert steps is not None
     assert steps.points == (3, 6)
-    assert steps.carries_state
     assert steps.sampling.normal_scale is None
 
 

@@ -199,7 +199,7 @@ def test_a_job_runs_on_the_changed_data(tmp_path: Path) -> None:
     cell = Cell(
         workload,
         spec,
-        OptimizerSpec("adam", {}, factors={"learning_rate": {"W2": 0.5}}),
+        OptimizerSpec("adam", {}),
         BasisSpec("egop", "egop", options),
         [{"learning_rate": 0.1}],
     )
@@ -209,7 +209,6 @@ def test_a_job_runs_on_the_changed_data(tmp_path: Path) -> None:
     job = Job(SWEEP.changed(budget={"epochs": 3}), tmp_path, Clock(), 1, "here")
     bundle = bundle_of(job, cell, ones, loaded)
     assert (len(bundle.schedule), bundle.matrices, bundle.reestimation) == (6, {}, None)
-    assert bundle.layout.factors == {"W2": (("learning_rate", 0.5),)}
     for problem, one, matrix in zip(bundle.problems, ones, q, strict=True):
         train, before = (each.splits["train"]["features"] for each in (problem, one.problem))
         np.testing.assert_allclose(train, before @ matrix, rtol=1e-12)

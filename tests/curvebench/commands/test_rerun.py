@@ -17,6 +17,7 @@ from curvebench.commands.rerun import (
     differences,
     excess,
     moved,
+    not_chosen,
     record,
     run_cell,
     sample,
@@ -136,6 +137,24 @@ def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change
     own = row(plan, optimizer="adam", basis="egop")
     cell = compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
     assert any(each.startswith(told) for each in cell.found), cell.found
+
+
+def test_a_final_run_at_a_setting_that_tuning_does_not_choose_is_found(
+    published: Path, plan: ReportPlan, tmp_path: Path
+):
+    def moved_finals(runs: pl.DataFrame) -> pl.DataFrame:
+        final = pl.col("stage") == "final"
+        return runs.with_columns(
+            learning_rate=pl.col("learning_rate") * pl.when(final).then(2.0).otherwise(1.0)
+        )
+
+    other = read_set(changed(published, tmp_path / "set", "tiny/runs.parquet", moved_finals))
+    for named in ({"basis": "egop"}, {"basis": "identity"}):
+        assert not_chosen(plan.studies[0], row(plan, **named)) == []
+        (found,) = not_chosen(other.studies[0], row(other, **named))
+        assert found.startswith("learning_rate are (")
+    (tuned,) = [own for _, own in sample(other, 10**6, 0) if own["stage"] != "final"][:1]
+    assert not_chosen(other.studies[0], tuned) == []
 
 
 def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(plan: ReportPlan):

@@ -302,9 +302,7 @@ def test_a_budget_leaves_out_the_dearest_problems_and_says_so(
     monkeypatch.setattr(estimating, "problem_costs", lambda made: costs)
     assert trying.within(180.0, Config()) == ["cheap", "mild"]
     assert "left out for the budget: dear (500 s)" in capsys.readouterr().err
-    with pytest.raises(
-        InputError, match=r"--budget: 50 s are too few: pages take 40 s, .*; the least is --budget 60s"
-    ):
+    with pytest.raises(InputError, match=r"--budget: 50 s are too few.* --budget 60s"):
         trying.within(50.0, Config())
 
     def taken(config: Config) -> None:

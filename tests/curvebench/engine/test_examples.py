@@ -265,7 +265,7 @@ def test_a_source_that_is_not_streamed_is_refused():
     held = dataclasses.replace(bundle.workload, streamed=False)
     with pytest.raises(ValueError, match="train, validation is a data source: set streamed"):
         dataclasses.replace(bundle, workload=held)
-    with pytest.raises(ValueError, match="has data sources: randoms needs a generator a problem"):
+    with pytest.raises(ValueError, match="needs randoms, a generator a problem"):
         dataclasses.replace(bundle, randoms=())
 
 

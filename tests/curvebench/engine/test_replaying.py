@@ -84,51 +84,6 @@ def test_float32_stays_float32(backend: str) -> None:
     assert {value.dtype for step in path for value in step.values()} == {np.dtype("float32")}
 
 
-GOOD: dict[str, Any] = {
-    "optimizer": "adam",
-    "params": PARAMS,
-    "grads": GRADS,
-    "hyper": {"learning_rate": 0.1},
-    "backend": "numpy",
-}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"optimizer": "adm"}, ["'adm'", "did you mean 'adam'", "valid:"]),
-        ({"backend": "tensorflow"}, ["'tensorflow'", "jax, torch, numpy"]),
-        ({"dtype": "float16"}, ["float16", "float32, float64"]),
-        ({"hyper": {"learning_rate": 0.1, "beta_1": 0.9}}, ["'beta_1'", "did you mean 'beta1'", "valid:"]),
-        ({"hyper": {}}, ["learning_rate", "no default", "valid:"]),
-        ({"hyper": {"learning_rate": -1}}, ["learning_rate", "(0, inf)"]),
-        ({"params": {}}, ["params is empty"]),
-        ({"grads": [{"w": GRADS[0]["w"]}]}, ["step 1", "['w']", "['b', 'w']"]),
-        ({"grads": [{"w": np.zeros((2, 3)), "b": np.zeros(3)}]}, ["step 1", "w has shape (2, 3)", "(3, 2)"]),
-        ({"basis": np.eye(4)}, ["(4, 4)", "(9, 9)"]),
-        ({"basis": {"v": np.eye(4)}}, ["'v'", "valid: w, b"]),
-        ({"basis": 2 * np.eye(9)}, ["not orthogonal"]),
-        ({"factors": {"weight_decay": {"b": 0.0}}}, ["factors: the rule of a vector has no hyperparameter"]),
-        ({"factors": {"learning_rate": {"wait": 2.0}}}, ["kind 'wait'; did you mean 'weight'"]),
-        ({"factors": {"learning_rate": {"b": 2.0}}, "basis": WHOLE}, ["mixes parameters whose factors dif"]),
-        ({"factors": {"learning_rate": {"b": -1.0}}}, ["b = -1.0 is no number from 0 on"]),
-        ({"factors": {"learning_rate": {"b": np.inf}}}, ["b = inf is no number from 0 on"]),
-        (
-            {"factors": {"learning_rate": {"b": 2.0}}, "optimizer": "adagrad_norm"},
-            ["adagrad_norm: has one set of hyperparameters for all"],
-        ),
-        ({"needs": []}, ["there are 0 for 6 steps"]),
-        ({"kinds": {"w": "weigth"}}, ["kinds: w has no kind 'weigth'; did you mean 'weight'"]),
-        ({"kinds": {"v": "weight"}}, ["kinds has no parameter 'v'"]),
-    ],
-)
-def test_bad_input(change: dict[str, Any], said: list[str]) -> None:
-    with pytest.raises(InputError) as caught:
-        curvebench.replay(**{**GOOD, **change})
-    for words in said:
-        assert words in str(caught.value)
-
-
 # --- one gradient after another --------------------------------------------------------------------
 
 
@@ -179,44 +134,6 @@ def test_a_step_of_newton_by_hand() -> None:
         )
         np.testing.assert_allclose(after["w"].ravel(), target[:6], rtol=1e-9)
         np.testing.assert_allclose(after["b"], target[6:], rtol=1e-9)
-
-
-# Factors on JAX and PyTorch: test_executors.py, where a kind of parameters has a learning rate of its own.
-
-
-@pytest.mark.parametrize(
-    ("factors", "rate_w", "rate_b"),
-    [({"b": 4.0}, 1.0, 4.0), ({"weight": 0.5}, 0.5, 1.0), ({"weight": 0.5, "w": 2.0}, 2.0, 1.0)],
-)
-@pytest.mark.parametrize("optimizer", ["sgd", "shampoo", "muon", "adam"])
-def test_parameters_may_have_learning_rates_of_their_own(
-    optimizer: str, factors: dict[str, float], rate_w: float, rate_b: float
-) -> None:
-    """As if each were alone, at its own rate."""
-    rates = ("learning_rate", "others_learning_rate") if optimizer == "muon" else ("learning_rate",)
-    path = curvebench.replay(
-        optimizer, PARAMS, GRADS, dict.fromkeys(rates, 0.1), "numpy", factors={"learning_rate": factors}
-    )
-    for name, factor in (("w", rate_w), ("b", rate_b)):
-        grads = [{name: grad[name]} for grad in GRADS]
-        alone = curvebench.replay(
-            optimizer, {name: PARAMS[name]}, grads, dict.fromkeys(rates, 0.1 * factor), "numpy"
-        )
-        for step, expected in zip(path, alone, strict=True):
-            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
-
-
-def test_biases_may_go_without_decay() -> None:
-    """As if each were alone, at its own weight decay; a learning rate of its own goes with it."""
-    factors = {"weight_decay": {"weight": 3.0, "b": 0.0}, "learning_rate": {"b": 2.0}}
-    hyper = {"learning_rate": 0.1, "weight_decay": 0.2}
-    path = curvebench.replay("adamw", PARAMS, GRADS, hyper, "numpy", factors=factors)
-    for name, rate, decay in (("w", 0.1, 0.6), ("b", 0.2, 0.0)):
-        grads = [{name: grad[name]} for grad in GRADS]
-        own = {"learning_rate": rate, "weight_decay": decay}
-        alone = curvebench.replay("adamw", {name: PARAMS[name]}, grads, own, "numpy")
-        for step, expected in zip(path, alone, strict=True):
-            np.testing.assert_allclose(step[name], expected[name], rtol=1e-12)
 
 
 def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:

@@ -94,9 +94,7 @@ def test_a_warm_up_in_epochs_is_that_share_of_the_steps(
 ) -> None:
     steps = epochs * epoch
     if warm > epochs:
-        with pytest.raises(
-            ValueError, match=f"warmup_epochs: {warm} are {warm * epoch} steps, .* has {steps};"
-        ):
+        with pytest.raises(ValueError, match=f"warmup_epochs: {warm} are .* has {steps};"):
             multipliers({"name": name, "warmup_epochs": warm}, steps, epoch)
         return
     values = multipliers({"name": name, "warmup_epochs": float(warm)}, steps, epoch)
@@ -106,9 +104,7 @@ def test_a_warm_up_in_epochs_is_that_share_of_the_steps(
 def test_a_warm_up_of_half_an_epoch_and_a_cool_down() -> None:
     schedule = {"name": "constant", "warmup_epochs": 0.5, "cooldown": 0.4}
     np.testing.assert_allclose(multipliers(schedule, 10, 4), [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
-    with pytest.raises(
-        ValueError, match="warmup_epochs: 2 are 8 steps, and a cool-down of 4, and a run has 10"
-    ):
+    with pytest.raises(ValueError, match=r"warmup_epochs: 2 are 8 .* has 10"):
         multipliers({**schedule, "warmup_epochs": 2.0}, 10, 4)
 
 

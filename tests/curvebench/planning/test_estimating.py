@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.engine.execution import Clock
 from curvebench.planning import estimating
 from curvebench.planning.config import Config
 from curvebench.planning.estimating import estimates
 from curvebench.planning.plan import make_plan
+from curvebench.registry import find_workload
 from curvebench.spec.job import RunsSpec
+from curvebench.spec.method import WorkloadSpec
 from tests.curvebench.tiny import write_study
 
 RUNS = ("sweep", "refine", "final")
 STEPS = 20  # of a run of the tiny study
-SAMPLES = 8  # gradients of its basis
+COMPILE, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds of a bundle, of a run's step and of a run's evaluation
 
 
-def pretend_to_measure(monkeypatch: pytest.MonkeyPatch, lanes: Callable[[RunsSpec], int]) -> list[RunsSpec]:
-    """Has a process start in 100 s, lanes in 1 s, a step take 2 and an evaluation 3; what is measured."""
-    measured: list[RunsSpec] = []
+def pretend_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace measurements by constants."""
 
-    def pretended(meter: object, spec: RunsSpec) -> estimating._Measured:
-        measured.append(spec)
-        return estimating._Measured(
-            lanes(spec), evaluations=lambda steps: steps, start=1.0, step=2.0, evaluation=3.0
-        )
+    def measured(*cell: Any) -> Clock:
+        *_, steps, settings = cell
+        clock = Clock()
+        clock.seconds["compile"] = COMPILE
+        clock.seconds["step"] = STEP * steps * len(settings)
+        clock.seconds["evaluation"] = EVALUATION * 2 * len(settings)
+        return clock
 
-    monkeypatch.setattr(estimating._Meter, "measured", pretended)
-    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: estimating.Cost(gradients=8))
-    monkeypatch.setattr(estimating, "_startup", lambda backend: 100.0)
-    return measured
+    monkeypatch.setattr(estimating._Meter, "measured", measured)
+    monkeypatch.setattr(estimating._Meter, "basis", lambda *_: 0.0)
 
 
 @pytest.fixture
@@ -53,29 +54,30 @@ def test_counts_are_those_of_the_plan(studies: Path, capsys: pytest.CaptureFixtu
     [planned] = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",))).studies
     [study] = said["studies"]
     runs = sum(job.lanes for job in planned.jobs if job.spec.stage in RUNS)
-    bases = sum(job.lanes for job in planned.jobs if job.spec.stage == "bases")
-    assert (study["jobs"], study["runs"], study["steps"]) == (len(planned.jobs), runs, runs * STEPS)
-    assert study["gradients"] == runs * STEPS + bases * SAMPLES
+    assert (study["jobs"], study["runs"]) == (len(planned.jobs), runs)
     assert said["total"] == {name: study[name] for name in said["total"]}
-    assert study["process_seconds"] > 0
+    assert study["process_seconds"] > 3.0 * len(planned.jobs)
     assert [path.name for path in Path().iterdir()] == ["studies"], "nothing is written"
 
 
-def test_seconds_are_those_of_lanes_and_steps_and_equal_cells_are_measured_once(
-    studies: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_study(studies, ("tiny.claim", "twin.claim"), name="twin")
-    measured = pretend_to_measure(monkeypatch, lambda spec: len(spec.seeds) * len(spec.settings or ()))
-    plan = make_plan(Config(study_folder=studies, backends=("jax",)))
-    (tiny, cost), (_, twin) = estimates(plan)
-    assert len(measured) == 2 * 2 * 2, "two optimizers and bases, tuned and final; none for the twin"
-    assert cost == twin
-    runs = [job for job in tiny.jobs if job.spec.stage in RUNS]
-    bundles = {"sweep": 1.0, "refine": 12 / 4, "final": 1.0}  # by method: refined runs over coarse ones
-    expected = sum(
-        2 * (1 * math.ceil(n) + n * (STEPS * 2 + 5 * 3)) for n in (bundles[j.spec.stage] for j in runs)
+def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
+    plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
+    spec = next(job.spec for job in plan.jobs if job.spec.stage == "sweep")
+    meter = estimating._Meter(tmp_path, None)
+    costs = [list(meter.cells(each)) for each in (spec, spec.changed(study="twin"))]
+    assert costs[0] == costs[1]
+    assert len(list(tmp_path.glob("runs/*/*/*/*"))) == len(meter.jobs) == 3, (
+        "a basis, and a sweep in either basis"
     )
-    assert cost.process_seconds == 100.0 * len(tiny.jobs) + expected
+
+
+def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_to_measure(monkeypatch)
+    ((tiny, cost),) = estimates(make_plan(Config(study_folder=studies, backends=("jax",))))
+    runs = [job for job in tiny.jobs if job.spec.stage in RUNS]
+    each = STEPS * STEP + 5 * EVALUATION
+    starts = 3.0 * len(tiny.jobs) + 2 * COMPILE * len(runs)
+    assert cost.process_seconds == starts + sum(job.lanes for job in runs) * each
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,18 @@ def test_what_cannot_be_measured_is_told_before_anything_is(
     assert said.out == ""
 
 
-def test_what_runs_on_a_gpu_is_counted_without_one(studies: Path) -> None:
+def test_runs_on_a_gpu_are_counted_without_one(studies: Path, tmp_path: Path) -> None:
     write_study(studies, ("      jax: {}", "      jax: {device: gpu}"))
     plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
+    sweep = next(job.spec for job in plan.jobs if isinstance(job.spec, RunsSpec))
+    digits = WorkloadSpec("digits_mlp", find_workload("digits_mlp").complete({"batch_size": 50}))
+    (gradient, evaluation), slower = (
+        estimating._Meter(tmp_path, tflops).counted(sweep, digits, ("validation",)) for tflops in (1.0, 0.5)
+    )
+    products = 2 * (64 * 32 + 32 * 10)  # operations of the network's two layers on an example
+    assert gradient == pytest.approx(3 * 50 * products / 1e12)
+    assert evaluation == pytest.approx(191 * products / 1e12)
+    assert slower == pytest.approx((2 * gradient, 2 * evaluation))
     ((_, cost),) = estimates(plan)
-    ((_, slower),) = estimates(plan, tflops=1e-10)
-    runs = sum(job.lanes for job in plan.jobs if job.spec.stage in RUNS)
-    assert (cost.runs, cost.steps) == (runs, runs * STEPS)
-    on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs if job.spec.stage != "bases")
-    assert cost.process_seconds == pytest.approx(estimating.START_SECONDS * on_gpu, rel=0.2)
-    assert slower.process_seconds > 2 * cost.process_seconds
+    on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs)
+    assert cost.process_seconds >= 20.0 * on_gpu

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from curvebench.property_checks.check_rules import check_rule
-from curvebench.property_checks.checks import Row, claims_of, part_results
+from curvebench.property_checks.checks import Row, claims_by_id, claims_of, part_results
+from tests.conftest import ROOT
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 
 HELPER = "HALF = 0.5\n\n\ndef limit():\n    return HALF\n\n\ndef _corrected"
@@ -36,6 +38,15 @@ def test_what_decides_a_claim_is_in_its_rule(toys, old, new, changed):
     before = rules(toys, *USED)
     after = rules(toys, *USED, (old, new))
     assert tuple(one != other for one, other in zip(before, after, strict=True)) == changed
+
+
+def test_the_rules_of_published_claims_are_those_of_today():
+    """They seed the instances of these claims, which therefore are the published ones."""
+    published = json.loads((ROOT / "results/published/property-checks.2026-11-28/plan.json").read_text())
+    claims = claims_by_id()
+    rules = {claim["id"]: claim["rule"] for claim in published["checks"]["claims"]}
+    assert rules
+    assert {name: check_rule(claims[name][1]) for name in rules} == rules
 
 
 def test_another_rule_has_fresh_instances(toys):

@@ -186,7 +186,7 @@ def test_what_failed_cost_its_steps_and_its_basis(tmp_path: Path, monkeypatch: p
     sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40}, bases=WITH_BASES.bases[1:])
     run(bases, tmp_path)
     failing(raising(ArithmeticError("broken")), monkeypatch)
-    monkeypatch.setattr(Bundle, "own_evaluations", lambda bundle, steps: 3 * steps)
+    monkeypatch.setattr(Bundle, "evaluations_of", lambda bundle, steps: 3 * steps)
     runs = read(run(sweep, tmp_path), "runs")
     failed, others = runs.filter(outcome="error"), runs.filter(pl.col("outcome") != "error")
     assert set(failed.select("steps", "gradient_evaluations", "examples").rows()) == {(10, 30, 30 * 12)}

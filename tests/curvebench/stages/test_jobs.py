@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from curvebench.optimizers.bases import bases
 from curvebench.paths import basis_file
 from curvebench.results.reading import named, read
 from curvebench.seeding import generator
-from curvebench.sources import ROOT
+from curvebench.sources import ROOT, content_hash
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import (
     HOST,
@@ -374,7 +373,7 @@ def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
 
 def changed_source(name: str) -> JobSpec:
     path = Path("optimizers/gradient_descent.py")
-    digest = hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+    digest = content_hash(ROOT / path)
     digests = {"unchanged": digest, "edited": "0" * 64}
     return SWEEP.changed(bases=SWEEP.bases[:1], sources={path.as_posix(): digests[name]})
 

@@ -18,9 +18,9 @@ from tests.workloads.images.photographs import index_of, write_set
 STUDIES = (
     *(
         pytest.param(name, marks=pytest.mark.long)
-        for name in ("imagenet_resnet34", "imagenet_wallclock", "stamps_vit")
+        for name in ("imagenet_resnet34", "imagenet_wallclock", "imagewoof_vit", "stamps_vit")
     ),
-    *("imagewoof_vit", "stamps_resnet"),
+    "stamps_resnet",
 )
 
 

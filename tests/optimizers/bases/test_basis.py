@@ -50,47 +50,11 @@ def test_options_of_egop_have_one_form(given: dict[str, object], completed: dict
         "complement": "random",
         "estimator": "whole",
         "every": None,
-        "state": "carried",
         "null_space": "lapack",
     }
     options = bases()["egop"].complete(given)
     assert options == {**defaults, **completed}
     assert json.loads(json.dumps(options)) == options
-
-
-@pytest.mark.parametrize(
-    ("given", "parts"),
-    [
-        (
-            {"block": "all"},
-            ["no option 'block'", "did you mean 'blocks'?", "(valid: blocks, filters, rows, applied_to, "],
-        ),
-        ({"rank": 0}, ["rank = 0", "positive whole number", "'1.0 d'"]),
-        ({"complement": "zeros"}, ["complement = 'zeros'", "random, auxiliary, none"]),
-        ({"estimator": "qr"}, ["estimator = 'qr'", "whole, randomized, streaming"]),
-        ({"blocks": "weight"}, ["blocks = 'weight'", "all, weights, layers, or a list of parameter names"]),
-        ({"blocks": []}, ["blocks = []", "list of parameter names"]),
-        ({"blocks": [["a"]]}, ["blocks = [['a']]", "list of parameter names"]),
-        ({"blocks": ["a", "a"]}, ["blocks = ['a', 'a']", "twice"]),
-        ({"samples": 0}, ["samples = 0", "positive whole number", "'1.0 d'"]),
-        ({"samples": True}, ["samples = True", "positive whole number"]),
-        ({"samples": 1.5}, ["samples = 1.5", "positive whole number"]),
-        ({"samples": "d"}, ["samples = 'd'", "'1.0 d'"]),
-        ({"samples": "0 d"}, ["samples = '0 d'", "'1.0 d'"]),
-        ({"samples": "1.2.3 d"}, ["samples = '1.2.3 d'", "'1.0 d'"]),
-        ({"samples": "1e999 d"}, ["samples = '1e999 d'", "'1.0 d'"]),
-        ({"sampling": "init"}, ["sampling = 'init'", "initialization", "{normal:"]),
-        ({"sampling": {"normal": 0}}, ["sampling = {'normal': 0}", "above 0"]),
-        ({"sampling": {"normal": True}}, ["sampling = {'normal': True}", "above 0"]),
-        ({"sampling": {"normal": float("nan")}}, ["sampling", "above 0"]),
-        ({"sampling": {"gaussian": 1.0}}, ["sampling = {'gaussian': 1.0}", "{normal:"]),
-    ],
-)
-def test_wrong_options_are_refused(given: dict[str, object], parts: list[str]) -> None:
-    with pytest.raises(OptionError) as caught:
-        bases()["egop"].complete(given)
-    for part in ["egop", *parts]:
-        assert part in str(caught.value)
 
 
 def test_groups_of_egop() -> None:

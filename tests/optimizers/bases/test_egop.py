@@ -109,9 +109,7 @@ def test_orthonormal_in_a_few_hundred_dimensions(samples: int) -> None:
 def test_wrong_gradients_are_refused() -> None:
     spoilt = np.ones((4, 2))
     spoilt[1, 0], spoilt[3, 1] = np.nan, np.inf
-    with pytest.raises(
-        OptionError, match=r"2 of 4 sampled gradients are not finite; set the option sampling"
-    ):
+    with pytest.raises(OptionError, match=r"2 of 4 .*not finite; .*sampling"):
         eigenbasis(spoilt)
     with pytest.raises(OptionError, match=r"shape \(0, 3\); \(samples, dimension\)"):
         eigenbasis(np.zeros((0, 3)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,22 +20,21 @@ LAYERS = {"W1": "b1", "kernel": None}
 
 
 def inverse(matrix: np.ndarray, damping: float) -> np.ndarray:
-    """By the eigenvectors; without damping of the pseudo-inverse."""
+    """By the eigenvectors."""
     values, vectors = np.linalg.eigh(matrix)
     found: np.ndarray = (vectors / (values + damping)) @ vectors.T
     return found
 
 
 def kfac(
+    balanced: bool,
     params: Arrays,
     grads: list[Arrays],
     hyper: Hyper,
     needs: list[dict[str, Any]],
     fisher: str,
-    damping_form: str,
     factors_every: int,
     inverses_every: int,
-    norm_constraint: float | None,
     others: str,
 ) -> Iterator[Arrays]:
     """Running means as weighted sums of all statistics so far; scale by another rule."""
@@ -47,7 +47,7 @@ def kfac(
     velocity = dict.fromkeys(LAYERS, np.zeros(()))
     rate = hyper["learning_rate"]
     for step, grad in enumerate(grads):
-        natural, length = {}, 0.0
+        natural = {}
         for name, bias in LAYERS.items():
             if step % factors_every == 0:
                 seen[name][0].append(needs[step]["layers"][name]["inputs"])
@@ -59,22 +59,14 @@ def kfac(
                 ]
                 root = np.sqrt(hyper["damping"])
                 pi = np.sqrt(np.mean(np.diag(means[0])) / np.mean(np.diag(means[1])))
-                added = {
-                    "factored": (pi * root, root / pi),
-                    "plain": (hyper["damping"],) * 2,
-                    "none": (0.0, 0.0),
-                }[damping_form]
+                added = (pi * root, root / pi) if balanced else (hyper["damping"],) * 2
                 inverses[name] = [inverse(*each) for each in zip(means, added, strict=True)]
             joined = grad[name].reshape(len(grad[name]), -1)
             if bias:
                 joined = np.column_stack([joined, grad[bias]])
             natural[name] = inverses[name][1] @ joined @ inverses[name][0]
-            length += rate**2 * float(np.sum(natural[name] * joined))
-        factor = (
-            1.0 if norm_constraint is None else min(1.0, np.sqrt(norm_constraint / length) if length else 1)
-        )
         for name, bias in LAYERS.items():
-            velocity[name] = hyper["momentum"] * velocity[name] + factor * natural[name]
+            velocity[name] = hyper["momentum"] * velocity[name] + natural[name]
             columns = point[name][0].size
             kept = 1 - rate * hyper["weight_decay"]
             moved = rate * velocity[name]
@@ -100,17 +92,18 @@ BESIDE_MOMENTUM = {name: value for name, value in HYPER.items() if not name.star
 STILL = {"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0}
 
 
-def entry(hyper: Hyper = HYPER, still: Hyper = STILL, **options: object) -> Entry:
-    return Entry(loop=kfac, hyper=hyper, options=options, shapes=NETWORK, kinds=KINDS, still=still)
+def entry(balanced: bool, hyper: Hyper = HYPER, still: Hyper = STILL, **options: object) -> Entry:
+    loop = partial(kfac, balanced)
+    return Entry(loop=loop, hyper=hyper, options=options, shapes=NETWORK, kinds=KINDS, still=still)
 
 
-MORE = {"factors_every": 2, "inverses_every": 3, "norm_constraint": 0.05, "damping_form": "none"}
+MORE = {"factors_every": 2, "inverses_every": 3, "others": "momentum"}
 ENTRIES = {
-    "kfac": entry(),
-    "kfac: plain, empirical": entry(damping_form="plain", fisher="empirical"),
-    "kfac: now and then": entry(BESIDE_MOMENTUM, {"weight_decay": 0.0}, others="momentum", **MORE),
-    "kfac_as_004": entry(),
+    "kfac": entry(True),
+    "kfac: empirical": entry(True, fisher="empirical"),
+    "kfac: now and then": entry(True, BESIDE_MOMENTUM, {"weight_decay": 0.0}, **MORE),
+    "kfac_as_004": entry(False),
     "kfac_as_004: other choices": entry(
-        BESIDE_MOMENTUM, {"weight_decay": 0.0}, others="momentum", fisher="expected", **MORE
+        False, BESIDE_MOMENTUM, {"weight_decay": 0.0}, fisher="expected", **MORE
     ),
 }

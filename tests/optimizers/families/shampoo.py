@@ -21,21 +21,16 @@ def shampoo(
     statistics: str,
     power: float | None,
     refresh_every: int,
-    root: str = "eigendecomposition",
-    steps: int = 30,
     block_size: int | None = None,
     grafting: str = "none",
 ) -> Iterator[np.ndarray]:
-    """Blocks are leaves of their own; a root by products is the exact one, which they come to in `steps`."""
+    """Blocks are leaves of their own."""
     shape, w = leaf.start.shape or (1,), leaf.start
     cuts = [ranges(length, block_size or length) for length in shape]
     blocks = [tuple(itertools.starmap(slice, pieces)) for pieces in itertools.product(*cuts)]
     grads = [g.reshape(shape) for g in leaf.grads]
     found = zip(
-        *(
-            directions([g[block] for g in grads], hyper, statistics, power, refresh_every, root)
-            for block in blocks
-        ),
+        *(directions([g[block] for g in grads], hyper, statistics, power, refresh_every) for block in blocks),
         strict=True,
     )
     lengths = grafted_lengths(leaf, hyper, grafting)
@@ -76,13 +71,11 @@ def directions(
     statistics: str,
     power: float | None,
     refresh_every: int,
-    root: str,
 ) -> Iterator[np.ndarray]:
     """The statistic of an axis is M M^T for the matricizations side by side: its roots come from M's SVD."""
     shape = grads[0].shape
     exponent = 1 / (2 * len(shape)) if power is None else power
     roots: list[np.ndarray] = []
-    bases = [np.eye(length) for length in shape]
     for t in range(1, len(grads) + 1):
         share, first = np.ones(t), hyper["epsilon"]
         if statistics == "ema":
@@ -95,39 +88,11 @@ def directions(
                     np.sqrt(a) * np.moveaxis(g, axis, 0).reshape(length, -1)
                     for a, g in zip(share, grads[:t], strict=True)
                 ]
-                if root == "tracked_basis":
-                    bases[axis], inverse = tracked(pieces, first, exponent, bases[axis])
-                else:
-                    inverse = inverse_root_of_outer_products(pieces, first, exponent)
-                roots.append(inverse)
+                roots.append(inverse_root_of_outer_products(pieces, first, exponent))
         direction = grads[t - 1]
         for axis, inverse in enumerate(roots):
             direction = np.moveaxis(np.tensordot(inverse, direction, axes=(1, axis)), 0, axis)
         yield direction
-
-
-def tracked(
-    matrices: list[np.ndarray], first: float, exponent: float, basis: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """One orthogonal iteration of first I + sum of M M^T by Gram and Schmidt, twice; and its inverse root."""
-    matrix = first * np.eye(len(basis)) + sum(m @ m.T for m in matrices)
-    columns: list[np.ndarray] = []
-    for column, before in zip((matrix @ basis).T, basis.T, strict=True):
-        rest = column
-        for _ in range(2):
-            rest = rest - sum((found * (found @ rest) for found in columns), np.zeros_like(rest))
-        length = float(np.linalg.norm(rest))
-        if length <= 1e-13 * np.linalg.norm(matrix):  # nothing is left: any vector orthogonal to the others
-            rest = np.linalg.svd(np.array([*columns, np.zeros_like(rest)]))[2][-1]
-            length = 1.0
-        columns.append(rest / length * (1 if rest @ before >= 0 else -1))
-    found = np.array(columns).T
-    values = np.einsum("ij,ik,kj->j", found, matrix, found)
-    order = np.argsort(-values, kind="stable")
-    found, values = found[:, order], values[order]
-    kept = values > len(values) * np.finfo(float).eps * values.max()
-    inverse = np.power(values, -exponent, out=np.zeros_like(values), where=kept)
-    return found, (found * inverse) @ found.T
 
 
 def idealized_shampoo(leaf: Leaf, hyper: Hyper, refresh_every: int) -> Iterator[np.ndarray]:
@@ -182,30 +147,6 @@ ENTRIES = {
     ),
     "shampoo: another power, roots every 3 steps": replace(
         SHAMPOO_ENTRY, options={"power": 0.3, "refresh_every": 3}, scale_free=None
-    ),
-    "shampoo: coupled Newton in 40 steps": replace(
-        SHAMPOO_ENTRY,
-        options={"root": "coupled_newton", "steps": 40},
-        tolerance=1e-11,
-        tolerance_float32=1e-4,
-        tolerance_singular=1e-6,
-        scale_free=None,
-    ),
-    "shampoo: Newton-Schulz, running mean": replace(
-        SHAMPOO_ENTRY,
-        hyper={"learning_rate": 0.3, "epsilon": 0.05, "beta2": 0.9},
-        options={"root": "newton_schulz", "statistics": "ema"},
-        tolerance=1e-11,
-        tolerance_float32=1e-4,
-        tolerance_singular=1e-6,
-    ),
-    "shampoo: a tracked basis every 2 steps": replace(
-        SHAMPOO_ENTRY,
-        symmetry=None,
-        options={"root": "tracked_basis", "refresh_every": 2},
-        tolerance=1e-11,
-        tolerance_float32=1e-3,
-        scale_free=None,
     ),
     "shampoo: blocks of 2, the length of SGD": replace(
         SHAMPOO_ENTRY, symmetry=None, options={"block_size": 2, "grafting": "sgd"}, scale_free=None

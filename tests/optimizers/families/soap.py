@@ -30,18 +30,11 @@ def soap(
     refresh_every: int | None,
     basis: str,
     skip_first_step: bool,
-    maximum_dimension: int | None,
-    precondition_vectors: bool,
-    one_sided: bool,
 ) -> Iterator[np.ndarray]:
     """With the first moment in original coordinates, and one sum over all gradients for each statistic."""
     w, shape, rate = leaf.start, leaf.start.shape, hyper["learning_rate"]
     axes = [axis for axis in range(len(shape)) if shape[axis] > 1]
-    if len(axes) < 2 and not precondition_vectors:
-        axes = []
-    if one_sided and axes:
-        axes = [min(axes, key=lambda axis: shape[axis])]
-    axes = [axis for axis in axes if maximum_dimension is None or shape[axis] <= maximum_dimension]
+    axes = axes if len(axes) > 1 else []
     second, bases = np.zeros(shape), {axis: np.eye(shape[axis]) for axis in axes}
 
     def inside(tensor: np.ndarray) -> np.ndarray:
@@ -98,7 +91,6 @@ def pytorch_optimizer_soap(**options: Any) -> Callable[[list[Any], Hyper], list[
         import pytorch_optimizer
 
         flat = [tensor for tensor in tensors if sum(length > 1 for length in tensor.shape) < 2]
-        flat = [] if options.get("precondition_1d") else flat
         rotated = [tensor for tensor in tensors if all(tensor is not one for one in flat)]
         groups: list[dict[str, Any]] = [{"params": rotated}, {"params": flat, "max_precondition_dim": 1}]
         return [
@@ -146,10 +138,8 @@ SOAP_ENTRY = Entry(
 )
 ENTRIES = {
     "soap": SOAP_ENTRY,
-    "soap: QR every 3 steps, short axes, vectors too": replace(
-        SOAP_ENTRY,
-        options={"refresh_every": 3, "maximum_dimension": 2, "precondition_vectors": True},
-        pytorch=oracle(precondition_frequency=3, max_precondition_dim=2, precondition_1d=True),
+    "soap: QR every 3 steps": replace(
+        SOAP_ENTRY, options={"refresh_every": 3}, pytorch=oracle(precondition_frequency=3)
     ),
     "soap: a decomposition at every step": replace(
         SOAP_ENTRY,
@@ -158,9 +148,9 @@ ENTRIES = {
         tolerance_float32=1e-3,
         pytorch=None,
     ),
-    "soap: the shortest axis by its first gradient": replace(
+    "soap: the basis of its first gradient": replace(
         SOAP_ENTRY,
-        options={"refresh_every": None, "skip_first_step": False, "one_sided": True},
+        options={"refresh_every": None, "skip_first_step": False},
         tolerance=1e-11,
         tolerance_float32=1e-3,
         pytorch=None,

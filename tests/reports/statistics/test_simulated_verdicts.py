@@ -11,7 +11,7 @@ from curvebench.reports.claims.censoring import censored_at, paired_effects
 from curvebench.reports.claims.verdicts import combined, decided
 from curvebench.reports.statistics.decisions import ClaimRelation, Finding, Question, decide, holm
 from curvebench.results.verdicts import ALPHA, Verdict
-from tests.reports.statistics.simulated import DIFFERENCES, SIZES, Draw, assert_documented, assert_rare
+from tests.reports.statistics.simulated import DIFFERENCES, SIZES, Draw, assert_rare
 from tests.reports.synthetic import compared
 
 MARGIN = 0.05
@@ -118,14 +118,3 @@ def test_where_runs_stop_both_errors_stay_rare(relation: ClaimRelation, draw: st
                 gains = median[relation] + MARGIN * DIFFERENCES[draw](random, (400, 1, size))
                 bounds = zip(*stopped(random, gains, share), strict=True)
                 assert_rare([verdict_of(question, *claim) == wrong for claim in bounds])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("draw", "spread", "share"),
-    [("normal", 20, 0.046), ("skewed", 20, 0.272), ("control diverges", 1, 0.282)],
-)
-def test_the_signed_rank_test_is_misled_by_skewness_and_not_else(draw: str, spread: int, share: float):
-    question = Question("better", MARGIN, "wilcoxon")
-    found = simulated(question, np.zeros(1), GAINS[draw], spread, 50, 500)
-    assert_documented(share, [verdict == "reproduced" for verdict in found])

@@ -12,7 +12,6 @@ from curvebench.reports.statistics.decisions import holm
 from curvebench.reports.statistics.paired import (
     paired_values,
     sign_p_value,
-    signed_rank_p_value,
 )
 from curvebench.reports.statistics.ranks import instance_ranks, tolerant_ranks, wins
 from curvebench.reports.statistics.selection import best_set
@@ -37,7 +36,6 @@ OF_FRAMES: dict[str, Callable[[pl.DataFrame], object]] = {
 OF_ARRAYS: dict[str, tuple[str, Callable[[list[float]], object]]] = {
     "tolerant_ranks": ("values", tolerant_ranks),
     "holm": ("p_values", holm),
-    "signed_rank_p_value": ("differences", signed_rank_p_value),
     "sign_p_value": ("differences", sign_p_value),
     "probability_of_improvement": ("gains", probability_of_improvement),
 }

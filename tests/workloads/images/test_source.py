@@ -99,9 +99,7 @@ def test_more_damage_than_the_share_is_an_error_that_names_it(tmp_path: Path):
     made = source(tmp_path, index_of(write_set(tmp_path)), damaged_share=0.1)
     for number in (0, 1):
         (tmp_path / f"train/n00/{number}.JPEG").unlink()
-    with pytest.raises(
-        DataDamaged, match=r"2 of 12 images cannot be read, more than a share of 0.1: .*0.JPEG"
-    ):
+    with pytest.raises(DataDamaged, match=r"2 of 12 images .*0.1: .*0.JPEG"):
         made.fetch(0, None)
 
 
