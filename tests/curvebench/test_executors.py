@@ -355,32 +355,20 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
         assert again[name].tobytes() == array.tobytes(), name
 
 
+DIVIDED = ("adam", "momentum", "shampoo averaged, every 3 steps", "muon")
+
+
 @pytest.mark.parametrize(
     ("variant", "backend"),
-    [
-        (variant, "torch")
-        for variant in (
-            *("momentum", "adam", "shampoo averaged, every 3 steps", "muon"),
-            "torch:torch.optim.Adam",
-        )
-    ]
-    + [
-        ("adam", "jax"),
-        # ten seconds each of compilation; cadences over stretches: test_refresh_is_done_on_the_steps_of_its
-        *(
-            pytest.param(one, "jax", marks=pytest.mark.long)
-            for one in ("momentum", "shampoo averaged, every 3 steps", "muon")
-        ),
-    ],
+    [(one, "torch") for one in (*DIVIDED, "torch:torch.optim.Adam")]
+    # ten seconds each of compilation; cadences over stretches: test_refresh_is_done_on_the_steps_of_its
+    + [pytest.param(one, "jax", marks=[] if one == "adam" else [pytest.mark.long]) for one in DIVIDED],
 )
 def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, backend: str) -> None:
     """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
     foreign = variant.startswith("torch:")
     rule = find_rule(variant) if foreign else ALL[variant]
-    whole = make_bundle(rule=ALL["sgd"], seeds=(0, 1), rates=(0.02, 0.05), steps=8, basis=False)
-    complete = [rule.complete({"learning_rate": rate}) for rate in (0.02, 0.05)]
-    numbers = {name: np.array([one[name] for one in complete]) for name in complete[0]}
-    whole = dataclasses.replace(whole, rule=rule, hyperparameters=numbers)
+    whole = make_bundle(rule=rule, seeds=(0, 1), rates=(0.02, 0.05), steps=8, basis=False)
     alone = whole.part(slice(0, 1), slice(1, 2))  # which JAX takes no other way
     for bundle in [whole] * (not foreign) + [alone] * (backend == "torch"):
         one, other = (
@@ -393,8 +381,7 @@ def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, b
 def test_a_torch_optimizer_goes_on_from_a_checkpoint() -> None:
     """A carry that comes back with its optimizer, in a new buffer."""
     rule = find_rule("torch:torch.optim.Adam")
-    bundle = make_bundle(rule=ALL["sgd"], seeds=(0,), rates=(0.05,), steps=8, basis=False)
-    bundle = dataclasses.replace(bundle, rule=rule)
+    bundle = make_bundle(rule=rule, seeds=(0,), rates=(0.05,), steps=8, basis=False)
     made = engine("torch", "float64")
     ends = []
     for copied in (False, True):

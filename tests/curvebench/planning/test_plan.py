@@ -149,15 +149,6 @@ def test_a_basis_is_run_by_the_optimizers_that_take_it(config):
     assert study.methods == ("sgd", "adam", "adam @ egop")
 
 
-def test_every_method_gets_the_same_budget(config):
-    lanes: dict[str, int] = {}
-    for job in make_plan(config).jobs:
-        if job.spec.stage in ("sweep", "refine"):
-            name = job.spec.optimizers[0].name
-            lanes[name] = lanes.get(name, 0) + job.lanes
-    assert lanes == {"sgd": 2 * 2 * (2 + 6), "adam": 2 * 2 * (2 + 6)}  # bases, seeds, rates
-
-
 def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
     write_study(config.study_folder, SEARCH)
     plan = make_plan(config)

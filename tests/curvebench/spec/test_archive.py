@@ -50,8 +50,13 @@ def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPla
     )
 
 
+def published(plan: ReportPlan, name: str, *studies: StudyPlan) -> ReportPlan:
+    """A set of that name with these studies."""
+    return plan.model_copy(update={"published": name, "studies": studies})
+
+
 def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_else(field: ReportPlan):
-    handed_in = field.model_copy(update={"published": "lion.2026-12", "studies": (newcomer(field),)})
+    handed_in = published(field, "lion.2026-12", newcomer(field))
     here = newcomer(field, "tiger")
     archive = with_joined((field, handed_in), [here])
     (study,) = archive[0].studies
@@ -60,7 +65,7 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         "lion.2026-12": ["lion"],
         HERE: ["tiger"],
     }
-    own = field.model_copy(update={"published": "", "studies": (here,), "archive": archive})
+    own = published(field, "", here).model_copy(update={"archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
 
 
@@ -86,9 +91,8 @@ def test_what_cannot_join_is_told_of_one_that_is_run_here(
 
 def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
     (study,) = field.studies
-    more = study.model_copy(
-        update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
-    )
+    both = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
+    more = study.model_copy(update={"workloads": both})
     two = field.model_copy(update={"studies": (more,)})
     few = newcomer(two, workloads=study.workloads)
     (here,) = with_joined([two], [few])[0].studies
@@ -109,9 +113,7 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
 
 def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
     first, second = (
-        field.model_copy(
-            update={"published": name, "studies": (newcomer(field, name).model_copy(update={"name": "own"}),)}
-        )
+        published(field, name, newcomer(field, name).model_copy(update={"name": "own"}))
         for name in ("a", "b")
     )
     kept = best_of((field, first, second))
