@@ -271,19 +271,6 @@ def test_runs_may_be_mapped() -> None:
 
 # --- bad input ---------------------------------------------------------------------------------------------
 
-ONE = {"w": np.ones((2, 3), np.float32), "b": np.ones(3, np.float32)}
-
-
-def test_an_update_needs_parameters_and_their_gradients() -> None:
-    transformation = as_optax("adam", learning_rate=0.1)
-    state = transformation.init(ONE)
-    with pytest.raises(InputError, match=r"adam needs .*update\(gradients, state, parameters\)"):
-        transformation.update(ONE, state)
-    with pytest.raises(InputError, match=r"'b' of shape \(3,\) has a gradient of shape \(1,\)"):
-        transformation.update({**ONE, "b": np.ones(1, np.float32)}, state, ONE)
-    with pytest.raises(InputError, match=r"'b' of shape \(3,\) has no gradient"):
-        transformation.update({**ONE, "b": None}, state, ONE)
-
 
 def test_without_optax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optax", None)

@@ -298,34 +298,6 @@ def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str])
 
 # --- what is refused ----------------------------------------------------------------------------------
 
-REFUSED = {
-    "torch:own.py:Wantign": "own.py has no 'Wantign'; did you mean 'Wanting'?",
-    "torch:own.py:Wanting": "missing 1 required positional argument: 'radius'",
-    "torch:own.py:Undefined": "is not finite after a step at learning_rate = 0.01",
-    "torch:own.py:Reshaping": "changes the shape of a parameter from (4,) to (3, 3)",
-    "torch:own.py:Raising": "takes no step (RuntimeError: two lines, own.py line ",
-    "torch:own.py:Unclosed": "); one that evaluates the loss itself wants closure: true",
-    "torch:own.py:Rateless": "has no lr in its parameter groups",
-    "torch:broken.py:Any": "cannot be imported (ModuleNotFoundError: No module named 'nowhere', line 1)",
-    "optax:own.py:reshaping": "changes the shape of a parameter from (4,) to (3, 4)",
-    "optax:optax.contrb.muon": "optax.contrb cannot be imported",
-    "torch:torch.optim.Adum": "did you mean 'Adam'?",
-    "{torch:torch.optim.Adam: {betas: [1.0, 3.0]}}": "refuses its arguments {'betas': [1.0, 3.0]",
-}
-
-
-def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own.with_name("broken.py").write_text("import nowhere\n")
-    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {', '.join(REFUSED)}, optax:own.py:descent]"))
-    assert main(["check", "--studies", str(study.parent)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == len(REFUSED)
-    for line, said in zip(lines, REFUSED.values(), strict=True):
-        assert line.startswith(f"error: {study}: optimizers.")
-        assert said in line
-
 
 def test_a_step_that_fails_later_is_told_by_its_number() -> None:
     """And without what would help only where no step can be taken."""

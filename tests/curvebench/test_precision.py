@@ -22,7 +22,6 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.optimizers.state_precision import HALF
 from curvebench.precision import POLICIES, HalfProducts
-from curvebench.spec.errors import InputError
 from curvebench.spec.values import Precision
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.test_executors import NETWORKS, bundle_of
@@ -36,11 +35,6 @@ IN_HALF = {name: rule for name, rule in RULES.items() if HALF in rule.dtypes}
 
 def test_a_study_has_a_word_for_every_policy() -> None:
     assert get_args(Precision) == WORDS
-
-
-def test_another_word_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="bfloat16"):
-        engine("torch", "bfloat")
 
 
 def test_the_rules_that_may_be_held_in_half_precision() -> None:

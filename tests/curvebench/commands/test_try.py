@@ -29,7 +29,6 @@ from tests.results.rows import rows
 
 FIELD, RULE, BROKEN = map(user_file, ("field.yaml", "lion_rule.py", "broken.py"))
 CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.md").read_text(), re.DOTALL)
-SPACE = "{space: {needed: {low: 1.0e-3, high: 1.0, scale: log}}}"
 
 
 @pytest.fixture
@@ -131,31 +130,6 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert taken.stderr.startswith(
         "error: study adam: joins: field has a method 'adam' already; give another --label"
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "told"),
-    [
-        ("broken.py:Needy", "{}", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
-        ("broken.py:Needy", SPACE, "broken.py:Needy: space: two_stage_sweep tunes the learning rate alone"),
-        ("broken.py:Shapeless", "{}", "broken.py:Shapeless: "),
-        ("broken.py:Infinite", "{}", "is not finite after a step"),
-    ],
-)
-def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
-    name: str, options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    from curvebench.__main__ import main
-
-    (tmp_path / "field.yaml").write_text(FIELD)
-    (tmp_path / "broken.py").write_text(BROKEN)
-    given = ["try", f"{tmp_path}/{name}", "--studies", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert main([*given, "--options", options]) == 2
-    said = capsys.readouterr().err
-    assert told in said
-    assert "newcomers" not in said, "no file that was written for it"
-    assert len(said.splitlines()) == 1
-    assert not any((tmp_path / "results").rglob("*.*"))
 
 
 def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(

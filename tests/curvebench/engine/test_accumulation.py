@@ -126,12 +126,6 @@ def test_what_is_no_mean_over_parts_is_refused() -> None:
         run(in_parts(bundle, 2), "torch")
 
 
-@pytest.mark.parametrize(("parts", "batch_size"), [(3, 10), (2, None)])
-def test_parts_must_divide_a_minibatch(parts: int, batch_size: int | None) -> None:
-    with pytest.raises(ValueError, match=f"gradient_accumulation: {parts} divides no batch_size"):
-        make_bundle(batch_size=batch_size, gradient_accumulation=parts)
-
-
 BY_PARTS = ("fashion_resnet",)  # batch norm's statistics are those of a part
 
 

@@ -333,14 +333,3 @@ def test_a_basis_may_be_estimated_during_a_run_where_nothing_is_timed(tmp_path):
     during = ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps")
     study = read_study(write_study(tmp_path, during, ("targets: {train_loss: 1e-3}\n", "")))
     assert study.bases[1].options["every"] == "5 steps"
-
-
-def test_log_linearity_is_of_what_falls_to_zero(tmp_path):
-    rising = "claims: [{id: egop.up, sentence: Up., source: none, holds_if: {metric: final test_accuracy, "
-    path = Path("benchmarks/studies/digits_mlp.yaml").read_text()
-    head, tail = path.split("claims:\n")[0], "scales:" + path.split("scales:")[1]
-    (tmp_path / "rising.yaml").write_text(
-        f"{head}{rising}quantity: log_linearity, down_to: 1e-9, better: [adam], than: 0.5}}}}]\n{tail}"
-    )
-    with pytest.raises(InputError, match=r"test_accuracy.* minimized"):
-        read_study(tmp_path / "rising.yaml")
