@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +31,6 @@ from curvebench.engine.execution import (
     Record,
     Trajectories,
     execute,
-    load,
     pieces_of,
 )
 from curvebench.registry import find_rule
@@ -179,29 +177,6 @@ def test_the_record_of_a_run_comes_back() -> None:
     assert again.arrays().keys() == record.arrays().keys()
     for name, values in record.arrays().items():
         np.testing.assert_array_equal(again.arrays()[name], values)
-
-
-def test_a_contestant_keeps_the_types_of_its_state() -> None:
-    """NAdam's running product is float32 beside parameters in float64: `load_state_dict` would cast it."""
-    made, bundle = engine("torch", "float64"), BUNDLES["nadam of torch"](STEPS)
-    with made.context():
-        loaded, inputs = load(bundle, made), execution.stretch_inputs(bundle, made, 0, 3)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
-        carry = segment(loaded.carry, loaded.constants, inputs)
-        restored = made.restored(load(bundle, made).carry, made.kept(carry))
-        again = made.segment(loaded.program, restored, loaded.constants, inputs)(
-            restored, loaded.constants, inputs
-        )
-        carry = segment(carry, loaded.constants, inputs)
-    one, other = (each.state[0][0].kept() for each in (carry, again))
-    assert (one.steps, other.steps) == (6, 6)
-    types = set()
-    for number, values in one.states[0]["state"].items():
-        for name, value in values.items():
-            assert value.dtype == other.states[0]["state"][number][name].dtype
-            assert torch.equal(value, other.states[0]["state"][number][name])
-            types.add(value.dtype)
-    assert types == {torch.float32, torch.float64}
 
 
 # --- files ---------------------------------------------------------------------------------------
