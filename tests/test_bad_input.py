@@ -8,6 +8,7 @@ import io
 import math
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,6 @@ from curvebench.spec.sets import BEGIN, END, between_markers, check_name, check_
 from curvebench.workloads import workloads
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
 from curvebench.workloads.workload import Role
-from tests.conftest import ROOT
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.test_as_torch_layers import Tied, made
 from tests.curvebench.test_foreign import run
@@ -84,7 +84,7 @@ def configures(
             (studies / name).write_text(text)
         if command:
             monkeypatch.chdir(folder)
-            return main(command.split())
+            return main(shlex.split(command))
         try:
             if config is None:
                 read_studies(studies)
@@ -208,7 +208,6 @@ NAMES = {
     "jnp": jnp,
     "nn": torch.nn,
     "math": math,
-    "ROOT": ROOT,
     "BEGIN": BEGIN,
     "END": END,
 } | {  # that expressions of the table see
