@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import polars as pl
 import pytest
 from ruamel.yaml import YAML
 
 import curvebench
-from curvebench import EXPORTS, __version__
+from curvebench import EXPORTS, __version__, load, published
+from curvebench.optimizers import rules
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("curvebench", "reports", "results")  # folders of one purpose each
@@ -305,6 +307,13 @@ def test_the_changelog_is_short_and_begins_with_this_version():
     assert __version__ in versions[:2]
     assert set(versions[: versions.index(__version__)]) <= {"Unreleased"}
     assert len(text.split(f"## {__version__}", 1)[1].split("\n## ")[0].splitlines()) <= 150
+
+
+def test_the_changelog_counts_rules_and_claims_as_they_are():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    claims = pl.concat([load(name).claims for name in published()]).filter(pl.col("verdict") != "not run")
+    assert f"\n- {len(rules())} rules:" in text
+    assert f"\n- {claims['claim'].n_unique()} claims " in text
 
 
 def test_citation_and_documentation_name_this_version_and_licence():
