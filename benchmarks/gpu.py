@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -144,13 +144,10 @@ def plain_torch(
     orders = torch.randint(0, len(labels), (STEPS, batch_size), device=place)
     called = torch.compile(model) if compiled else model
 
-    def half() -> AbstractContextManager[Any]:
-        return torch.autocast(place, torch.bfloat16) if precision == "mixed" else nullcontext()
-
     def run() -> None:
         for order in orders:
             optimizer.zero_grad(set_to_none=True)
-            with half():
+            with torch.autocast(place, torch.bfloat16, enabled=precision == "mixed"):
                 loss = functional.cross_entropy(called(images[order]), targets[order])
             loss.backward()
             optimizer.step()
@@ -282,7 +279,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one network, backend and precision: AdamW beside plain loops, then what optimizers cost."""
     made = engine(backend, precision, device)
-    entries = sum(math.prod(value.shape) for value in network.parameters(np.random.default_rng(0)).values())
+    entries = sum(map(math.prod, network.network.shapes.values()))
     named = {"network": network.name, "backend": backend, "precision": precision, "batch_size": batch_size}
     adamw = rules()["adamw"]
     with made.context():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,11 +15,17 @@ from curvebench.optimizers.bases.change import SHARED
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
-from curvebench.workloads.classification import Classifier, classification_metrics, with_fixed_state
+from curvebench.workloads.classification import (
+    Classifier,
+    classification_metrics,
+    of_network,
+    with_fixed_state,
+)
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
+from curvebench.workloads.networks.transformer import Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from curvebench.workloads.workload import Arrays, Problem, Role, Workload
+from curvebench.workloads.workload import Arrays, Problem, Workload
 
 BATCHES = 2  # of which the training data consist, on the device from the start
 
@@ -29,25 +36,22 @@ class TimedNetwork:
 
     Args:
         name: on the command line and in the table.
-        side, channels, classes: of the images.
+        network: parameters with their roles, and classes.
+        side, channels: of the images.
         precisions: that it is timed in.
         classifier, field: our network, and the field of a split that it reads.
-        parameters: draws initial parameters.
-        roles: of the parameters.
         state: the model state before the first step.
         examples: an image batch (N, C, H, W) as that field has it.
         module: makes the same network as a plain module of (N, C, H, W).
     """
 
     name: str
+    network: ResidualNetwork | Transformer
     side: int
     channels: int
-    classes: int
     precisions: tuple[str, ...]
     classifier: Classifier
     field: str
-    parameters: Callable[[np.random.Generator], dict[str, np.ndarray]]
-    roles: Mapping[str, Role]
     state: Mapping[str, np.ndarray]
     examples: Callable[[np.ndarray], np.ndarray]
     module: Callable[[], Any]
@@ -56,7 +60,7 @@ class TimedNetwork:
         """Normal pixels (count, C, H, W) in float32, and labels."""
         generator = np.random.default_rng(0)
         pixels = generator.standard_normal((count, self.channels, self.side, self.side), np.float32)
-        return pixels, generator.integers(0, self.classes, count)
+        return pixels, generator.integers(0, self.network.classes, count)
 
     @cached_property
     def workload(self) -> Workload:
@@ -67,14 +71,8 @@ class TimedNetwork:
             source="000 C.2, 003 App. D",
             metrics=classification_metrics(("train",)),
             settings={},
-            dtype="float32",
-            shared_data=True,
-            roles=lambda settings: dict(self.roles),
+            **of_network(lambda settings: self.network, self.classifier),
             problem=lambda settings, random: Problem({}, {}),
-            sample_parameters=lambda settings, generator: self.parameters(generator),
-            loss=self.classifier.loss,
-            evaluate=self.classifier.evaluate,
-            likelihood=self.classifier.likelihood,
             mapped=False,
         )
 
@@ -82,7 +80,7 @@ class TimedNetwork:
         """Parameters, and images for some batches."""
         pixels, labels = self.images(BATCHES * batch_size)
         train = {self.field: self.examples(pixels), "labels": labels}
-        return Problem(self.parameters(np.random.default_rng(0)), {"train": train}, dict(self.state))
+        return Problem(self.network.sample(np.random.default_rng(0)), {"train": train}, dict(self.state))
 
     def bundle(self, rule: Rule, batch_size: int, steps: int, in_basis: bool = False) -> Bundle:
         """A single run of so many steps at a small learning rate.
@@ -94,14 +92,10 @@ class TimedNetwork:
         problem = self.problem(batch_size)
         matrices: dict[tuple[str, ...], np.ndarray] = {}
         if in_basis:
-            shapes = {
-                name: value.shape
-                for name, value in problem.parameters.items()
-                if self.roles[name].kind in (*LAYER_KINDS, "embedding")
-            }
             matrices = {
-                (name,): np.eye(int(np.prod(shape[1:])), dtype=np.float32)[None]
-                for name, shape in shapes.items()
+                (name,): np.eye(math.prod(self.network.shapes[name][1:]), dtype=np.float32)[None]
+                for name, role in self.network.roles.items()
+                if role.kind in (*LAYER_KINDS, "embedding")
             }
         complete = rule.complete({"learning_rate": 1e-4})
         return Bundle(
@@ -126,14 +120,12 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
 
     return TimedNetwork(
         name=name,
+        network=network,
         side=side,
         channels=network.channels,
-        classes=network.classes,
         precisions=("tf32", "mixed"),
         classifier=Classifier(residual_outputs),
         field="images",
-        parameters=network.sample,
-        roles=network.roles,
         state=network.state,
         examples=lambda images: images,
         module=module,
@@ -154,14 +146,12 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
     channels = network.inputs // patch**2
     return TimedNetwork(
         name=name,
+        network=network,
         side=side,
         channels=channels,
-        classes=network.classes,
         precisions=("mixed", "bfloat16"),
         classifier=Classifier(with_fixed_state(logits)),
         field="patches",
-        parameters=network.sample,
-        roles=network.roles,
         state=fixed_positions((side // patch) ** 2, network.width),
         examples=lambda images: patches_of(images.transpose(0, 2, 3, 1), patch),
         module=module,
@@ -179,14 +169,12 @@ def _hiera(name: str, network: HieraViT) -> TimedNetwork:
 
     return TimedNetwork(
         name=name,
+        network=network,
         side=network.side,
         channels=network.channels,
-        classes=network.classes,
         precisions=("mixed", "bfloat16"),
         classifier=Classifier(with_fixed_state(logits)),
         field="images",
-        parameters=network.sample,
-        roles=network.roles,
         state={},
         examples=lambda images: images,
         module=module,

@@ -52,7 +52,7 @@ def plain_torch(network: TimedNetwork, rule: str) -> Loop:
     params = {name: ops.asarray(value).requires_grad_() for name, value in problem.parameters.items()}
     state = {name: ops.asarray(value) for name, value in problem.state.items()}
     data = {name: ops.asarray(value) for name, value in problem.splits["train"].items()}
-    is_matrix = {name: rule == "muon" and network.roles[name].kind == "weight" for name in params}
+    is_matrix = {name: rule == "muon" and network.network.roles[name].kind == "weight" for name in params}
     matrices, others = (
         [params[name] for name in params if is_matrix[name] is each] for each in (True, False)
     )
