@@ -18,7 +18,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "compare backends and submissions": (methods.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
-    "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish),
+    "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish, sets.renew),
     "images": (images.index, images.decode),
     "tables": (tables.export, tables.combine, tables.merge),
 }

@@ -233,15 +233,6 @@ def word_of(value: float) -> str:
     return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
 
 
-def numbers_of(value: Any) -> Any:
-    """A value that `json_value` gave with `word_of`, its words as numbers again."""
-    if isinstance(value, dict):
-        return {key: numbers_of(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [numbers_of(each) for each in value]
-    return float(value) if value in WORDS else value
-
-
 def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: None) -> Any:
     """A value as JSON can say it: inside it too, null or what is given for what is infinite or no number."""
     if isinstance(value, dict):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
+from curvebench.reports.sets.objections import in_short
 from curvebench.reports.statistics.decisions import POWER
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
@@ -73,6 +74,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     environment.filters |= {
         "by_name": by_name,
         "criterion": criterion,
+        "objections": in_short,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}

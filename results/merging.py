@@ -142,17 +142,22 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def mixed_hardware(rows: pl.DataFrame) -> list[str]:
-    """One sentence for each study, scale and backend whose rows come from more than one machine."""
-    cells = (
+def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
+    """Return study, scale, backend and machines wherever rows come from more than one machine."""
+    return (
         rows.group_by("study", "scale", "backend")
         .agg(pl.col("machine").fill_null("unknown").unique().sort())
         .filter(pl.col("machine").list.len() > 1)
         .sort("study", "scale", "backend")
+        .rows()
     )
+
+
+def mixed_hardware(rows: pl.DataFrame) -> list[str]:
+    """Say of each study, scale and backend whose rows come from more than one machine, and which."""
     return [
         f"{study} at {scale} scale on {backend}: runs of {len(names)} machines, {', '.join(names)}"
-        for study, scale, backend, names in cells.iter_rows()
+        for study, scale, backend, names in several_machines(rows)
     ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
 from curvebench.results.outcomes import OUTCOMES
+from curvebench.spec.claim import Effect, Quantity
+from curvebench.spec.document import Which
 
 STAGES = ("sweep", "refine", "final", "alternative")  # alternative: final runs at settings not chosen
 TUNING = ("sweep", "refine")
@@ -202,12 +204,41 @@ SERIES = _schema(
     }
 )
 
+# Why a claim has its verdict. A reason has numbers and names only where its comment mentions them.
+REASONS = (
+    "supported",  # `count` of `of` comparisons; likewise the next two
+    "refuted",
+    "inconclusive",
+    "control_unmet",  # `count` of `of` positive controls are not supported, so that the runs decide nothing
+    "held",  # on `count` of `of` random instances
+    "undecided",  # `count` of `of` instances, whose intervals contain a limit
+    "missed",  # by `count` of `of` parts, whose `names` follow
+    "untested",  # `count` parts, of which the bound in `names` takes at most the share `value` of its limit
+    "limited_scale",  # a verdict is capped, for the reason in the plan; the next two cap it too
+    "settings_not_run",  # up to `count` settings that tuning may have chosen
+    "few_tuning_seeds",  # `count` seeds, of which there are `of` different draws
+    "not_paired",  # not run: no pairs of runs on the backend
+    "left_out",  # not run: the study was left out, for the reason in the plan
+    "no_data",  # not run: its data are missing, as the plan says
+    "failed",  # not run: its checks failed, as their jobs say
+    "unmeasured",  # not run: the tables hold no measure of it
+)
 CLAIMS = _schema(
     {
         "claim": pl.String,
         "variant": pl.Enum(VARIANTS),  # empty where the source is printed well
         "verdict": pl.Enum(VERDICTS),
-        "reason": pl.String,  # in one sentence
+        "reasons": pl.List(
+            pl.Struct(
+                {
+                    "code": pl.Enum(REASONS),
+                    "count": pl.Int64,
+                    "of": pl.Int64,
+                    "value": pl.Float64,
+                    "names": pl.List(pl.String),
+                }
+            )
+        ),
         "source": pl.String,
         "scale": pl.String,
         "backend": pl.String,  # null of property checks, and where nothing ran
@@ -227,15 +258,24 @@ FINDINGS = _schema(
     {
         "claim": pl.String,
         "backend": pl.String,
+        "condition": pl.Int64,  # its place among the claim's conditions, from 0
         "workload": pl.String,
         "metric": pl.String,
-        "which": pl.String,
+        "which": pl.Enum(get_args(Which)),
+        "quantity": pl.Enum(get_args(Quantity)),
+        "at_equal": pl.Enum(("steps", "gradients", "seconds")),
         "relation": pl.Enum(CLAIM_RELATIONS),
+        "positive_control": pl.Boolean,  # whether it is what the source says in passing
         "treated": pl.String,
-        "control": pl.String,
-        "effect": pl.String,  # ratio (treated / control) or difference (treated - control)
+        "control": pl.String,  # null where the treated method is compared with a number; likewise the next
+        "control_workload": pl.String,
+        "effect": pl.Enum(get_args(Effect)),  # treated / control or treated - control
         "margin": pl.Float64,  # the smallest effect that matters, in the unit of the estimate
-        "estimate": pl.Float64,
+        "allowed_low": pl.Float64,  # between these the claim holds; infinite without a bound
+        "allowed_high": pl.Float64,
+        "estimate": pl.Float64,  # median effect; null where censored pairs leave it open
+        "at_least": pl.Float64,  # between these it lies; equal where it is known
+        "at_most": pl.Float64,
         "low": pl.Float64,
         "high": pl.Float64,
         "level": pl.Float64,
@@ -243,13 +283,22 @@ FINDINGS = _schema(
         "holm_p_value": pl.Float64,  # corrected for all comparisons of the claim: which of them hold together
         "refuting_p_value": pl.Float64,  # against the relation, corrected for all comparisons of the claim
         "seeds": pl.Int64,
+        "stop": pl.Float64,  # threshold at which pairs are censored; null without
+        "unknown": pl.Int64,  # pairs of which nothing is known, since both runs stopped
+        "bounded": pl.Int64,  # pairs that are not known exactly
+        "beyond_seeds": pl.Boolean,  # whether no number of seeds would decide, since pairs are censored
+        "treated_at_start": pl.Int64,  # pairs in which the method took no step at equal cost
+        "control_at_start": pl.Int64,
         "ties": pl.Int64,  # settings of both sides that tie with the chosen ones
         "ties_agree": pl.Int64,  # those at which the finding is the same
+        "turned": pl.Int64,  # those at which the median effect has another direction, where it decides
         "choices_agree": pl.Float64,  # share of the choices by resampled tuning seeds with the same finding
         "settings_not_run": pl.Int64,  # of those that tuning may have chosen
-        "finding": pl.Enum(("supported", "refuted", "inconclusive")),
-        "positive_control": pl.String,  # what the source says in passing; null where it is the claim's own
-        "seeds_needed": pl.Int64,
+        "finding": pl.Enum(("supported", "refuted", "inconclusive")),  # null of repeats, which decide nothing
+        "deciding": pl.Boolean,  # whether the claim's estimate is of it
+        "seeds_needed": pl.Int64,  # final seeds that would decide it; null unless inconclusive
+        "tuning_seeds_needed": pl.Int64,  # tuning seeds, where other choices of settings leave it open
+        "same_direction": pl.Boolean,  # of a repeat, whether its effect has the direction of the first one
     }
 )
 

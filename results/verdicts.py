@@ -117,6 +117,16 @@ def verdicts(
     return found
 
 
+def choices_flip(finding: Mapping[str, Any]) -> bool:
+    """Return whether a finding depends on the choice of settings too much to be stated.
+
+    Args:
+        finding: `ties`, `ties_agree` and `choices_agree` of a row of the table `findings`.
+    """
+    agree = finding.get("ties_agree")
+    return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < KEPT)
+
+
 def together(holding: Collection[bool | None]) -> bool | None:
     """Whether all hold, and there are some; None where none misses, and of some it cannot be told."""
     if not holding or False in holding:

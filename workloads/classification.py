@@ -50,9 +50,14 @@ class Classifier:
     network: Network
 
     @property
-    def likelihood(self) -> Likelihood:
-        """The distribution of labels in training, by which the loss is; of batch norm, given the batch."""
-        return Likelihood(self._outputs, "categorical")
+    def fields(self) -> dict[str, Any]:
+        """The fields of a workload that it decides.
+
+        The likelihood is the distribution of labels in training, by which the loss is; of batch norm, given
+        the batch.
+        """
+        likelihood = Likelihood(self._outputs, "categorical")
+        return {"loss": self.loss, "evaluate": self.evaluate, "likelihood": likelihood}
 
     def loss(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
@@ -96,12 +101,12 @@ class SizedNetwork(Protocol):
         """Initial parameters."""
 
 
-def of_network(network: Callable[[Settings], SizedNetwork], classifier: Any) -> dict[str, Any]:
+def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
     """The fields of a workload in float32 that its network and what tells classes apart by it decide.
 
     Args:
         network: by completed settings.
-        classifier: has the workload's `loss`, `evaluate` and `likelihood`.
+        classifier: by which the workload tells classes apart.
     """
     return {
         "dtype": "float32",
@@ -109,9 +114,7 @@ def of_network(network: Callable[[Settings], SizedNetwork], classifier: Any) -> 
         "roles": lambda settings: network(settings).roles,
         "shapes": lambda settings: network(settings).shapes,
         "sample_parameters": lambda settings, generator: network(settings).sample(generator),
-        "loss": classifier.loss,
-        "evaluate": classifier.evaluate,
-        "likelihood": classifier.likelihood,
+        **classifier.fields,
     }
 
 

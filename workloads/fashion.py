@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -41,6 +41,7 @@ from curvebench.workloads.workload import (
 
 SIDE = 28  # pixels
 TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # of the standard parts
+HELD_OUT = {"validation": 0.25, "test": 0.75}  # shares of the standard test part that the ReLU networks have
 HEAD_WIDTH = 16  # units of an attention head
 DATA: dict[str, Any] = {
     "missing": lambda settings: FASHION.missing(),
@@ -57,13 +58,11 @@ class _ImageFamily:
         classes: the first classes of the ten, which are learned.
         hidden: units of the hidden layer.
         train: images of these classes in the standard training part.
-        held_out: the shares of the standard test part that the splits have, by split.
     """
 
     classes: int
     hidden: int
     train: int
-    held_out: Mapping[str, float]
 
     def network(self, settings: Settings) -> ReluNetwork:
         """Return the network, with PyTorch's default start, for starts and EGOP samples alike (000 C.6)."""
@@ -76,7 +75,7 @@ class _ImageFamily:
         features, labels = _examples("train", *chosen)
         splits = {"train": {"features": features, "labels": labels}}
         features, labels = _examples("test", *chosen)
-        counts = {name: round(share * len(labels)) for name, share in self.held_out.items()}
+        counts = {name: round(share * len(labels)) for name, share in HELD_OUT.items()}
         for name, part in random_parts(counts, random("split", shared=True)).items():
             splits[name] = {"features": features[part], "labels": labels[part]}
         return Problem(self.network(settings).sample(random("parameters")), splits)
@@ -126,7 +125,7 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         name=name,
         description=description,
         source=source,
-        metrics=classification_metrics(("train", *family.held_out)),
+        metrics=classification_metrics(("train", *HELD_OUT)),
         settings=_settings(pooling),
         **of_network(family.network, RELU_CLASSIFIER),
         linear_input=("W1", "features"),
@@ -140,14 +139,14 @@ FASHION_SMALL = _workload(
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
-    family=_ImageFamily(classes=4, hidden=20, train=24_000, held_out={"validation": 0.25, "test": 0.75}),
+    family=_ImageFamily(classes=4, hidden=20, train=24_000),
     pooling=2,
 )
 FASHION_LARGE = _workload(
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
-    family=_ImageFamily(classes=10, hidden=100, train=60_000, held_out={"validation": 0.25, "test": 0.75}),
+    family=_ImageFamily(classes=10, hidden=100, train=60_000),
     pooling=1,
 )
 

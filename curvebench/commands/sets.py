@@ -91,6 +91,27 @@ def publish(given: Namespace) -> None:
 
 
 @command(
+    "sets renew",
+    argument(
+        "folders", nargs="*", type=Path, metavar="FOLDER", help=f"folders of sets (default: all in {FOLDER})"
+    ),
+)
+def renew(given: Namespace) -> None:
+    """Derive published sets anew from their own tables, in their place.
+
+    Verdicts, leaderboard, README and checksums are written again; the tables of runs stay, and nothing runs.
+    """
+    from curvebench.reports.sets import publish
+    from curvebench.results.provenance import PROJECT, commit
+    from curvebench.spec.sets import SUMS
+
+    code = commit(PROJECT)  # before the first set is written, which differs from its commit then
+    for folder in given.folders or sorted(path.parent for path in FOLDER.glob(f"*/{SUMS}")):
+        publish.renew(folder, code)
+        print(f"renewed: {folder}", flush=True)
+
+
+@command(
     "sets reproduce",
     argument("claim", metavar="CLAIM", help="the claim's id"),
     argument(

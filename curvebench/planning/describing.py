@@ -34,6 +34,11 @@ from curvebench.spec.plan import (
 )
 from curvebench.stages.parity_problems import PROBLEMS, STEPS, TOLERANCE
 
+# What a plan has of a study's scale.
+OF_SCALE = (
+    *("seeds", "budget", "tuning_epochs", "evaluations", "evaluated_splits", "gradient_accumulation"),
+)
+
 
 def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
     """A sentence on each contestant that does not run on every backend."""
@@ -62,17 +67,12 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
         workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
         runs_on=runs_on,
-        seeds=own.seeds,
         first_tuning_seed=tuning_seeds(study, scale)[0],
         first_final_seed=first_final_seed(study, scale),
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
-        budget=own.budget,
-        tuning_epochs=own.tuning_epochs,
-        evaluations=own.evaluations,
-        evaluated_splits=own.evaluated_splits,
-        gradient_accumulation=own.gradient_accumulation,
         tables=Path(),
         figures=Path(),
+        **{name: getattr(own, name) for name in OF_SCALE},
         **deciding(study, scale),
     )
 

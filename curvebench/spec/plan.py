@@ -304,6 +304,27 @@ class Publication(Document):
     machines: tuple[str, ...]
 
 
+class Objection(Document):
+    """Something that stands in the way of publishing a set; its plan has those that were waived.
+
+    Args:
+        kind: a key of `curvebench.spec.sets.WAIVERS`.
+        where: the study, or of `rules` the claim; empty for the code that computes verdicts.
+        backend: of `hardware` and `rules`.
+        names: of `dirty` the commits, none where they are unknown; of `failures` what failed first and its
+            outcome; of `hardware` the machines; of `tuning` the workload and the methods with the fewest and
+            the most runs; of `rules` the hash of the claim's rule, and where it is known the one as planned.
+        count, of: how many of the study's jobs it is about; of `tuning` the fewest and the most runs.
+    """
+
+    kind: str
+    where: str = ""
+    backend: str = ""
+    names: tuple[str, ...] = ()
+    count: int | None = None
+    of: int | None = None
+
+
 class ReportPlan(Document):
     """All studies of a report at one scale, and those left out.
 
@@ -316,8 +337,8 @@ class ReportPlan(Document):
         folders: those of the configuration that are not where they are by default, by their key; of data,
             where one is named.
         published: the name of the published set that it shows, else empty.
-        waived: what was waived for it, sentence by sentence.
-        verdicts: the file of a published set with the verdicts on its claims.
+        waived: what stood in the way of publishing and was waived.
+        verdicts: the folder with the tables `claims` and `findings` of a published set.
         origin: of a plan in an archive, where its runs come from.
         archive: what is shown of published sets with it (`curvebench.spec.archive`); each names its set.
         census: the claims that are decided nowhere; empty where only some are asked for.
@@ -334,7 +355,7 @@ class ReportPlan(Document):
     jobs: int = 0
     folders: dict[str, str] = Field(default={})
     published: str = ""
-    waived: tuple[str, ...] = ()
+    waived: tuple[Objection, ...] = ()
     verdicts: Path | None = None
     origin: Publication | None = None
     archive: tuple[ReportPlan, ...] = ()

@@ -10,7 +10,7 @@ from curvebench.paths import PUBLISHED
 from curvebench.spec.errors import InputError
 
 FOLDER = PUBLISHED
-PLAN, PROVENANCE, VERDICTS = "plan.json", "provenance.json", "verdicts.json"
+PLAN, PROVENANCE = "plan.json", "provenance.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
 LONGEST_NAME = 60

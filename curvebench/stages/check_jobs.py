@@ -109,15 +109,8 @@ def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dic
 
 def columns(row: Row) -> dict[str, Any]:
     """What a row says, as columns of the table `checks`."""
-    return {
-        "claim": row.claim,
-        "part": row.part,
-        "variant": row.variant,
-        "instance": row.instance,
-        **{name: value for name, value in asdict(row.measure).items() if name != "sampled"},
-        "holds": row.measure.holds,
-        "seconds": row.seconds,
-    }
+    found = {**vars(row), **asdict(row.measure), "holds": row.measure.holds}
+    return {name: value for name, value in found.items() if name not in ("measure", "sampled")}
 
 
 def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
@@ -126,21 +119,10 @@ def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
     columns = {name: dtype for name, dtype in schema.SERIES.items() if name not in job}
     parts = [pl.DataFrame(schema=columns)]
     for trace in traces:
-        about = {
-            "claim": trace.claim,
-            "part": trace.part,
-            "variant": trace.variant,
-            "instance": trace.instance,
-            "figure": trace.series.figure,
-            "panel": trace.series.panel,
-            "label": trace.series.label,
-            "kind": trace.series.kind,
-            "x_name": trace.series.axes[0],
-            "y_name": trace.series.axes[1],
-            "log": trace.series.log,
-        }
-        points = pl.DataFrame({"x": trace.series.x, "y": trace.series.y})
-        said = points.with_columns(pl.lit(value).alias(name) for name, value in about.items())
+        about = {**vars(trace), **vars(trace.series)}
+        about |= zip(("x_name", "y_name"), trace.series.axes, strict=True)
+        points = pl.DataFrame({"x": about.pop("x"), "y": about.pop("y")})
+        said = points.with_columns(pl.lit(about[name]).alias(name) for name in columns.keys() - {"x", "y"})
         parts.append(said.select(pl.col(name).cast(dtype) for name, dtype in columns.items()))
     return pl.concat(parts)
 

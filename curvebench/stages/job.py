@@ -79,6 +79,13 @@ class Job:
         """Where this job's tables go."""
         return job_folder(self.results, self.spec)
 
+    def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
+        """Return the columns by which tables name a method on a workload, and this job."""
+        spec = self.spec
+        about = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
+        job = {"spec_hash": spec.hash, "machine": self.machine}
+        return {**about, "workload": workload, "optimizer": optimizer, "basis": basis, **job}
+
     def upstream(self, *stages: str) -> list[Path]:
         """The folders of the jobs of these stages that this one builds on."""
         return [

@@ -198,13 +198,9 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str], waited: float) ->
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     row = {
         **facts,
+        **{name: getattr(spec, name) for name in ("study", "scale", "stage", "backend", "device")},
         "spec_hash": spec.hash,
-        "study": spec.study,
-        "scale": spec.scale,
-        "stage": spec.stage,
         "optimizer": spec.optimizers[0].label if len(spec.optimizers) == 1 else None,
-        "backend": spec.backend,
-        "device": spec.device,
         **{f"{phase}_seconds": seconds[phase] for phase in PHASES},
         "other_seconds": total - sum(seconds[phase] for phase in PHASES),
         "total_seconds": total,

@@ -215,21 +215,13 @@ def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dic
     hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
-        "study": spec.study,
-        "scale": spec.scale,
-        "workload": cell.workload.name,
-        "optimizer": cell.optimizer.label,
-        "basis": cell.basis.label,
-        "backend": spec.backend,
-        "device": spec.device,
+        **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
         "dtype": precision_of(job.training, cell.workload),
         "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
         "seconds": None,
-        "spec_hash": spec.hash,
-        "machine": job.machine,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from traceback import print_exception
 from typing import Any
@@ -29,7 +30,7 @@ from curvebench.stages.job import (
 )
 from curvebench.stages.supervision import failure_of
 from curvebench.timing.clocks import pinned
-from curvebench.timing.step_times import NULL, Measured, Memory, Timing, measure_methods
+from curvebench.timing.step_times import NULL, Measured, measure_methods
 
 STEPS = 50  # the least of a stretch
 REPETITIONS = 9  # the least number at which a 95 % interval of a median leaves out both extremes
@@ -70,8 +71,8 @@ def time_study(job: Job) -> list[str]:
                 fail("all methods", error)
                 continue
             _charge(job, measured)
-            timings += [_timing_row(job, workload.name, timing) for timing in measured.timings]
-            memory += [_memory_row(job, workload.name, one) for one in measured.memory]
+            timings += [_row(job, workload.name, asdict(one)) for one in measured.timings]
+            memory += [_row(job, workload.name, asdict(one)) for one in measured.memory]
             notes.update(engine.notes)
     if not processors:
         notes.add(NOT_PINNED)
@@ -126,36 +127,7 @@ def _bundle(
     return bundle_of(job, cell, [one], loaded)
 
 
-def _timing_row(job: Job, workload: str, timing: Timing) -> dict[str, Any]:
-    return {
-        **_cell(job, workload, timing.method),
-        "phase": timing.phase,
-        "repetition": timing.repetition,
-        "steps": timing.steps,
-        "seconds": timing.seconds,
-    }
-
-
-def _memory_row(job: Job, workload: str, memory: Memory) -> dict[str, Any]:
-    return {
-        **_cell(job, workload, memory.method),
-        "host_baseline_bytes": memory.host_baseline,
-        "host_peak_bytes": memory.host_peak,
-        "device_peak_bytes": memory.device,
-    }
-
-
-def _cell(job: Job, workload: str, method: str) -> dict[str, Any]:
-    spec = job.spec
-    optimizer, _, basis = method.partition(" @ ")
-    return {
-        "study": spec.study,
-        "scale": spec.scale,
-        "workload": workload,
-        "optimizer": optimizer,
-        "basis": basis or "identity",
-        "backend": spec.backend,
-        "device": spec.device,
-        "spec_hash": spec.hash,
-        "machine": job.machine,
-    }
+def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a timing or of a memory; its `method` is an optimizer, or one in a basis."""
+    optimizer, _, basis = measured.pop("method").partition(" @ ")
+    return {**job.columns(workload, optimizer, basis or "identity"), **measured}

@@ -70,15 +70,15 @@ class Memory:
     """Memory that one method needs while its steps run and no other method is loaded.
 
     Args:
-        host_baseline, host_peak: resident bytes of the process before the method's arrays were loaded, and
-            their maximum while its steps ran; None where the system cannot reset the peak.
-        device: peak bytes of arrays, as the backend counts them; None where it does not count.
+        host_baseline_bytes, host_peak_bytes: resident bytes of the process before the method's arrays were
+            loaded, and their maximum while its steps ran; None where the system cannot reset the peak.
+        device_peak_bytes: peak bytes of arrays, as the backend counts them; None where it does not count.
     """
 
     method: str
-    host_baseline: int | None
-    host_peak: int | None
-    device: int | None
+    host_baseline_bytes: int | None
+    host_peak_bytes: int | None
+    device_peak_bytes: int | None
 
 
 @dataclass(frozen=True)

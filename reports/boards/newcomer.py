@@ -274,14 +274,11 @@ def _with_interval(value: Overall, form: Any = number) -> str:
 
 def as_json(found: Placed) -> dict[str, Any]:
     """The result for programs; what is infinite is null."""
+    about = ("field", "methods", "command", "backend", "field_backend")
     overall = {name: getattr(found.row, name) for name in ("rank", "score", "mean_rank")}
     return {
         "method": found.row.method,
-        "field": found.field,
-        "methods": found.methods,
-        "command": found.command,
-        "backend": found.backend,
-        "field_backend": found.field_backend,
+        **{name: getattr(found, name) for name in about},
         **{name: asdict(value) if value else None for name, value in overall.items()},
         "runs": int(found.row.diverged.count),
         "failed": int(found.row.diverged.successes),

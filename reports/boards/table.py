@@ -54,11 +54,7 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
 def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
     metric, threshold = column.target or (None, None)
     return {
-        "study": column.study,
-        "workload": column.workload,
-        "metric": column.metric,
-        "which": column.which,
-        "direction": column.direction,
+        **{name: getattr(column, name) for name in ("study", "workload", "metric", "which", "direction")},
         "seeds": entry.value.count,
         **_interval(entry.value, "value"),
         "best": entry.best,

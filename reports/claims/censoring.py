@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from curvebench.reports.formatting import plain, ratio, ratio_writer, signed
+from curvebench.reports.formatting import plain, ratio_writer, signed
 from curvebench.reports.statistics.decisions import Question
 from curvebench.reports.statistics.paired import (
     Direction,
@@ -168,20 +168,13 @@ class EffectBounds:
         return self.ceiling.high
 
     @property
-    def quoted(self) -> tuple[str, str]:
-        """The median effect, with ≤ or ≥ where it is a bound, "open" where it may be anything; its interval.
-
-        Reasons of published claims quote it, which therefore stays as it is.
-        """
-        return self._said(ratio if self.effect == "ratio" else signed)
-
-    @property
     def words(self) -> tuple[str, str]:
-        """The same as pages have it, all numbers with as many digits."""
-        numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
-        return self._said(ratio_writer(numbers) if self.effect == "ratio" else signed)
+        """The median effect and its interval in words, with as many digits each.
 
-    def _said(self, write: Callable[[float], str]) -> tuple[str, str]:
+        A bound has ≤ or ≥; a median that may be anything is "open".
+        """
+        numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
+        write = ratio_writer(numbers) if self.effect == "ratio" else signed
         where = self.unknown_words[1] if self.is_unknown else f"[{write(self.low)}, {write(self.high)}]"
         return self._shown(write), where
 

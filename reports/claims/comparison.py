@@ -14,7 +14,6 @@ import polars as pl
 from curvebench.reports.claims.censoring import (
     EffectBounds,
     Interval,
-    both_stopped,
     bounds_of,
     exponential,
     paired_effects,
@@ -28,7 +27,7 @@ from curvebench.reports.claims.outcome_measures import (
     steps_to_value,
     values_at_equal_cost,
 )
-from curvebench.reports.formatting import plain, ratio, signed
+from curvebench.reports.claims.wording import control_in_words, unknown_words
 from curvebench.reports.measures import (
     CHARGED_GRADIENTS,
     RUN_STEPS,
@@ -60,7 +59,6 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 COST_TO_STOP = {"steps_to_stop": RUN_STEPS, "gradients_to_stop": CHARGED_GRADIENTS}
-NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
 COLUMNS = ("value", "least", "most")  # columns of what is compared: held at a stop, and between what it lies
 
 
@@ -113,10 +111,8 @@ class ClaimComparison:
     @property
     def control(self) -> str:
         """What it is held against as readers see it: a method, one on another workload, or a number."""
-        if self.key.control is None:
-            return plain(self.condition.number or 0.0)
-        elsewhere = self.key.control_workload != self.key.workload
-        return f"{self.key.control} on {self.key.control_workload}" if elsewhere else self.key.control
+        key = self.key
+        return control_in_words(key.workload, key.control, key.control_workload, self.condition.number)
 
     def of_pairs(self, places: np.ndarray) -> ClaimComparison:
         """The comparison of the pairs at these places, at all settings.
@@ -164,34 +160,13 @@ class ClaimComparison:
     def bounds(self) -> EffectBounds:
         """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
         effects = self.interval if self.sign > 0 else self.interval.negated
-        words, where = both_stopped(self.stop)
-        words = NEITHER.get(self.condition.quantity, words)
-        return bounds_of(effects, self.effect, self._unlogged, (words, where))
+        words = unknown_words(self.condition.quantity, self.stop)
+        return bounds_of(effects, self.effect, self._unlogged, words)
 
     @property
     def beyond_seeds(self) -> bool:
         """Whether no number of seeds like these would decide, because runs that stopped are censored."""
         return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
-
-    @property
-    def censoring(self) -> str:
-        """What is censored of the gains and keeps them from deciding, in words; empty where nothing is."""
-        unknown, of, where = self.interval.unknown, len(self.gains), plain(self.stop or 0)
-        if unknown and self.condition.counted in TO_THRESHOLD:
-            reading = "gradients" if self.condition.counted == "gradients_to_stop" else "steps"
-            words = f"{unknown} of {of} pairs met {where} in neither run, "
-            words += f"which the {reading} to it cannot tell apart"
-        elif unknown:
-            value = f"the {self.condition.which} value"
-            words = f"{unknown} of {of} pairs stopped at {where} in both, which {value} cannot tell apart"
-        elif self.beyond_seeds:
-            words = (
-                f"{self.interval.bounded} of {of} pairs, of which one run stopped at {where}, are bounds only"
-            )
-        else:
-            return ""
-        why_not = "these runs cannot decide it, and more seeds would not either: "
-        return (why_not if self.beyond_seeds else "") + words
 
     @property
     def allowed(self) -> tuple[float, float]:
@@ -200,16 +175,6 @@ class ClaimComparison:
         most = self.margin if self.condition.relation == "same" else inf
         low, high = sorted((self.as_effect(least), self.as_effect(most)))
         return low, high
-
-    @property
-    def asks(self) -> str:
-        """What the claim asks of the median effect, in words."""
-        low, high = self.allowed
-        write = ratio if self.effect == "ratio" else signed
-        if high == inf:
-            return f"at least {write(low)}"
-        open_below = low <= 0 if self.effect == "ratio" else low == -inf
-        return f"at most {write(high)}" if open_below else f"{write(low)} to {write(high)}"
 
 
 TriedOf = Callable[[str, str, str, str], Tried | None]

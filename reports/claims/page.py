@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.claims import further_seeds
-from curvebench.reports.claims.verdicts import choices_in_words, untested
+from curvebench.reports.claims.verdicts import untested
 from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.plan import figure_folder
 from curvebench.results.reading import read
@@ -116,7 +115,6 @@ def claim_entries(
                     (each for each in verdict["comparisons"] if each["key"] == verdict["deciding"]), None
                 ),
                 "hangs_on_tuning": hangs_on_tuning(verdict),
-                "further_seeds": further_seeds.of_claim(verdict),
                 "as_printed": next(
                     (other["verdict"] for other in verdict["others"] if other["variant"] == "as printed"),
                     None,
@@ -137,7 +135,7 @@ def claim_entries(
 
 def hangs_on_tuning(verdict: Mapping[str, Any]) -> bool:
     """Whether a claim is open, and at other settings that tuning may choose a comparison says otherwise."""
-    return verdict["verdict"] == "underpowered" and any(map(choices_in_words, verdict["comparisons"]))
+    return verdict["verdict"] == "underpowered" and any(one["choices"] for one in verdict["comparisons"])
 
 
 def _with_untested(claim: ClaimPlan, parts: Rows, rows: pl.DataFrame) -> Rows:
@@ -182,8 +180,6 @@ def _of_study(study: StudyPlan | None, verdict: Mapping[str, Any]) -> dict[str, 
         {
             **comparison,
             "of_tuning": claim.conditions[comparison["key"]["condition"]].of_tuning,
-            "choices": choices_in_words(comparison),
-            "further_seeds": further_seeds.of_comparison(comparison),
         }
         for comparison in verdict["comparisons"]
     ]

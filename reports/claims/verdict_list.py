@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 from curvebench.reports import formatting
-from curvebench.reports.claims import further_seeds
-from curvebench.reports.claims.comparison import ClaimComparison, threshold_of
+from curvebench.reports.claims import wording
 from curvebench.reports.claims.page import check_rows, parts_of
-from curvebench.reports.claims.repeats import in_words
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
-from curvebench.reports.claims.verdicts import Verdicts, choices_in_words, claim_verdicts
+from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
-from curvebench.reports.rendering import read_made
 from curvebench.reports.tables import tables_of
+from curvebench.results.reading import read
 from curvebench.results.schema import CLAIMS
 from curvebench.results.verdicts import ALPHA
-from curvebench.spec.claim import ComparisonKey
-from curvebench.spec.plan import ReportPlan
+from curvebench.spec.claim import Claim
+from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.sets import FOLDER
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
@@ -33,7 +29,7 @@ IN_WORDS = ("shown", "range", "asks")  # of the effect of a comparison
 
 
 def read_verdicts(plan: ReportPlan) -> Verdicts:
-    """The verdicts on all claims of a plan, from its tables.
+    """Compute the verdicts on all claims of a plan from its tables.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -44,45 +40,30 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
 
 
 def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
-    """The verdicts on all claims of a plan as `listed` gives them; of a published set those that it holds.
+    """Return the verdicts on all claims of a plan as `listed` does; those of a published set are read.
 
     Raises:
-        InputError: when a table or the set's file of verdicts is missing or damaged.
+        InputError: when a table is missing or damaged.
     """
     if plan.verdicts is None:
-        return listed(plan, read_verdicts(plan))
-    claims = sentences_of(plan)
-    held = formatting.numbers_of(read_made(plan.verdicts, "sets publish"))
-    return [one for one in held if one["id"] in claims]
+        found = read_verdicts(plan)
+        return listed(plan, found.claims, found.findings)
+    return listed(
+        plan, *(read([plan.verdicts / f"{table}.parquet"], table) for table in ("claims", "findings"))
+    )
 
 
 def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The verdicts of a plan with what no set holds, from its tables and conditions.
+    """Add `missed` to verdicts: the parts of a claim with a measure that misses, from the table `checks`.
 
-    `missed` has the parts of a claim with a measure that misses, as
-    `curvebench.reports.claims.page.parts_of` gives
-    them. `target` of a comparison is the study's target that it counts steps to, where its condition has no
-    value of its own, which `which` names; None of other quantities.
+    The parts are as `curvebench.reports.claims.page.parts_of` gives them.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     parts = parts_of(check_rows(plan.checks)) if plan.checks else []
-    conditions = {claim.id: (study, claim.conditions) for study in plan.studies for claim in study.claims}
-
-    def target(comparison: Mapping[str, Any]) -> float | None:
-        key = comparison["key"]
-        study, own = conditions[key["claim"]]
-        condition = own[key["condition"]]
-        counts = condition.counted == "steps_to_target" and condition.target is None
-        return threshold_of(study, condition, key["workload"]) if counts else None
-
     return [
-        {
-            **one,
-            "comparisons": [{**each, "target": target(each)} for each in one["comparisons"]],
-            "missed": [part for part in parts if part["claim"] == one["id"] and part["missed"]],
-        }
+        {**one, "missed": [part for part in parts if part["claim"] == one["id"] and part["missed"]]}
         for one in verdicts
     ]
 
@@ -93,87 +74,95 @@ def reproduce_command(claim: str, plan: ReportPlan) -> str:
 
 
 def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
-    """The rows that speak for a claim: on its study's first backend, and where misprinted as corrected.
+    """Return the rows that speak for claims: of the study's first backend; where misprinted, as corrected.
 
     Args:
-        claims: the table `claims`.
+        claims: the table `claims`; rows of claims that the plan does not have are left out.
     """
     first = {study.name: study.backends[0] for study in plan.studies}
     lead = pl.col("backend").is_null() | (
         pl.col("backend") == pl.col("study").replace_strict(first, default=None, return_dtype=pl.String)
     )
-    return claims.filter(lead & (pl.col("variant") != "as printed"))
+    known = pl.col("claim").is_in(list(sentences_of(plan)))
+    return claims.filter(known, lead, pl.col("variant") != "as printed")
 
 
-def listed(plan: ReportPlan, found: Verdicts) -> list[dict[str, Any]]:
-    """One object a claim in plain JSON types: its verdict, what it rests on, and how to run it again.
+def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return one object a claim in plain JSON types, as pages and the terminal show it.
 
-    `published` is the set that it is of, empty for what was run here.
+    It has what the record has, in `comparisons` too, with words for codes and numbers
+    (`curvebench.reports.claims.wording`), and how to run the claim again. docs/reference/commands.md
+    explains the keys.
 
-    `estimate` is None where runs that stopped leave the median effect open; `low` and `high` are then the
-    ends of its interval with the least and the greatest effects that may be. `shown` and `range` say it in
-    words, of a claim that comparisons decide and of each comparison, where `at_least` and `at_most` bound the
-    median. A comparison has its `key`; `deciding` is the key of the one that the estimate is of, which
-    `decided_by` names, and `asks` says what the claim asks of its median effect; `beyond_seeds` tells that no
-    number of seeds would decide a comparison, and `tuning_seeds_needed` about how many tuning seeds would,
-    where what others choose says otherwise.
-
-    `figure` is a path from the site's folder, None where no comparison is drawn. `others` holds the verdict
-    as printed, where a statement is misprinted, and those on other backends; `repeats` what became of the
-    claim in other settings.
+    Args:
+        claims, findings: the tables.
     """
-    rows = _without_enums(leading(plan, found.claims))
-    others = _without_enums(found.claims).join(
-        rows, on=["claim", "variant", "backend"], how="anti", nulls_equal=True
-    )
-    sentences = sentences_of(plan)
-    compared: dict[tuple[str, str], dict[ComparisonKey, dict[str, Any]]] = {}
-    findings = _without_enums(found.findings).to_dicts()
-    for finding, one, tuning_seeds in zip(findings, found.comparisons, found.tuning_seeds, strict=True):
-        about = finding.pop("claim"), finding.pop("backend")
-        needed = {"tuning_seeds_needed": tuning_seeds}
-        compared.setdefault(about, {})[one.key] = finding | _effect_of(one) | needed
+    sentences, about, compared = sentences_of(plan), _claims_by_id(plan), compared_of(plan, findings)
+    every = claims.to_dicts()
+
+    def own(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return compared.get((row["claim"], row["backend"]), [])
+
     verdicts = []
-    for row in rows.iter_rows(named=True):
-        about = row["claim"], row["backend"]
-        own, key = compared.get(about, {}), found.deciding.get(about)
-        deciding = own[key] if key else {}
+    for row in leading(plan, claims).iter_rows(named=True):
+        others = [one for one in every if one["claim"] == row["claim"] and _key(one) != _key(row)]
+        elsewhere = [(one, own(one)) for one in others if one["backend"] and one["variant"] == row["variant"]]
+        deciding = next((one for one in own(row) if one["deciding"]), None)
         verdicts.append(
             {
                 **{NAMES.get(name, name): value for name, value in row.items()},
                 "sentence": sentences[row["claim"]],
                 "published": plan.published,
-                "exploratory": exploratory(row),
+                "reason": wording.reason(plan, row, own(row)),
+                "exploratory": wording.exploratory(row),
+                "further_seeds": wording.seeds_for_claim(row["verdict"], own(row)),
                 "figure": claim_figure(row["claim"], row["study"], row["backend"])
-                if any(one["seeds"] for one in own.values())
+                if any(one["seeds"] for one in own(row))
                 else None,
-                "comparisons": list(own.values()),
+                "comparisons": own(row),
                 "repeats": [
-                    {**asdict(repeat), "reversed": list(repeat.reversed)}
-                    for repeat in found.repeats.get(about, ())
+                    wording.repeat(study, claim, again)
+                    for name, (study, claim) in about.items()
+                    if claim.repeats == row["claim"]
+                    for again in [compared.get((name, row["backend"]))]
+                    if again
                 ],
-                "others": others.filter(claim=row["claim"])
-                .select("variant", "backend", "verdict")
-                .to_dicts(),
-                "agreement": _agreement(row, others, compared),
+                "others": [{name: one[name] for name in ("variant", "backend", "verdict")} for one in others],
+                "agreement": wording.agreement(row, own(row), elsewhere),
                 "page": _place(row["claim"]),
                 "command": reproduce_command(row["claim"], plan)
                 if plan.published
                 else command_of(row["claim"], plan.scale, plan.folders),
                 "command_with_repeats": claim_with_repeats(row["claim"], plan),
-                "deciding": deciding.get("key"),
-                "decided_by": contest(deciding) if deciding else None,
-                **{name: deciding.get(name) for name in IN_WORDS},
-                "beyond_seeds": any(
-                    one["finding"] == "inconclusive" and one["beyond_seeds"] for one in own.values()
-                ),
-                "tuning_seeds_needed": max(
-                    (one["tuning_seeds_needed"] or 0 for one in own.values()), default=0
-                )
-                or None,
+                "deciding": deciding and deciding["key"],
+                "decided_by": deciding and wording.contest(deciding),
+                **{name: deciding and deciding[name] for name in IN_WORDS},
             }
         )
     return verdicts
+
+
+def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the comparisons of a plan's claims as `wording.comparison` does, by claim and backend.
+
+    Args:
+        findings: the table; rows of claims that the plan does not have are left out.
+    """
+    about, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
+    for row in findings.iter_rows(named=True):
+        if row["claim"] in about:
+            shown = wording.comparison(row, about[row["claim"]][1].conditions[row["condition"]])
+            compared.setdefault((shown.pop("claim"), shown.pop("backend")), []).append(shown)
+    return compared
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    return row["variant"], row["backend"]
+
+
+def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
+    """Return the claims that studies of a plan decide or repeat, each with its study."""
+    return {claim.id: (study, claim) for study in plan.studies for claim in (*study.claims, *study.repeated)}
 
 
 def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
@@ -189,13 +178,13 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
             "verdict": "not run",
             "seeds": 0,
             "published": "",
+            "reasons": [],
             "exploratory": "",
             "agreement": "",
+            "further_seeds": "",
             "comparisons": [],
             "repeats": [],
             "others": [],
-            "beyond_seeds": False,
-            "tuning_seeds_needed": None,
             "page": _place(one.id),
             "command": command_of(one.id, one.scale or plan.scale, plan.folders),
         }
@@ -203,70 +192,8 @@ def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
     ]
 
 
-def exploratory(row: Mapping[str, Any]) -> str:
-    """Say why the runs of a row of `claims` may have suggested its rule; empty where they have not."""
-    if not row["seeds"] or row["rule_of_runs"] == row["rule"]:
-        return ""
-    if row["rule_of_runs"] is not None:
-        return "the rule was changed after the runs were planned"
-    return "its runs were planned without this claim, or under several rules" if row["backend"] else ""
-
-
-def _agreement(
-    row: Mapping[str, Any],
-    others: pl.DataFrame,
-    compared: Mapping[tuple[str, str], Mapping[ComparisonKey, Mapping[str, Any]]],
-) -> str:
-    """Whether other backends say the same of each comparison of a claim; empty where there is none.
-
-    They run at the same rates and on the same instances: that is a check of the backends, not of the claim.
-    """
-    found = others.filter(claim=row["claim"], variant=row["variant"]).drop_nulls("backend")
-    own = compared.get((row["claim"], row["backend"]), {})
-    said, missing = [], []
-    for backend, verdict in found.select("backend", "verdict").iter_rows():
-        theirs = compared.get((row["claim"], backend), {})
-        alike = sum(one["finding"] == theirs[key]["finding"] for key, one in own.items() if key in theirs)
-        if verdict == "not run":
-            missing.append(backend)
-        elif verdict != row["verdict"]:
-            said.append(f"{backend} says {verdict}")
-        else:
-            said.append(
-                f"{backend} agrees" + ("" if alike == len(own) else f" in {alike} of {len(own)} parts")
-            )
-    words = [", ".join(said) + " at the same rates"] if said else []
-    return ", ".join([*words, *(f"no pairs of runs on {backend}" for backend in missing)])
-
-
 def _place(claim: str) -> str:
     return f"claims.html#claim-{formatting.slug(claim)}"
-
-
-def _effect_of(one: ClaimComparison) -> dict[str, Any]:
-    """The key of a comparison and what is known of its median effect, in numbers and words."""
-    found: dict[str, Any] = {"key": one.key._asdict()}
-    if not len(one.gains):
-        unknown = dict.fromkeys(("at_least", "at_most", *IN_WORDS))
-        return found | unknown | {"beyond_seeds": False}
-    bounds = one.bounds
-    shown, interval = bounds.words
-    return found | {
-        "at_least": bounds.floor.median,
-        "at_most": bounds.ceiling.median,
-        "shown": shown,
-        "range": interval,
-        "asks": one.asks,
-        "beyond_seeds": one.beyond_seeds,
-    }
-
-
-def contest(comparison: Mapping[str, Any]) -> str:
-    """A comparison in words: `adam @ egop / adam on digits_mlp`; with − where its effect is a difference."""
-    sign = "/" if comparison["effect"] == "ratio" else "−"
-    treated, control, where = comparison["treated"], comparison["control"], f"on {comparison['workload']}"
-    elsewhere = comparison["key"]["control_workload"] not in (None, comparison["workload"])
-    return f"{treated} {where} {sign} {control}" if elsewhere else f"{treated} {sign} {control} {where}"
 
 
 def sentences_of(plan: ReportPlan) -> dict[str, str]:
@@ -274,11 +201,6 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
     of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
     sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
-
-
-def _without_enums(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with its enums as text."""
-    return frame.with_columns(cs.enum().cast(pl.String))
 
 
 def as_json(verdicts: list[dict[str, Any]]) -> str:
@@ -302,7 +224,7 @@ def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
 def _detail(verdict: dict[str, Any]) -> str:
     """A claim's sentence, what each comparison found, of what, and what is asked; and what missed."""
     lines = [
-        f"  {one['finding']:<12}  {contest(one)}: {_quantity(one)}, "
+        f"  {one['finding']:<12}  {wording.contest(one)}: {_quantity(one)}, "
         f"{one['shown'] or formatting.NONE} {one['range'] or ''}, asks {one['asks']}{_why_open(one)}"
         for one in verdict["comparisons"]
     ]
@@ -323,19 +245,18 @@ def _why_open(comparison: Mapping[str, Any]) -> str:
         return ""
     if not comparison["seeds"]:
         return "; no pairs of runs"
-    words = choices_in_words(comparison)
-    choices = _after(words)
+    choices = _after(comparison["choices"])
     if comparison["beyond_seeds"]:
         return f"; runs that stopped leave it open, and more seeds would not decide it{choices}"
     for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
-    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA and not words else ""
+    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA and not choices else ""
     low, high, margin = (comparison[name] for name in ("low", "high", "margin"))
     spans = (
         f"; the interval spans the smallest effect, {formatting.number(margin)}"
         if low < margin < high
         else ""
     )
-    further = _after(further_seeds.of_comparison(comparison))
+    further = _after(comparison["further_seeds"])
     return f"; p {for_it} for it{unasked}, {against} against it{spans}{choices}{further}"
 
 
@@ -361,12 +282,14 @@ def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
         estimate = f"{verdict['shown']} {verdict['range']}"
     elif verdict["low"] is not None:
         estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    why = verdict["reason"] + "".join(_after(in_words(repeat)) for repeat in verdict["repeats"])
+    why = verdict["reason"] + "".join(
+        _after(wording.repeat_in_words(repeat)) for repeat in verdict["repeats"]
+    )
     for one in verdict["comparisons"]:
         if one["key"] == verdict["deciding"]:
-            why += f"; the estimate is of {contest(one)}, {_quantity(one)}, of which the claim asks "
+            why += f"; the estimate is of {wording.contest(one)}, {_quantity(one)}, of which the claim asks "
             why += one["asks"]
-    why += _after(further_seeds.of_claim(verdict)) + _after(verdict["agreement"])
+    why += _after(verdict["further_seeds"]) + _after(verdict["agreement"])
     why += "".join(
         f"; as printed {one['verdict']}" for one in verdict["others"] if one["variant"] == "as printed"
     )

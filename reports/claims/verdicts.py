@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
 
@@ -14,10 +13,8 @@ import polars as pl
 
 from curvebench.reports.claims.censoring import Interval
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
-from curvebench.reports.claims.repeats import Repeat, repeats_of
+from curvebench.reports.claims.repeats import repeats_of
 from curvebench.reports.failures import failed_check, reasons_of
-from curvebench.reports.formatting import counted, listed, metric_name, percent
-from curvebench.reports.plan import reading
 from curvebench.reports.statistics.decisions import (
     POWER,
     RESAMPLED,
@@ -40,32 +37,29 @@ from curvebench.results.verdicts import (
     Variant,
     Verdict,
     bound_shares,
+    choices_flip,
     least_tested,
     verdicts,
 )
-from curvebench.spec.claim import Claim, ComparisonKey
+from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
 
-NAMED_PARTS = 2  # of those that miss, in a sentence
 FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The tables `claims` (one row a claim, variant and backend) and `findings` (one row a comparison).
+    """The record of verdicts, and the comparisons behind it.
 
-    `comparisons` are in the order of `findings`, as are `tuning_seeds`, about how many would do where a
-    comparison is inconclusive for the settings that others choose; by claim and backend, `deciding` is the
-    one whose estimate a claim has, and `repeats` what became of the claim where it was repeated in another
-    setting.
+    Args:
+        claims: the table `claims`, one row a claim, variant and backend.
+        findings: the table `findings`, one row a comparison, those of repeated claims last.
+        comparisons: the comparisons of the claims that are decided, in the order of `findings`.
     """
 
     claims: pl.DataFrame
     findings: pl.DataFrame
     comparisons: tuple[ClaimComparison, ...]
-    tuning_seeds: tuple[int | None, ...]
-    deciding: Mapping[tuple[str, str], ComparisonKey] = field(default_factory=dict)
-    repeats: Mapping[tuple[str, str], tuple[Repeat, ...]] = field(default_factory=dict)
 
 
 def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
@@ -86,30 +80,44 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         for one in comparisons(study, claim, tables[study.name], backend, tried_of)
     ]
     findings = decided(compared)
-    repeats = repeats_of(plan, tables, compared)
     places: dict[tuple[str, str], list[int]] = {}
     for place, one in enumerate(compared):
         places.setdefault((one.key.claim, one.backend), []).append(place)
-    rows, deciding = [], {}
+    rows, deciding = [], []
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
-            about = (claim.id, backend)
-            own, of_claim = findings[places.get(about, [])], [compared[at] for at in places.get(about, [])]
-            rule = rule_of_runs(tables[study.name].jobs, claim.id, backend)
+            own = places.get((claim.id, backend), [])
             row = _empty_row(study, claim, plan.scale) | {"backend": backend, "study": study.name}
-            row |= {"rule_of_runs": rule}
-            if weakest := _weakest(own):
+            row |= {"rule_of_runs": rule_of_runs(tables[study.name].jobs, claim.id, backend)}
+            if weakest := _weakest(findings[own]):
                 place, finding = weakest
-                deciding[about] = of_claim[place].key
-                row |= _decided_row(study, own, of_claim, finding)
+                deciding.append(own[place])
+                row |= _decided_row(study, findings[own], finding)
             else:
-                row |= {"verdict": "not run", "reason": f"no pairs of runs on {backend}"}
+                row |= {"verdict": "not run", "reasons": [reason("not_paired")]}
             rows.append(row)
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
-    seeds = tuple(tuning_seeds_needed(compared, findings))
-    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared), seeds, deciding, repeats)
+    findings = findings.with_columns(
+        deciding=pl.int_range(pl.len()).is_in(pl.Series(deciding, dtype=pl.Int64))
+    )
+    repeats = [
+        _effect_row(one) | {"same_direction": same} for one, same in repeats_of(plan, tables, compared)
+    ]
+    findings = pl.concat([findings, pl.DataFrame(repeats, schema=FINDINGS)])
+    return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared))
+
+
+def reason(
+    code: str,
+    count: int | None = None,
+    of: int | None = None,
+    value: float | None = None,
+    names: Sequence[str] = (),
+) -> dict[str, object]:
+    """Return a reason of a claim's verdict; `curvebench.results.schema.REASONS` explains its numbers."""
+    return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -133,38 +141,58 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
 
 
 def _finding_row(one: ClaimComparison, together: float, refuting: float, relations: int) -> dict[str, object]:
-    condition = one.condition
-    row: dict[str, object] = {
-        "claim": one.key.claim,
-        "backend": one.backend,
-        "workload": one.key.workload,
-        "metric": condition.metric,
-        "which": reading(condition),
-        "relation": condition.relation,
-        "treated": one.key.treated,
-        "control": one.control,
-        "effect": one.effect,
-        "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
-        "seeds": len(one.gains),
-        "finding": "inconclusive",
-        "positive_control": condition.positive_control,
-    }
+    row = _effect_row(one) | {"finding": "inconclusive"}
     if not len(one.gains):
         return row
-    effect = one.bounds
     found, tuned = finding_of(one, refuting, relations)
-    undecided = found == "inconclusive" and _tuning_seeds(one, tuned, refuting, relations) is None
+    tuning_seeds = _tuning_seeds(one, tuned, refuting, relations)
+    undecided = found == "inconclusive" and tuning_seeds is None
     return row | {
-        "estimate": effect.median,
-        "low": effect.low,
-        "high": effect.high,
-        "level": effect.floor.level,
         "p_value": one.p_value,
         "holm_p_value": together,
         "refuting_p_value": refuting,
         "finding": found,
+        "turned": _turned(one, refuting),
         "seeds_needed": _seeds(one, relations) if undecided else None,
+        "tuning_seeds_needed": tuning_seeds,
         **tuned,
+    }
+
+
+def _effect_row(one: ClaimComparison) -> dict[str, object]:
+    """Return what a row of `findings` has of a comparison before it is decided."""
+    condition, (low, high) = one.condition, one.allowed
+    row: dict[str, object] = {
+        **one.key._asdict(),
+        "backend": one.backend,
+        "metric": condition.metric,
+        "which": condition.which,
+        "quantity": condition.quantity,
+        "at_equal": condition.at_equal,
+        "relation": condition.relation,
+        "positive_control": condition.positive_control is not None,
+        "effect": one.effect,
+        "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
+        "allowed_low": low,
+        "allowed_high": high,
+        "seeds": len(one.gains),
+        "stop": one.stop,
+        "beyond_seeds": one.beyond_seeds,
+    }
+    if not len(one.gains):
+        return row
+    effect = one.bounds
+    return row | {
+        "estimate": effect.median,
+        "at_least": effect.floor.median,
+        "at_most": effect.ceiling.median,
+        "low": effect.low,
+        "high": effect.high,
+        "level": effect.level,
+        "unknown": one.interval.unknown,
+        "bounded": one.interval.bounded,
+        "treated_at_start": one.treated_at_start,
+        "control_at_start": one.control_at_start,
     }
 
 
@@ -177,7 +205,7 @@ def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[F
     """
     found = _at_chosen(one, refuting)
     tuned = _over_settings(one, found, relations)
-    return ("inconclusive" if _flips(tuned) else found), tuned
+    return ("inconclusive" if choices_flip(tuned) else found), tuned
 
 
 def _at_chosen(one: ClaimComparison, refuting: float) -> Finding:
@@ -217,12 +245,6 @@ def _finding_at(other: Alternative, question: Question, relations: int) -> Findi
     return decide(question, low, question.p_value(low, high), refuting, ALPHA, high)
 
 
-def _flips(tuned: Mapping[str, Any]) -> bool:
-    """Whether what the chosen settings say depends on the choice too much to be said."""
-    agree = tuned.get("ties_agree")
-    return agree is not None and (agree < tuned["ties"] or tuned["choices_agree"] < KEPT)
-
-
 def _seeds(one: ClaimComparison, relations: int) -> int | None:
     """About how many pairs would decide an inconclusive comparison, at all settings that may be chosen.
 
@@ -254,26 +276,19 @@ def _is_decided(one: ClaimComparison, relations: int) -> bool:
     return finding_of(one, refuting, relations)[0] != "inconclusive"
 
 
-def tuning_seeds_needed(compared: Sequence[ClaimComparison], findings: pl.DataFrame) -> Iterator[int | None]:
-    """About how many tuning seeds would do where those that there are would choose what says otherwise.
-
-    It is the least size of `SEEDS` of which 95 % of the draws choose settings that agree, if further seeds
-    are like those that are there; None of a comparison that is not inconclusive for its choices alone, whose
-    ties disagree, or for which no size would do.
-
-    Args:
-        findings: of `compared`, as `decided` gives them.
-    """
-    relations = Counter(map(_of_relations, compared))
-    for one, row in zip(compared, findings.iter_rows(named=True), strict=True):
-        yield _tuning_seeds(one, row, row["refuting_p_value"], relations[_of_relations(one)])
-
-
 def _tuning_seeds(
     one: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
 ) -> int | None:
-    """`tuning_seeds_needed` of one comparison, of which `tuned` says how often other settings agree."""
-    if not one.tried or not _flips(tuned) or tuned["ties_agree"] < tuned["ties"]:
+    """Return about how many tuning seeds would do where those that there are may choose other settings.
+
+    That is the smallest size of `SEEDS` of which 95 % of the draws choose settings with the same finding, if
+    further seeds are like those that are there. None for a comparison that is inconclusive for more than its
+    choices, whose ties disagree, or for which no size would do.
+
+    Args:
+        tuned: how often other settings agree, as `finding_of` gives it.
+    """
+    if not one.tried or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
     if (found := _at_chosen(one, refuting)) == "inconclusive":
         return None  # however often they choose these settings again
@@ -308,34 +323,30 @@ def combined(findings: Sequence[Finding]) -> Verdict:
 
 
 def _decided_row(
-    study: StudyPlan,
-    findings: pl.DataFrame,
-    compared: Sequence[ClaimComparison],
-    weakest: Mapping[str, object],
+    study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, object]
 ) -> dict[str, object]:
-    """Verdict, reason and numbers of a claim with pairs of runs, for a row of the table `claims`.
+    """Return verdict, reasons and numbers of a claim with pairs of runs, for a row of the table `claims`.
 
     Args:
         findings: of the claim on a backend.
-        compared: its comparisons, in the order of `findings`.
         weakest: the finding whose estimate, interval and p-value are the claim's.
     """
-    own = findings.filter(pl.col("positive_control").is_null())
-    verdict, limits = combined(own["finding"].to_list()), _limits(study, findings)
-    unmet = list(_unmet(findings))
+    own, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
+    verdict, limits = combined(own["finding"].to_list()), list(_limits(study, findings))
+    unmet = int((controls["finding"] != "supported").sum())
     if unmet:
         verdict = "underpowered"
-    stand, stopped = _at_start(compared), _censoring(findings, compared)
-    reasons = [*unmet, _reason(own), *stand, *stopped, *_tuning(findings, compared)]
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
-    if limited := _limited(verdict, " and ".join(limits)):
-        reasons.append(limited)
+    counts = {kind: int((own["finding"] == kind).sum()) for kind in get_args(Finding)}
+    reasons = [reason(kind, count, len(own)) for kind, count in counts.items() if count]
+    if unmet:
+        reasons.append(reason("control_unmet", unmet, len(controls)))
     needed = own.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
         "verdict": verdict,
-        "reason": "; ".join(reasons),
+        "reasons": reasons if verdict == "underpowered" else [*reasons, *limits],
         **{name: weakest[name] for name in ("estimate", "low", "high")},
         "p_value": weakest["refuting_p_value" if weakest["finding"] == "refuted" else "p_value"],
         "seeds": findings["seeds"].min(),
@@ -349,8 +360,7 @@ def _weakest(findings: pl.DataFrame) -> tuple[int, dict[str, object]] | None:
     Of those that are refuted it is the one with the smallest corrected p-value of that; else of those that
     are inconclusive, else of all, the one with the largest p-value, which is the claim's own.
     """
-    own = pl.col("positive_control").is_null()
-    known = findings.with_row_index("place").filter(own, pl.col("seeds") > 0)
+    known = findings.with_row_index("place").filter(~pl.col("positive_control"), pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
         by = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
         for row in known.filter(finding=kind).sort(by).head(1).to_dicts():
@@ -358,132 +368,37 @@ def _weakest(findings: pl.DataFrame) -> tuple[int, dict[str, object]] | None:
     return None
 
 
-def _reason(findings: pl.DataFrame) -> str:
-    if len(findings) == 1:
-        return f"its one comparison is {findings['finding'].item()}"
-    counts = {kind: int((findings["finding"] == kind).sum()) for kind in get_args(Finding)}
-    words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return f"of {len(findings)} comparisons {words}"
-
-
-def _at_start(compared: Sequence[ClaimComparison]) -> Iterator[str]:
-    """Which methods took no step at equal cost, and beside which others, in words."""
-    cheaper: dict[tuple[str, str, str, str], dict[str, None]] = {}
-    for one in compared:
-        treated, control = one.key.treated, one.control
-        both = ((treated, control, one.treated_at_start), (control, treated, one.control_at_start))
-        for method, other, still in both:
-            about = (method, f"{still} of {len(one.gains)} pairs", one.key.workload, one.condition.at_equal)
-            if still:
-                cheaper.setdefault(about, {})[other] = None
-    for (method, pairs, workload, cost), others in cheaper.items():
-        yield (
-            f"{method} on {workload} is read at its start in {pairs}, since its basis and a first step take "
-            f"more {cost} than a run of {listed(list(others), last='or')}"
-        )
-
-
-def _censoring(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
-    """What runs that stopped keep from deciding, of each comparison that is inconclusive, in words."""
-    controls: dict[tuple[str, str, str], list[str]] = {}
-    said = pl.Series([one.censoring for one in compared], dtype=pl.String)
-    of_all = _quantities(findings.with_columns(said=said), "said")
-    for finding, one, of in zip(findings["finding"], compared, of_all, strict=True):
-        if finding == "inconclusive" and one.censoring:
-            where = f"{one.key.workload}{of}"
-            controls.setdefault((one.key.treated, where, one.censoring), []).append(one.control)
-    for (treated, where, words), against in controls.items():
-        yield (f"{treated} and {', '.join(against)} on {where}: " if len(compared) > 1 else "") + words
-
-
-def _quantities(findings: pl.DataFrame, *columns: str) -> list[str]:
-    """What each comparison is of, in words, where more than one has its methods, workload and `columns`."""
-    same = findings.select("treated", "control", "workload", *columns).rows()
-    times, of = Counter(same), findings.select("which", "metric").rows()
-    return [
-        f" ({which} {metric_name(metric)})" if times[row] > 1 else ""
-        for row, (which, metric) in zip(same, of, strict=True)
-    ]
-
-
-def _unmet(findings: pl.DataFrame) -> Iterator[str]:
-    """What the source says in passing and these runs do not bear out, so that they decide nothing."""
-    for row in findings.filter(pl.col("positive_control").is_not_null()).iter_rows(named=True):
-        if row["finding"] != "supported":
-            yield (
-                f"the positive control is {row['finding']} on {row['workload']} ({row['positive_control']}), "
-                "so that these runs are not the source's setting and decide nothing"
-            )
-
-
-def _limits(study: StudyPlan, findings: pl.DataFrame) -> list[str]:
-    """Why what these runs say is not the last word."""
+def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, object]]:
+    """Yield the reasons that cap what these runs can say."""
+    if study.at_most_partly:
+        yield reason("limited_scale")
     said = findings.filter(pl.col("finding") != "inconclusive")
     unknown = said.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
-    not_run = max(unknown.to_list(), default=0)
-    unchecked = (
-        f"up to {not_run} settings that tuning may have chosen as well were not run" if not_run else ""
-    )
-    few = ""
-    chooses = study.tuning.trials > 1 and study.seeds.tuning < FEWEST_TUNING_SEEDS
+    if not_run := max(unknown.to_list(), default=0):
+        yield reason("settings_not_run", not_run)
+    seeds = study.seeds.tuning
+    chooses = study.tuning.trials > 1 and seeds < FEWEST_TUNING_SEEDS
     if chooses and findings["ties"].is_not_null().any():
-        seeds = counted(study.seeds.tuning, "tuning seeds")
-        draws = counted(different_draws(study.seeds.tuning), "different draws")
-        few = f"rates were chosen by {seeds} ({draws}), too few to show that others would choose alike"
-    return [why for why in (study.at_most_partly, unchecked, few) if why]
+        yield reason("few_tuning_seeds", seeds, different_draws(seeds))
 
 
-def _limited(verdict: Verdict, why: str) -> str:
-    """What limits keep a verdict from saying, in words; empty without any, and of what is underpowered."""
-    if not why or verdict == "underpowered":
-        return ""
-    return f"{'at this scale' if verdict == 'not reproduced' else 'partly at most'}, since {why}"
+def _turned(one: ClaimComparison, refuting: float) -> int:
+    """Count the settings that tie at which the effect of an open comparison has another direction.
 
-
-def _tuning(findings: pl.DataFrame, compared: Sequence[ClaimComparison]) -> Iterator[str]:
-    """What other settings that tuning may have chosen keep from being said, in words."""
-    of_all = _quantities(findings)
-    for row, one, of in zip(findings.iter_rows(named=True), compared, of_all, strict=True):
-        turned = _turned(one, row["refuting_p_value"]) if row["seeds"] else ""
-        if words := ", and ".join(filter(None, (choices_in_words(row), turned))):
-            yield f"{row['treated']} and {row['control']} on {row['workload']}{of}: {words}"
-
-
-def _turned(one: ClaimComparison, refuting: float) -> str:
-    """At how many settings that tie the effect of an open comparison has another direction, in words.
-
-    Effects whose direction is not known, because runs stopped, are not counted; empty where none is turned,
-    and of what the chosen settings decide.
+    Effects whose direction is not known, because runs stopped, are not counted. 0 for a comparison that the
+    chosen settings decide.
     """
     if _at_chosen(one, refuting) != "inconclusive":
-        return ""
+        return 0
     chosen, ties = _direction(one.interval), [other.interval for other in one.alternatives if other.tied]
     known = [_direction(interval) for interval in ties if interval is not None]
-    turned = sum(chosen is not None and each not in (chosen, None) for each in known)
-    tied = f"{turned} of {len(ties)} settings that tie with the chosen one"
-    return f"at {tied} the median effect does not have the same direction" if turned else ""
+    return sum(chosen is not None and each not in (chosen, None) for each in known)
 
 
 def _direction(gains: Interval) -> float | None:
     """The sign of the median gain; None where it is not known."""
     low, high = (float(np.sign(median(end))) for end in gains)
     return low if low == high else None
-
-
-def choices_in_words(row: Mapping[str, Any]) -> str:
-    """Where other settings than the chosen ones do not say the same of a comparison; empty where few do."""
-    if not _flips(row):
-        return ""
-    words = []
-    if row["ties_agree"] < row["ties"]:
-        against = row["ties"] - row["ties_agree"]
-        words.append(f"at {against} of {row['ties']} settings that tie with the chosen one")
-    if row["choices_agree"] < KEPT:
-        share, allowed = 1 - row["choices_agree"], 1 - KEPT
-        words.append(f"in {percent(share, 1)} of the draws of tuning seeds ({percent(allowed)} may)")
-    not_run = row["settings_not_run"]
-    without = f" (settings without runs count as such: {not_run})" if not_run else ""
-    return f"{' and '.join(words)} the same is not found{without}"
 
 
 def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:
@@ -502,7 +417,7 @@ def not_run(skipped: SkippedStudy, claim: Claim, scale: str) -> dict[str, object
     return _empty_row(skipped, claim, scale) | {
         "study": skipped.name,
         "verdict": "not run",
-        "reason": skipped.reason,
+        "reasons": [reason("left_out")],
     }
 
 
@@ -557,21 +472,21 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             share = share_interval(held, count)
             first = own.row(0, named=True)
             misprint = variant == "as printed" and verdict == "not reproduced"  # which no scale would save
-            limited = "" if misprint else _limited(verdict, capped)
+            reasons = [reason("held", held, count)]
+            if undecided:
+                reasons.append(reason("undecided", undecided, count))
+            reasons += _missed(own.filter(pl.col("variant").is_in(judged)))
+            if loose:
+                quantity, least = min(loose, key=lambda one: one[1])
+                reasons.append(reason("untested", len(loose), value=least, names=[quantity]))
+            if capped and not misprint and verdict != "underpowered":
+                reasons.append(reason("limited_scale"))
             rows.append(
                 {
                     "claim": claim,
                     "variant": variant,
                     "verdict": verdict,
-                    "reason": f"all measures hold on {held} of {count} instances"
-                    + (
-                        f", and {undecided} {'is' if undecided == 1 else 'are'} inconclusive"
-                        if undecided
-                        else ""
-                    )
-                    + _missed(own.filter(pl.col("variant").is_in(judged)))
-                    + _loose(loose)
-                    + (f"; {limited}" if limited else ""),
+                    "reasons": reasons,
                     "source": about[claim].source,
                     "scale": first["scale"],
                     "study": about[claim].file,
@@ -584,24 +499,14 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                 }
             )
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]
-    reasons = {} if all(claim.missing for claim in unmeasured) else reasons_of(plan)
-    return rows + [_unmeasured(claim, scale, reasons) for claim in unmeasured]
+    failures = {} if all(claim.missing for claim in unmeasured) else reasons_of(plan)
+    return rows + [_unmeasured(claim, scale, failures) for claim in unmeasured]
 
 
-def _missed(measures: pl.DataFrame) -> str:
-    """The parts of a claim with a measure that does not hold, in words, the first of them by name."""
-    parts = [f'"{part}"' for part in measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True)]
-    among = counted(measures["part"].n_unique(), "parts")
-    return f"; {len(parts)} of {among} missed: {listed(parts, NAMED_PARTS)}" if parts else ""
-
-
-def _loose(least: Collection[tuple[str, float]]) -> str:
-    """How many parts have a bound that nothing came near, in words, and which came least near its limit."""
-    if not least:
-        return ""
-    quantity, share = min(least, key=lambda one: one[1])
-    parts = f"{counted(len(least), 'parts')} {'is' if len(least) == 1 else 'are'} held, not tested"
-    return f'; {parts} (the least, "{quantity}": at most {share:.2g} of its limit)'
+def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
+    """Return the reason that some parts of a claim have a measure that does not hold; none where all hold."""
+    parts = measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True).to_list()
+    return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
 
 
 def _searched(claim: ClaimPlan) -> pl.DataFrame:
@@ -628,13 +533,13 @@ def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tupl
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """The row of a claim that no measure is there of; `reasons` are those of claims and their modules."""
+    """Return the row of a claim without a measure; `reasons` are those of claims and their modules."""
     failed = failed_check(claim, reasons)
     return {
         "claim": claim.id,
         "variant": "",
         "verdict": "not run",
-        "reason": claim.missing or failed or "the tables hold no measure of it",
+        "reasons": [reason("no_data" if claim.missing else "failed" if failed else "unmeasured")],
         "source": claim.source,
         "scale": scale,
         "study": claim.file,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons
+from curvebench.reports.claims.wording import requirement
 from curvebench.reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
 from curvebench.reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
 from curvebench.reports.formatting import metric_name
@@ -73,7 +74,7 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
         named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        head = f"{metric} on {one.key.workload}, claimed {one.asks}"
+        head = f"{metric} on {one.key.workload}, claimed {requirement(one.effect, *one.allowed)}"
         heads = [line for line in panel.lines if isinstance(line, str)]
         panel.lines.extend([one] if head in heads[-1:] else [head, one])
     return list(found.values())

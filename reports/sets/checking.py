@@ -13,10 +13,9 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from curvebench.reports.rendering import read_made
 from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from curvebench.reports.sets.objections import all_objections
+from curvebench.reports.sets.objections import all_objections, remedy, sentence
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TUNING
 from curvebench.results.verdicts import RULE_VERSION, holds, rules
@@ -24,7 +23,7 @@ from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
-from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, VERDICTS, check_letters
+from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, check_letters
 
 EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
@@ -47,7 +46,6 @@ class Provenance(Revision):
 
     rule_version: int
     published: str = Field(pattern=r"^\d{4}-\d\d-\d\d(T.*)?$")
-    waived: list[dict[str, str]]
 
 
 def check(folder: Path) -> list[str]:
@@ -131,15 +129,16 @@ def read_provenance(folder: Path) -> Provenance:
     if about.rule_version != RULE_VERSION:
         raise InputError(
             f"{PROVENANCE}: verdicts by version {about.rule_version} of the rules, and here is version "
-            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or publish its {PLAN} anew"
+            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew with "
+            "curvebench sets renew"
         )
     return about
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
     """Yield a sentence for each file that a set must or must not have, and for tables outside the set."""
-    if plan.verdicts != folder / VERDICTS:
-        yield f"{PLAN}: verdicts should be the file {VERDICTS}"
+    if plan.verdicts != folder:
+        yield f"{PLAN}: verdicts should be the folder of the set"
     tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
     tables |= {study.name: (study.tables,) for study in plan.studies}
     for name, place in tables.items():
@@ -250,24 +249,23 @@ def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
 
 def _not_waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
     """Yield a sentence for each objection of a kind that was not waived when the set was published."""
-    waived = {item["kind"] for item in about.waived}
-    for objection in all_objections((about.commit, about.dirty), plan, tables, claims):
-        if objection.kind not in waived:
-            yield f"{objection.sentence}; remedy: {objection.remedy}, or publish with waive={objection.kind}"
+    waived = {objection.kind for objection in plan.waived}
+    for each in all_objections((about.commit, about.dirty), plan, tables, claims):
+        if each.kind not in waived:
+            yield f"{sentence(each)}; remedy: {remedy(each)}, or publish with waive={each.kind}"
 
 
 # --- verdicts and leaderboard --------------------------------------------------------------------
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Return where claims, findings, leaderboard and verdicts of a set differ from those computed anew.
+    """Return where claims, findings and leaderboard of a set differ from those computed anew.
 
     Raises:
         InputError: when the set cannot be read.
     """
-    tables, verdicts = derived(read_set(folder))
-    found = [_unlike(VERDICTS, read_made(folder / VERDICTS, "sets publish"), verdicts)]
-    for table, computed in tables.items():
+    found = []
+    for table, computed in derived(read_set(folder)).items():
         file = f"{table}.parquet"
         found.append(_unlike(file, read([folder / file], table).to_dicts(), computed.to_dicts()))
     return [difference for difference in found if difference]

@@ -13,6 +13,8 @@ import polars as pl
 
 from curvebench.reports import formatting
 from curvebench.reports.claims.comparison import ClaimComparison
+from curvebench.reports.claims.verdict_list import compared_of
+from curvebench.reports.claims.wording import reason
 from curvebench.reports.measures import CELL, headline_limit, held_at, study_values
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
@@ -22,6 +24,7 @@ from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.results.merging import machines
+from curvebench.results.schema import CLAIMS
 from curvebench.spec.errors import InputError
 
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
@@ -90,12 +93,16 @@ def _verdicts(before: Side, after: Side, claim: str | None) -> Iterator[Compared
         for side in (before, after)
     )
     both = old.join(new, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right")
+    compared = compared_of(after.plan, after.verdicts.findings)
     for row in both.iter_rows(named=True):
         where = row["backend"] and f"on {row['backend']}"
         what = " ".join(filter(None, (row["claim"], row["variant"], where)))
         verdicts = row["verdict"] or "", row["verdict_right"] or ""
         answer: Answer = "agrees" if verdicts[0] == verdicts[1] else "differs"
-        note = "" if answer == "agrees" else row["reason_right"] or ""
+        note = ""
+        if answer == "differs" and verdicts[1]:
+            claim_row = {name: row.get(f"{name}_right", row.get(name)) for name in CLAIMS}
+            note = reason(after.plan, claim_row, compared.get((row["claim"], row["backend"]), []))
         if "" in verdicts:
             answer = "only in one"
         elif row["backend"] and row["rule"] != row["rule_right"]:
@@ -158,7 +165,7 @@ def _key(one: ClaimComparison) -> tuple[object, ...]:
 def _effect(one: ClaimComparison | None) -> str:
     if one is None:
         return ""
-    return " ".join(one.bounds.quoted) if len(one.gains) else "no pairs of runs"
+    return " ".join(one.bounds.words) if len(one.gains) else "no pairs of runs"
 
 
 def overlap(before: MedianInterval, after: MedianInterval, near: float = 0.0) -> Answer:

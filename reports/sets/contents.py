@@ -53,39 +53,28 @@ class Contents:
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """The tables that a report shows; of curves those of final runs, and of alternatives what decides claims.
+    """Return the tables that a report shows; those of a published set as they are.
+
+    The curves are those of final runs, and of alternative settings those that decide claims.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     frames: dict[str, Frames] = {}
-    about = plan.path.parent / PROVENANCE
-    known = json.loads(about.read_text()) if plan.published else {"thinned_curves": [], "whole_curves": []}
     cut, whole = [], []
+    if plan.published:
+        known = json.loads((plan.path.parent / PROVENANCE).read_text())
+        cut, whole = known["thinned_curves"], known["whole_curves"]
     for study in plan.studies:
         if study.name in SPECIAL:
             raise InputError(
                 f"study {study.name}: a set keeps a folder of that name; rename the study's file"
             )
         own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
-        runs = {stage: own["runs"].filter(stage=stage) for stage in ("final", "alternative")}
-        steps = steps_of_claims(study, read_tables(study.tables))
-        of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in runs.items()}
-        read_once = steps.join(runs["alternative"], on="run", how="semi").select("run", "metric")
-        wanted = runs["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
-        with naming_damage(table_files(study.tables, "curves")):
-            every = scan(study.tables, "curves")
-            kept = (
-                every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
-            )
-            curves = pl.concat(pl.collect_all(kept, engine="streaming"))
-        if study.name in known["thinned_curves"]:
-            own["curves"] = curves
-            cut.append(study.name)
-            whole += [study.name] * (study.name in known["whole_curves"])
+        if plan.published:
+            own["curves"] = read(study.tables, "curves")
         else:
-            own["curves"] = thinned(curves, pl.concat(of_claims.values()), steps)
-            shorter = len(own["curves"]) < len(curves)
+            own["curves"], shorter = _curves(study, own["runs"])
             cut += [study.name] * shorter
             whole += [study.name] * (shorter and _has_long(own["curves"]))
         frames[study.name] = own
@@ -98,6 +87,23 @@ def gather(plan: ReportPlan) -> Contents:
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
         raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
     return Contents(frames, tuple(cut), tuple(whole))
+
+
+def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
+    """Return the curves of a study that a set keeps, and whether they have fewer recorded steps."""
+    judged = {stage: runs.filter(stage=stage) for stage in ("final", "alternative")}
+    steps = steps_of_claims(study, read_tables(study.tables))
+    of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in judged.items()}
+    read_once = steps.join(judged["alternative"], on="run", how="semi").select("run", "metric")
+    wanted = judged["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
+    with naming_damage(table_files(study.tables, "curves")):
+        every = scan(study.tables, "curves")
+        kept = (
+            every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
+        )
+        curves = pl.concat(pl.collect_all(kept, engine="streaming"))
+    thin = thinned(curves, pl.concat(of_claims.values()), steps)
+    return thin, len(thin) < len(curves)
 
 
 def gather_all(plans: Sequence[ReportPlan]) -> Contents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import polars as pl
 
 from curvebench.reports.boards.leaderboard import leaderboards
 from curvebench.reports.boards.table import board_table
-from curvebench.reports.claims.repeats import in_words
-from curvebench.reports.claims.verdict_list import listed, read_verdicts
+from curvebench.reports.claims.verdict_list import read_verdicts, verdicts_of
+from curvebench.reports.claims.wording import repeat_in_words
 from curvebench.reports.formatting import WORDS, json_value, word_of
-from curvebench.reports.rendering import TEMPLATES, templates
+from curvebench.reports.rendering import templates
 from curvebench.reports.sets.files import CURVE_POINTS, as_json
 from curvebench.reports.tables import tables_of
 from curvebench.results.schema import TABLES
@@ -34,8 +34,8 @@ def read_set(folder: Path) -> ReportPlan:
     return plan
 
 
-def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, Any]]]:
-    """What follows from the tables of the runs: claims, findings and leaderboard, and `verdicts.json`.
+def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
+    """Compute the tables that follow from those of the runs: claims, findings and leaderboard.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -43,37 +43,32 @@ def derived(plan: ReportPlan) -> tuple[dict[str, pl.DataFrame], list[dict[str, A
     found = read_verdicts(plan)
     boards = leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
-    verdicts = json_value(listed(plan, found), word_of)
-    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}, verdicts
+    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
 
 
-def texts(
-    plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame, verdicts: Sequence[Mapping[str, Any]]
-) -> dict[str, str]:
-    """The files of a set that follow word by word from its plan, provenance, leaderboard and verdicts.
-
-    Args:
-        plan: the set's.
-        about: what `provenance.json` holds.
-        board: the table `leaderboard`.
-        verdicts: what `verdicts.json` holds.
-    """
+def texts(board: pl.DataFrame) -> dict[str, str]:
+    """Return the files of a set that repeat its table `leaderboard`, by name."""
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
         "leaderboard.json": as_json(json_value(board.to_dicts(), word_of)),
         "leaderboard.schema.json": as_json(json_schema("leaderboard")),
-        "LICENSE": (TEMPLATES / "licence.txt").read_text(),
-        "README.md": page(
-            "published.md.jinja",
-            plan,
-            board,
-            about=about,
-            verdicts=verdicts,
-            points=CURVE_POINTS,
-            in_words=in_words,
-        ),
     }
+
+
+def readme_of(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> str:
+    """Write the README of a set from its tables.
+
+    Args:
+        plan: the set's.
+        about: what `provenance.json` holds.
+        board: the table `leaderboard`.
+
+    Raises:
+        InputError: when a table is missing or damaged.
+    """
+    more = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS, "repeat_in_words": repeat_in_words}
+    return page("published.md.jinja", plan, board, about=about, **more)
 
 
 def json_schema(table: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from curvebench.results.writing import replacing
 from curvebench.spec.errors import InputError
-from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, VERDICTS, check_name
+from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
 SPECIAL = {
@@ -26,7 +26,6 @@ TOP = {
     "LICENSE",
     PLAN,
     PROVENANCE,
-    VERDICTS,
     *(f"{table}.parquet" for table in ("claims", "findings", "leaderboard")),
     *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
 }
@@ -35,25 +34,29 @@ CURVE_POINTS = 50  # of a run and metric, where a study has more rows than a set
 
 
 @contextmanager
-def new_set(folder: Path, name: str) -> Iterator[Path]:
-    """A folder to write a set into; it gets the set's name when the block ends without an error.
+def new_set(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write a set into; it takes the place of `folder` when the block ends without error.
 
     Raises:
-        InputError: as `check_name`, and when the system refuses.
+        InputError: when the system refuses.
     """
-    check_name(name, folder)
-    stage = folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}"
+    stage, before = (
+        folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}") for _ in range(2)
+    )
     try:
         try:
             stage.mkdir(parents=True)
             yield stage
-            stage.rename(folder / name)
+            if folder.exists():
+                folder.rename(before)
+            stage.rename(folder)
         except OSError as error:
             raise InputError(
-                f"{folder / name}: cannot be written ({error.strerror}); make room there, or make it writable"
+                f"{folder}: cannot be written ({error.strerror}); make room there, or make it writable"
             ) from error
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        for folder in (stage, before):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
-from curvebench.results.merging import mixed_hardware
+from curvebench.results.merging import several_machines
 from curvebench.results.schema import TUNING
-from curvebench.spec.plan import ReportPlan
+from curvebench.spec.plan import Objection, ReportPlan
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
+REMEDIES = {
+    "dirty": "commit, delete their folders below results/runs (a job is done once), and run snakemake again",
+    "hardware": "run the study on one of them",
+    "tuning": "give every method the same tuning in the study file",
+    "failures": "run snakemake again, which tries what failed",
+    "rules": "undo the change of the claim, or run it anew with --config results=FOLDER",
+}
 
 
-@dataclass(frozen=True)
-class Objection:
-    """Something that stands in the way of publishing.
-
-    Args:
-        kind: a key of `curvebench.spec.sets.WAIVERS`.
-        sentence: what is wrong, and where.
-        remedy: what to do about it.
-        claim: whose rule changed; empty of other kinds.
-    """
-
-    kind: str
-    sentence: str
-    remedy: str
-    claim: str = ""
-
-    @property
-    def record(self) -> dict[str, str]:
-        """What a set says of it where it was waived."""
-        return {"kind": self.kind, "sentence": self.sentence}
+def remedy(one: Objection) -> str:
+    """Say what to do about an objection."""
+    return REMEDIES[one.kind] if one.where else "commit, and publish again"
 
 
-def in_short(found: Iterable[Objection]) -> list[str]:
-    """What was waived for readers: several changed rules become one sentence, which names their claims."""
-    found = list(found)
-    claims = list(dict.fromkeys(each.claim for each in found if each.claim))
-    if sum(bool(each.claim) for each in found) < 2:
-        return [each.sentence for each in found]
+def sentence(one: Objection) -> str:
+    """Say what stands in the way of publishing, and where."""
+    names, where = one.names, f"{one.where} on {one.backend}" if one.backend else one.where
+    if one.kind == "dirty":
+        if not where:
+            state = f"differs from its commit ({names[0]})" if names else "is of no known commit"
+            return f"the code that computes verdicts and leaderboard {state}"
+        commits = f"ran code that differs from its commit ({', '.join(names)})"
+        state = commits if names else "do not know the commit of their code"
+        return f"{where}: {one.count} of {one.of} jobs {state}"
+    if one.kind == "failures":
+        return f"{where}: parts of {one.count} of {one.of} jobs failed, such as {names[0]} ({names[1]})"
+    if one.kind == "hardware":
+        return f"{where}: runs of {len(names)} machines, {', '.join(names)}"
+    if one.kind == "tuning":
+        workload, least, most = names
+        extremes = f"{least} {one.count} and {most} {one.of}"
+        return f"{where}: tuning runs on {workload} differ between methods: {extremes}"
+    rule, before = names if len(names) == 2 else (*names, "not recorded, or several,")
+    return f"{where}: its rule is {rule}, and was {before} when the runs were planned"
+
+
+def in_short(waived: Iterable[Objection]) -> list[str]:
+    """Say what was waived; several changed rules become one sentence, which names their claims."""
+    rules = [one for one in waived if one.kind == "rules"]
+    if len(rules) < 2:
+        return [sentence(one) for one in waived]
+    claims = list(dict.fromkeys(one.where for one in rules))
     what = "the rule of a claim was" if len(claims) == 1 else f"the rules of {len(claims)} claims were"
-    others = [each.sentence for each in found if not each.claim]
+    others = [sentence(one) for one in waived if one.kind != "rules"]
     return [*others, f"{what} changed after the runs were planned: {', '.join(claims)}"]
 
 
@@ -80,8 +91,8 @@ def objections(
         where = ["study", "scale", "backend", "machine"]
         measured = pl.concat([tables[name].select(where) for name in ("runs", "timings", "memory")])
         found += [
-            Objection("hardware", sentence, "run the study on one of them")
-            for sentence in mixed_hardware(measured)
+            Objection(kind="hardware", where=study, backend=backend, names=tuple(names))
+            for _, _, backend, names in several_machines(measured)
         ]
         runs = tables["runs"]
         tuned = runs if tried_in is None else runs.filter(pl.col("basis").is_in(list(tried_in)))
@@ -98,33 +109,28 @@ def unclean(code: Revision) -> list[Objection]:
     revision, dirty = code
     if revision is not None and dirty is False:
         return []
-    state = f"differs from its commit ({revision[:12]})" if revision and dirty else "is of no known commit"
-    sentence = f"the code that computes verdicts and leaderboard {state}"
-    return [Objection("dirty", sentence, "commit, and publish again")]
+    return [Objection(kind="dirty", names=(revision[:12],) if revision and dirty else ())]
 
 
 def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:
     unknown = jobs.filter(pl.col("commit").is_null() | pl.col("dirty").is_null())
     changed = jobs.filter(pl.col("commit").is_not_null() & pl.col("dirty"))
-    found = []
-    if len(changed):
-        commits = ", ".join(commit[:12] for commit in changed["commit"].unique().sort())
-        found.append(f"{len(changed)} of {len(jobs)} jobs ran code that differs from its commit ({commits})")
-    if len(unknown):
-        found.append(f"{len(unknown)} of {len(jobs)} jobs do not know the commit of their code")
-    remedy = "commit, delete their folders below results/runs (a job is done once), and run snakemake again"
-    return [Objection("dirty", f"{study}: {sentence}", remedy) for sentence in found]
+    commits = tuple(commit[:12] for commit in changed["commit"].unique().sort())
+    return [
+        Objection(kind="dirty", where=study, names=names, count=len(own), of=len(jobs))
+        for own, names in ((changed, commits), (unknown, ()))
+        if len(own)
+    ]
 
 
 def _failures(study: str, jobs: pl.DataFrame) -> list[Objection]:
     """One where parts of jobs failed, with the first of them."""
-    failures = [one for own in jobs["failures"].to_list() for one in own or []]
-    if not failures:
+    failed = jobs.filter(pl.col("failures").list.len() > 0)
+    if failed.is_empty():
         return []
-    first = f"{failures[0]['what']} ({failures[0]['outcome']})"
-    jobs_that_fail = int((jobs["failures"].list.len() > 0).sum())
-    sentence = f"{study}: {len(failures)} failures in {jobs_that_fail} of {len(jobs)} jobs, such as {first}"
-    return [Objection("failures", sentence, "run snakemake again, which tries what failed")]
+    first = failed["failures"][0][0]
+    names = first["what"], first["outcome"]
+    return [Objection(kind="failures", where=study, names=names, count=len(failed), of=len(jobs))]
 
 
 def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
@@ -138,14 +144,8 @@ def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
         if rows["len"].n_unique() == 1:
             continue
         least, most = rows.row(0, named=True), rows.row(-1, named=True)
-        extremes = [f"{row['optimizer']} @ {row['basis']} {row['len']}" for row in (least, most)]
-        found.append(
-            Objection(
-                "tuning",
-                f"{study}: tuning runs on {workload} differ between methods: {' and '.join(extremes)}",
-                "give every method the same tuning in the study file",
-            )
-        )
+        names = (str(workload), *(f"{row['optimizer']} @ {row['basis']}" for row in (least, most)))
+        found.append(Objection(kind="tuning", where=study, names=names, count=least["len"], of=most["len"]))
     return found
 
 
@@ -159,11 +159,7 @@ def changed_rules(claims: pl.DataFrame) -> list[Objection]:
     changed = ran.filter(pl.col("rule").ne_missing(pl.col("rule_of_runs")))
     return [
         Objection(
-            "rules",
-            f"{claim}{f' on {backend}' if backend else ''}: its rule is {rule}, and was "
-            f"{before or 'not recorded, or several,'} when the runs were planned",
-            "undo the change of the claim, or run it anew with --config results=FOLDER",
-            claim,
+            kind="rules", where=claim, backend=backend or "", names=(rule, before) if before else (rule,)
         )
         for claim, backend, rule, before in changed.select(
             "claim", "backend", "rule", "rule_of_runs"

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from curvebench.reports.claims.verdict_list import read_verdicts
+from curvebench.reports.rendering import TEMPLATES
 from curvebench.reports.sets.checking import flaws
 from curvebench.reports.sets.contents import Contents, gather_all, provenance_of
-from curvebench.reports.sets.derived import derived, page, read_set, texts
+from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_set, seal, write_text
-from curvebench.reports.sets.objections import Objection, Revision, all_objections, in_short
+from curvebench.reports.sets.objections import Revision, all_objections, remedy, sentence
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
-from curvebench.spec.archive import alone
+from curvebench.spec.archive import alone, read_publication
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import ReportPlan, with_studies_of
+from curvebench.spec.plan import Objection, ReportPlan, with_studies_of
 from curvebench.spec.sets import (
     PLAN,
     PROVENANCE,
-    VERDICTS,
     WAIVERS,
     between_markers,
     check_name,
@@ -43,13 +42,10 @@ def publish(
     code: Revision | None = None,
     others: Sequence[ReportPlan] = (),
 ) -> Path:
-    """Write the tables of reports and what follows from them as a published set.
-
-    A set that is published already is computed anew from its own tables, under another name, such as after a
-    change of the statistics, or with the studies of other sets.
+    """Write the tables of reports, and what follows from them, as a new published set.
 
     Args:
-        plan: what is published.
+        plan: what is published: the plan of a report, or of a set that becomes a part of the new one.
         name: the set's; the folder of that name below `folder` must not be there.
         waive: kinds of objections that are let pass, and told in the set.
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
@@ -65,26 +61,12 @@ def publish(
         InputError: when something stands in the way, or a table is missing or damaged.
     """
     name, waive = check_name(name, folder), check_waivers(waive)
-    code = commit(PROJECT) if code is None else code
     if readme is not None:
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
-    plan, parts = with_studies_of(plan, others), (plan, *others)
-    for part in parts:
-        check_seeds(part.folders.get("seeds_of"))
-    contents = gather_all(parts)
-    plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
-    renewed = _by_todays_rule(plan)
-    found = all_objections(code, plan, contents.frames, read_verdicts(renewed).claims)
-    if refused := [each for each in found if each.kind not in waive]:
-        raise InputError("\n".join(_refusal(name, refused)))
-    with new_set(folder, name) as stage:
-        _write(stage, _moved(renewed, name, found), contents, _provenance(name, plan, contents, found, code))
-        if reasons := flaws(stage):
-            raise InputError(
-                "\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons])
-            )
+    with new_set(folder / name) as stage:
+        _write(stage, name, (plan, *others), waive, code, datetime.now(UTC).isoformat(timespec="seconds"))
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
@@ -93,30 +75,77 @@ def publish(
     return folder / name
 
 
+def renew(folder: Path, code: Revision) -> None:
+    """Derive a published set anew from its own tables, such as after a change of the statistics.
+
+    Its runs, its name, and the day it was published stay, and what was waived remains waived.
+
+    Args:
+        folder: the set's.
+        code: as `publish` takes it.
+
+    Raises:
+        InputError: when the folder holds no set, something new stands in the way, or a table is damaged.
+    """
+    plan, published = read_set(folder), read_publication(folder).published
+    with new_set(folder) as stage:
+        _write(stage, plan.published, (plan,), [one.kind for one in plan.waived], code, published)
+
+
+def _write(
+    stage: Path,
+    name: str,
+    parts: Sequence[ReportPlan],
+    waive: Sequence[str],
+    code: Revision | None,
+    published: str,
+) -> None:
+    """Write all files of a set.
+
+    Args:
+        stage: the folder that they are written into.
+        parts: plans whose studies become one set.
+        published: when the set was published, in ISO 8601.
+
+    Raises:
+        InputError: when something that is not waived stands in the way, or whoever checks the set would
+            refuse it.
+    """
+    for part in parts:
+        check_seeds(part.folders.get("seeds_of"))
+    code = commit(PROJECT) if code is None else code
+    plan, contents = with_studies_of(parts[0], parts[1:]), gather_all(parts)
+    plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
+    for where, frames in contents.frames.items():
+        for table, frame in frames.items():
+            write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
+    plan = _moved(_by_todays_rule(plan), name)
+    write_text(stage / PLAN, plan.to_json())
+    tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
+    found = all_objections(code, plan, contents.frames, tables["claims"])
+    if refused := [each for each in found if each.kind not in waive]:
+        raise InputError("\n".join(_refusal(name, refused)))
+    for table, frame in tables.items():
+        write_table(stage / f"{table}.parquet", frame, TABLES[table])
+    provenance = _provenance(plan, contents, code, published)
+    write_text(stage / PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
+    write_text(stage / PROVENANCE, as_json(provenance))
+    write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
+    write_text(stage / "README.md", readme_of(read_set(stage), provenance, tables["leaderboard"]))
+    for file, text in texts(tables["leaderboard"]).items():
+        write_text(stage / file, text)
+    seal(stage)
+    if reasons := flaws(stage):
+        raise InputError("\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons]))
+
+
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
     yield f"{name}: not published"
     for kind in WAIVERS:
         own = [each for each in found if each.kind == kind]
-        yield from (f"  {each.sentence}" for each in own)
-        for remedy in dict.fromkeys(each.remedy for each in own):
-            yield f"    remedy: {remedy}; or publish with waive={kind}, which the set then says"
-
-
-def _write(stage: Path, plan: ReportPlan, contents: Contents, provenance: Mapping[str, Any]) -> None:
-    """Write everything, the plan as it is to stand in the set."""
-    for where, frames in contents.frames.items():
-        for table, frame in frames.items():
-            write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
-    write_text(stage / PLAN, plan.to_json())
-    own = read_set(stage)
-    tables, verdicts = derived(own)  # from the set as it lies there, as whoever checks it computes them
-    for table, frame in tables.items():
-        write_table(stage / f"{table}.parquet", frame, TABLES[table])
-    write_text(stage / PROVENANCE, as_json(provenance))
-    write_text(stage / VERDICTS, as_json(verdicts))
-    for file, text in texts(own, provenance, tables["leaderboard"], verdicts).items():
-        write_text(stage / file, text)
-    seal(stage)
+        yield from (f"  {sentence(each)}" for each in own)
+        for words in dict.fromkeys(map(remedy, own)):
+            yield f"    remedy: {words}; or publish with waive={kind}, which the set then says"
 
 
 def _by_todays_rule(plan: ReportPlan) -> ReportPlan:
@@ -129,7 +158,7 @@ def _by_todays_rule(plan: ReportPlan) -> ReportPlan:
     )
 
 
-def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPlan:
+def _moved(plan: ReportPlan, name: str) -> ReportPlan:
     """The plan with its folders as they are called in the set."""
     studies = (
         study.model_copy(update={"tables": Path(study.name), "figures": Path("figures", study.name)})
@@ -146,25 +175,22 @@ def _moved(plan: ReportPlan, name: str, found: Sequence[Objection]) -> ReportPla
             "census": (),
             "folders": {},  # of the publisher's machine
             "published": name,
-            "verdicts": Path(VERDICTS),
-            "waived": tuple(in_short(found)),
+            "verdicts": Path(),
+            "waived": (),
         }
     )
 
 
-def _provenance(
-    name: str, plan: ReportPlan, contents: Contents, found: Sequence[Objection], code: Revision
-) -> dict[str, Any]:
+def _provenance(plan: ReportPlan, contents: Contents, code: Revision, published: str) -> dict[str, Any]:
     revision, dirty = code
     return {
-        "name": name,
+        "name": plan.published,
         "scale": plan.scale,
-        "published": datetime.now(UTC).isoformat(timespec="seconds"),
+        "published": published,
         "commit": revision,
         "dirty": dirty,
         "licence": LICENCE,
         "rule_version": RULE_VERSION,
-        "waived": [each.record for each in found],
         "thinned_curves": list(contents.thinned),
         "whole_curves": list(contents.whole),
         **provenance_of(contents.jobs, contents.runs),

@@ -95,7 +95,7 @@ def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(study: S
     told = {(row["method"], row["control"]): row["found"] for row in rows}
     assert any(not found.exact for found in told.values())
     for pair, found in told.items():
-        assert cells(contest.meetings[pair])[:2] == list(found.quoted)
+        assert cells(contest.meetings[pair])[:2] == list(found.words)
     assert target.stop is None
     middles = {name: median_texts(contest, value)[0] for name, value in contest.medians.items()}
     at = [name for name, value in contest.medians.items() if value.median == 0.00025]

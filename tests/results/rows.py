@@ -134,7 +134,7 @@ CLAIM = {
     "claim": "toy.better",
     "variant": "",
     "verdict": "reproduced",
-    "reason": "of 1 comparisons 1 hold",
+    "reasons": [{"code": "supported", "count": 1, "of": 1, "value": None, "names": []}],
     "source": "none",
     "scale": "quick",
     "backend": "jax",

@@ -449,7 +449,7 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
 def toys(tmp_path, monkeypatch):
     """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
     root = tmp_path / "root"
-    for folder in ("curvebench", "optimizers", "results", "workloads"):
+    for folder in ("curvebench", "optimizers", "reports", "results", "workloads"):
         ignored = shutil.ignore_patterns("__pycache__", "published")
         shutil.copytree(ROOT / folder, root / folder, ignore=ignored, symlinks=True)
     made = ToyClaims(root, monkeypatch)

@@ -45,7 +45,7 @@ def test_every_method_is_measured_equally_often(backend: str) -> None:
     assert counted == once | thrice
     assert [memory.method for memory in measured.memory] == ["null", "sgd", "momentum"]
     if backend == "jax":  # what the compiler lays out: the arrays, and one buffer more than SGD
-        sgd, momentum = (memory.device for memory in measured.memory[1:])
+        sgd, momentum = (memory.device_peak_bytes for memory in measured.memory[1:])
         assert sgd is not None
         assert momentum is not None
         train = sum(array.nbytes for array in bundles["sgd"].problems[0].splits["train"].values())
@@ -127,7 +127,7 @@ def growth_by_method(backend: str) -> tuple[dict[str, int], int]:
     rotated = dataclasses.replace(wide, matrices={tuple(problem.parameters): basis})
     bundles = {"before": wide, "rotated": rotated, "again": rotated, "after": wide}
     measured = measure_methods(bundles, engine(backend, workload.dtype), steps=2, repetitions=1)
-    growth = {one.method: one.host_peak - one.host_baseline for one in measured.memory}  # type: ignore[operator]
+    growth = {one.method: one.host_peak_bytes - one.host_baseline_bytes for one in measured.memory}  # type: ignore[operator]
     copies = 2 if backend == "jax" else 1  # V^T lies beside a large V there
     return growth, copies * basis.size * np.dtype(workload.dtype).itemsize
 

@@ -37,24 +37,24 @@ def ratios(treated: list[float], control: list[float], stop: float | None = STOP
 def test_without_stopped_runs_the_effect_is_as_it_is():
     found = ratios([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
     assert found.exact
-    assert found.quoted == ("0.500", "[0.500, 0.500]")
+    assert found.words == ("0.500", "[0.500, 0.500]")
     assert ratios([STOP] * 3, [1.0] * 3, None).exact, "no threshold, so that nothing is a bound"
 
 
 def test_where_the_treated_stopped_the_ratio_is_at_most_what_it_seems():
     found = ratios([STOP] * 3, [1e-6] * 3)
     assert not found.exact
-    assert found.quoted == ("≤ 0.0100", "[0, 0.0100]")
+    assert found.words == ("≤ 0.0100", "[0, 0.0100]")
 
 
 def test_where_the_control_stopped_the_ratio_is_at_least_what_it_seems():
     found = ratios([1e-6] * 3, [STOP] * 3)
-    assert found.quoted == ("≥ 100", "[100, ∞]")
+    assert found.words == ("≥ 100", "[100, ∞]")
 
 
 def test_of_two_that_stopped_nothing_is_known_and_the_test_counts_them_against_the_treated():
     found = ratios([STOP] * 3, [STOP] * 3)
-    assert found.quoted == ("both stopped", "at 10⁻⁸")
+    assert found.words == ("both stopped", "at 10⁻⁸")
     assert found.p_value == 1.0
     assert (found.wins, found.losses, found.ties, found.open) == (0, 0, 0, 3)
     one = ratios([STOP] * 6, [1e-6] * 5 + [STOP])
@@ -71,21 +71,21 @@ def test_ties_count_against_the_treated():
 
 def test_a_few_stopped_runs_leave_the_median_and_widen_its_interval():
     found = ratios([STOP, *[1e-6] * 4], [1e-5] * 5)
-    assert found.quoted == ("0.100", "[0, 0.100]")
+    assert found.words == ("0.100", "[0, 0.100]")
     assert not found.exact
 
 
 def test_where_more_is_better_the_treated_would_have_got_higher():
     found = compared([0.9] * 3, [0.5] * 3, "maximize", "difference", 0.9)
-    assert found.quoted == ("≥ +0.400", "[+0.400, +∞]")
+    assert found.words == ("≥ +0.400", "[+0.400, +∞]")
     other = compared([0.5] * 3, [0.9] * 3, "maximize", "difference", 0.9)
-    assert other.quoted == ("≤ −0.400", "[−∞, −0.400]")
+    assert other.words == ("≤ −0.400", "[−∞, −0.400]")
 
 
 def test_a_diverged_control_is_no_bound():
     found = ratios([1.0] * 3, [inf] * 3)
     assert found.exact
-    assert found.quoted[0] == "0"
+    assert found.words[0] == "0"
 
 
 def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
@@ -103,7 +103,7 @@ def test_the_median_of_bounds_is_known_where_the_bounds_do_not_matter():
     effects = Interval(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
     found = bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
     assert (found.median, found.low, found.high) == (0.2, -inf, inf)
-    assert (found.quoted[0], found.exact, found.is_unknown) == ("+0.200", False, False)
+    assert (found.words[0], found.exact, found.is_unknown) == ("+0.200", False, False)
 
 
 losses = st.lists(st.sampled_from([STOP, 2e-8, 1e-6, 1.0, inf]), min_size=6, max_size=6)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from curvebench.reports.claims.censoring import with_bounds
 from curvebench.reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
 from curvebench.reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
+from curvebench.reports.claims.verdict_list import listed
 from curvebench.reports.claims.verdicts import claim_verdicts, decided
+from curvebench.reports.plan import reading
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import TABLES
 from curvebench.results.writing import write_table
@@ -58,7 +60,7 @@ def test_at_equal_gradients_the_basis_is_charged(report: Report):
     assert one.gains == pytest.approx(expected)
     (at_equal_steps,) = comparisons(*asking(report), "jax")
     assert (one.gains < at_equal_steps.gains).all()
-    assert decided([one])["which"].item() == "at equal gradient evaluations, final"
+    assert decided([one])["at_equal"].item() == "gradients"
 
 
 def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: Report):
@@ -88,12 +90,13 @@ def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Rep
 
 
 def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComparison, dict[str, Any]]:
-    """The comparison and the row of the claim where the basis of so many seeds costs more than a run."""
+    """The comparison and what is told of the claim where the basis of so many seeds costs more than a run."""
     study, claim, tables = asking(report, at_equal="gradients")
     tables = charging(tables, pl.when(pl.col("seed") < 1000 + seeds).then(10**9).otherwise(0), of)
     study = replace(study, backends=("jax",))
     plan = ReportPlan(scale="quick", studies=(study,))
-    (row,) = claim_verdicts(plan, {study.name: tables}, None).claims.to_dicts()
+    found = claim_verdicts(plan, {study.name: tables}, None)
+    (row,) = listed(plan, found.claims, found.findings)
     (one,) = comparisons(study, claim, tables, "jax")
     return one, row
 
@@ -104,12 +107,9 @@ def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComp
 def test_a_reason_says_in_how_many_pairs_a_method_took_no_step(
     report: Report, of: str, method: str, other: str
 ):
-    said = (
-        f"{method} on digits_mlp is read at its start in 3 of 10 pairs, since its basis and a first step "
-        f"take more gradients than a run of {other}"
-    )
     one, row = at_start_of(report, 3, of)
-    assert said in row["reason"]
+    for said in (f"{method} on digits_mlp", "3 of 10 pairs", "more gradients", f"run of {other}"):
+        assert said in row["reason"]
     assert (one.treated_at_start, one.control_at_start) == ((3, 0) if of == "egop" else (0, 3))
     assert "at its start" not in at_start_of(report, 0, of)[1]["reason"]
 
@@ -162,7 +162,7 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
     ]
     assert one.gains == pytest.approx(expected)
     assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
-    assert decided([one])["which"].item() == words
+    assert reading(one.condition) == words
     untimed = replace(tables, timings=timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
@@ -219,7 +219,7 @@ def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp
             assert set(found["most"]) == {float("inf")}
         (one,) = comparisons(study, claim, tables, "jax")
         assert one.stop == target
-        assert decided([one])["which"].item() == f"steps until {words} is reached by the best"
+        assert reading(one.condition) == f"steps until {words} is reached by the best"
 
 
 def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Report, tmp_path: Path):
@@ -241,8 +241,9 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
     assert one.gains[1::2] == pytest.approx([expected - 0.5] * 5)
     assert (one.gains[::2] > one.gains[1::2]).all()
     (row,) = decided([one]).to_dicts()
-    assert (row["control"], row["finding"]) == ("0.5", "supported")
-    assert row["which"] == "log-linearity down to 10⁻²⁰ of the"
+    assert (row["control"], one.control, row["finding"]) == (None, "0.5", "supported")
+    assert row["quantity"] == "log_linearity"
+    assert "10⁻²⁰" in reading(one.condition)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_the_best_learning_rates_of_sweeps_are_compared_seed_by_seed(report: Rep
     assert np.exp(one.gains) == pytest.approx([1.0, *[10.0] * 4])
     (row,) = decided([one]).to_dicts()
     assert (row["estimate"], row["seeds"]) == (pytest.approx(10.0), 5)
-    assert row["which"] == "learning rate of the best final"
+    assert row["quantity"] == "best_learning_rate"
     assert (row["margin"], row["effect"]) == (pytest.approx(0.95), "ratio")
 
 
@@ -328,7 +329,7 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
     (one,) = comparisons(study, claim, tables, "jax")
     assert one.gains == pytest.approx([(2 - 1) / 4] * 5)
     (row,) = decided([one]).to_dicts()
-    assert (row["which"], row["effect"]) == ("learning rates won less lost by the final", "difference")
+    assert (row["quantity"], row["effect"]) == ("rates_won", "difference")
 
 
 def over_rates(report: Report, quantity: str, losses: dict[str, Any], floor: float | None) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import json
 import re
@@ -13,6 +12,7 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.reports.claims import wording
 from curvebench.reports.claims.page import (
     check_measured,
     check_rows,
@@ -75,9 +75,14 @@ def test_a_part_is_told_by_its_worst_measure(checks: ChecksPlan):
     assert nothing["missed"] == INSTANCES
 
 
+def codes(row: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The reasons of a row of `claims`, with their counts and names."""
+    return {each["code"]: (each["count"], each["of"], each["names"]) for each in row["reasons"]}
+
+
 @pytest.fixture
 def page(report: Report, checks: ChecksPlan) -> dict[str, Any]:
-    told = listed(report.plan, read_verdicts(report.plan))
+    told = verdicts_of(report.plan)
     return claims_page(claim_entries(report.plan, check_rows(checks), told, [], "claim_figures"), ())
 
 
@@ -128,7 +133,7 @@ def test_a_claim_that_was_neither_run_nor_published_has_a_row_like_the_others(
     assert {*entry} == {*page["claims"][0]}
     assert (entry["verdict"], entry["reason"], entry["cost"]) == ("not run", late.reason, late.cost)
     assert "studies=egop.late " in entry["command"]
-    assert {*unrun(plan)[0]} == {*listed(plan, read_verdicts(plan))[0]}, "programs get the same keys"
+    assert {*unrun(plan)[0]} == {*verdicts_of(plan)[0]}, "programs get the same keys"
 
 
 def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, checks: ChecksPlan):
@@ -136,7 +141,7 @@ def test_a_claim_without_measures_is_an_error_and_no_verdict(report: Report, che
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
         claim_entries(report.plan, rows, [], [], "claim_figures")
     (row,) = (row for row in property_rows(checks, rows, "quick") if row["claim"] == MISPRINT)
-    assert (row["verdict"], row["reason"]) == ("not run", "the tables hold no measure of it")
+    assert (row["verdict"], *codes(row)) == ("not run", "unmeasured")
 
 
 def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, checks: ChecksPlan):
@@ -150,7 +155,7 @@ def test_a_claim_whose_data_are_missing_is_not_run_and_no_error(report: Report, 
     )
     check_measured(replace(report.plan, checks=lacking), rows)
     (row,) = (row for row in property_rows(lacking, rows, "quick") if row["claim"] == MISPRINT)
-    assert (row["verdict"], row["reason"]) == ("not run", "it needs clothes")
+    assert (row["verdict"], *codes(row)) == ("not run", "no_data")
 
 
 def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(checks: ChecksPlan):
@@ -158,18 +163,16 @@ def test_a_claim_on_reduced_data_is_partly_reproduced_at_most(checks: ChecksPlan
         checks, claims=tuple(replace(claim, at_most_partly="few digits") for claim in checks.claims)
     )
     told = {
-        (row["claim"], row["variant"]): (row["verdict"], row["reason"])
+        (row["claim"], row["variant"]): (row["verdict"], codes(row))
         for row in property_rows(capped, check_rows(checks), "quick")
     }
-    verdict, reason = told[REGRET, ""]
-    assert verdict == "partly reproduced"
-    assert str(reason).endswith("instances; partly at most, since few digits")
-    verdict, reason = told[HOSTILE, ""]
-    assert verdict == "not reproduced"
-    assert str(reason).endswith("; at this scale, since few digits")
+    verdict, reasons = told[REGRET, ""]
+    assert (verdict, *reasons) == ("partly reproduced", "held", "limited_scale")
+    verdict, reasons = told[HOSTILE, ""]
+    assert (verdict, *reasons) == ("not reproduced", "held", "missed", "limited_scale")
     (misprint,) = (row for row in told if row[1] == "as printed")
-    assert told[misprint][0] == "not reproduced"
-    assert "few digits" not in str(told[misprint][1])
+    verdict, reasons = told[misprint]
+    assert (verdict, "limited_scale" in reasons) == ("not reproduced", False)
 
 
 def test_a_claim_on_reduced_data_that_an_estimate_leaves_open_is_not_capped_too(checks: ChecksPlan):
@@ -178,7 +181,7 @@ def test_a_claim_on_reduced_data_that_an_estimate_leaves_open_is_not_capped_too(
     open_rows = check_rows(checks).filter(claim=REGRET).with_columns(holds=pl.lit(None, pl.Boolean))
     (row,) = property_rows(capped, open_rows, "quick")
     assert row["verdict"] == "underpowered"
-    assert "few digits" not in str(row["reason"])
+    assert list(codes(row)) == ["held", "undecided"]
 
 
 def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks: ChecksPlan):
@@ -195,8 +198,9 @@ def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks
         (row,) = property_rows(searched, given, "quick")
         assert row["verdict"] == verdict
         assert row["estimate"] == 1.0
-        assert str(row["reason"]).startswith(f"all measures hold on {2 * INSTANCES - 1} of")
-        assert (f'; 1 of {len(parts)} parts missed: "{part}"' in str(row["reason"])) == (given is broken)
+        reasons = codes(row)
+        assert reasons["held"][:2] == (2 * INSTANCES - 1, 2 * INSTANCES - 1)
+        assert reasons.get("missed") == ((1, len(parts), [part]) if given is broken else None)
 
 
 def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(
@@ -222,9 +226,8 @@ def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(
     ):
         (row,) = property_rows(searched, given, "quick")
         assert (row["verdict"], row["seeds"]) == (verdict, INSTANCES - 2), "both searches are left out"
-        least = f'; 1 part is held, not tested (the least, "{quantity}": at most 0.089 of its limit)'
-        assert (least in str(row["reason"])) == (finding == "untested")
-        told = [each for each in listed(report.plan, read_verdicts(report.plan)) if each["id"] == REGRET]
+        assert codes(row).get("untested") == ((1, None, [quantity]) if finding == "untested" else None)
+        told = [each for each in verdicts_of(report.plan) if each["id"] == REGRET]
         (entry,) = claim_entries(replace(report.plan, checks=searched), given, told, [], "claim_figures")
         (part,) = entry["parts"]
         assert (part["finding"], part["quantity"]) == (finding, quantity)
@@ -351,8 +354,8 @@ def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict
         .then(pl.lit(verdict, pl.String))
         .otherwise(pl.col("verdict").cast(pl.String))
     ).drop_nulls("verdict")
-    verdicts = dataclasses.replace(found, claims=claims.cast({"verdict": found.claims.schema["verdict"]}))
-    (row,) = [one for one in listed(plan, verdicts) if one["id"] == "egop.digits_mlp"]
+    claims = claims.cast({"verdict": found.claims.schema["verdict"]})
+    (row,) = [one for one in listed(plan, claims, found.findings) if one["id"] == "egop.digits_mlp"]
     assert (row["verdict"], row["agreement"]) == ("reproduced", said)
 
 
@@ -370,7 +373,8 @@ def test_an_open_claim_hangs_on_tuning_where_other_settings_disagree(
     verdict: str, agree: int | None, choices: float | None, hangs: bool
 ):
     one = {"ties": 2, "ties_agree": agree, "choices_agree": choices, "settings_not_run": 0}
-    assert hangs_on_tuning({"verdict": verdict, "comparisons": [one]}) == hangs
+    comparison = {"choices": wording.choices(one)}
+    assert hangs_on_tuning({"verdict": verdict, "comparisons": [comparison]}) == hangs
 
 
 def test_backends_agree_part_by_part(report: Report):
@@ -379,21 +383,24 @@ def test_backends_agree_part_by_part(report: Report):
     mine = (pl.col("claim") == "egop.digits_mlp") & (pl.col("backend") == "torch")
     finding = pl.when(mine).then(pl.lit("inconclusive")).otherwise(pl.col("finding").cast(pl.String))
     findings = found.findings.with_columns(finding.cast(found.findings.schema["finding"]).alias("finding"))
-    changed = dataclasses.replace(found, findings=findings)
-    (row,) = [one for one in listed(report.plan, changed) if one["id"] == "egop.digits_mlp"]
+    (row,) = [one for one in listed(report.plan, found.claims, findings) if one["id"] == "egop.digits_mlp"]
     assert row["agreement"] == "torch agrees in 0 of 1 parts at the same rates"
 
 
 def test_the_page_and_the_list_tell_of_settings_that_do_not_say_the_same(report: Report, checks: ChecksPlan):
-    told = [one for one in detailed(report.plan, verdicts_of(report.plan)) if one["id"] == "egop.digits_mlp"]
-    (own,) = told[0]["comparisons"]
-    own |= {"finding": "inconclusive", "p_value": 0.2, "ties": 3, "ties_agree": 1}
-    words = "at 2 of 3 settings that tie with the chosen one the same is not found"
+    found = read_verdicts(report.plan)
+    own = pl.col("claim") == "egop.digits_mlp"
+    given = {"finding": "inconclusive", "p_value": 0.2, "ties": 3, "ties_agree": 1}
+    findings = found.findings.with_columns(
+        pl.when(own).then(pl.lit(value).cast(found.findings.schema[name])).otherwise(name).alias(name)
+        for name, value in given.items()
+    )
+    told = [one for one in listed(report.plan, found.claims, findings) if one["id"] == "egop.digits_mlp"]
     (entry,) = claim_entries(report.plan, check_rows(checks), told, [], "claim_figures")
-    assert [each["choices"] for each in entry["comparisons"]] == [words]
-    text = " ".join(as_text(told, details=True).split())
+    assert ["2 of 3 settings" in each["choices"] for each in entry["comparisons"]] == [True]
+    text = " ".join(as_text(detailed(report.plan, told), details=True).split())
     assert "p 0.20 for it" in text
-    assert words in text
+    assert "2 of 3 settings" in text
 
 
 @pytest.mark.parametrize(("agree", "shown"), [(0.97, True), (1 - 1e-12, False), (None, False)])
@@ -402,7 +409,8 @@ def test_the_page_shows_how_often_other_draws_say_the_same(
 ):
     tuned = {"ties": 0, "ties_agree": 0, "settings_not_run": 0, "choices_agree": agree}
     monkeypatch.setattr("curvebench.reports.claims.verdicts._over_settings", lambda *_: tuned)
-    monkeypatch.setattr("curvebench.reports.claims.verdicts._flips", lambda _: False)
+    for module in ("verdicts", "wording"):
+        monkeypatch.setattr(f"curvebench.reports.claims.{module}.choices_flip", lambda _: False)
     text = (site_of(report.plan_file, tmp_path) / "claims.html").read_text()
     (row,) = cells(text, "Comparisons of egop.digits_mlp")
     assert ("the same in 97.0 % of the draws of tuning seeds" in row[1]) == shown

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.boards.leaderboard import leaderboards
 from curvebench.reports.claims.comparison import comparisons
-from curvebench.reports.claims.repeats import in_words, keeps_direction, repeat_of
+from curvebench.reports.claims.repeats import keeps_direction, repeated
 from curvebench.reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
+from curvebench.reports.claims.wording import repeat_in_words
 from curvebench.reports.formatting import slug
 from curvebench.reports.pages.site import study_file
 from curvebench.reports.tables import read_tables
@@ -66,16 +67,13 @@ def test_comparisons_are_paired_by_workload_and_place():
         compared(gains, workload="a", control=control, treated="adam @ second")
         for control, gains in (("adam", [0.1] * 5), ("sgd", [-0.2] * 4), ("momentum", [0.1] * 5))
     ]
-    found = repeat_of("claim.again", "in float64", "again", first, again)
-    assert found is not None
-    assert (found.comparisons, found.seeds) == (2, 4)
-    assert found.reversed == ("adam @ egop and sgd, final train_loss on a",)
-    assert in_words(asdict(found)) == "in float64: same direction in 1 of 2 comparisons (4 seeds)"
+    found = list(repeated(first, again))
+    assert found == [(again[0], True), (again[1], False)]
     control = first[0].condition.model_copy(update={"positive_control": "what 000 says in passing"})
     with_control = [[*own, replace(own[0], condition=control)] for own in (first, again)]
-    assert repeat_of("claim.again", "in float64", "again", *with_control) == found
+    assert list(repeated(*with_control)) == found
     without = [replace(one, gains=np.array([])) for one in again]
-    assert repeat_of("claim.again", "in float64", "again", first, without) is None
+    assert list(repeated(first, without)) == []
 
 
 def with_repeats(plan_file: Path) -> dict[str, Any]:
@@ -120,14 +118,14 @@ def plan(plan_file) -> ReportPlan:
 
 def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     found = read_verdicts(plan)
-    told = {one["id"]: one for one in listed(plan, found)}
+    told = {one["id"]: one for one in listed(plan, found.claims, found.findings)}
     assert list(told) == ["egop.digits_mlp", "egop.convex", "egop.fashion"]
-    assert not set(found.findings["claim"]) & {"egop.in-float64", "egop.second"}
+    again = found.findings.filter(pl.col("claim").is_in(["egop.in-float64", "egop.second"]))
+    assert again.select("same_direction", "finding").unique().rows() == [(True, None)]
     one = told["egop.digits_mlp"]
-    assert one["reason"] == "its one comparison is supported"
-    again = r"same direction in 1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
-    words = "; ".join(map(in_words, one["repeats"]))
-    assert re.fullmatch(f"in float64: {again}; with a second basis: {again}", words)
+    effect = r"1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
+    words = "; ".join(map(repeat_in_words, one["repeats"]))
+    assert re.fullmatch(f"in float64: .* {effect}; with a second basis: .* {effect}", words)
     assert [repeat["claim"] for repeat in one["repeats"]] == ["egop.in-float64", "egop.second"]
     first = json.loads(as_json([one]))[0]["repeats"][0]
     assert first.pop("effect") in words

@@ -286,7 +286,8 @@ def test_the_page_is_whole_in_itself_and_names_what_changed(
     copy = tmp_path / "set"
     shutil.copytree(sides[1], copy)
     plan = copy / "plan.json"
-    plan.write_text(plan.read_text().replace('"waived": []', '"waived": ["mixed <b>hardware</b>"]'))
+    waived = {"kind": "hardware", "where": "mixed <b>hardware</b>", "names": ["m1", "m2"]}
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "waived": [waived]}))
     out = tmp_path / "pages/changes.html"
     assert main(["sets", "compare", str(sides[0]), str(copy), "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)

@@ -15,9 +15,9 @@ from curvebench.workloads.images.classifier import ImageClassifier
 BATCH, SIDE, CLASSES = 6, 12, 4
 BOTH = Augmentation(mixup=0.2, cutmix=1.0)
 KINDS = {
-    "mixup": Augmentation(flips=False, mixup=0.2),
-    "cutmix": Augmentation(flips=False, cutmix=1.0),
-    "both": Augmentation(flips=False, mixup=0.2, cutmix=1.0),
+    "mixup": Augmentation(mixup=0.2),
+    "cutmix": Augmentation(cutmix=1.0),
+    "both": Augmentation(mixup=0.2, cutmix=1.0),
 }
 ops = numpy_ops()
 
@@ -117,7 +117,7 @@ def _batch(crops: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
 def test_the_loss_is_the_cross_entropy_with_soft_labels(seed: int):
     batch, noise = _batch(), BOTH.draw(np.random.default_rng(seed), BATCH, SIDE)
     loss, _, _ = CLASSIFIER.loss(ops, PARAMS, {}, batch, noise)
-    logits = CLASSIFIER.likelihood.outputs(ops, PARAMS, {}, batch, noise)
+    logits = CLASSIFIER.fields["likelihood"].outputs(ops, PARAMS, {}, batch, noise)
     targets = np.zeros((BATCH, CLASSES))
     for example, label in enumerate(batch["labels"]):
         targets[example, label] += noise["weight"][example]
