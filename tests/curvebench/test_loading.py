@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import runpy
 from pathlib import Path
 
 import pytest
 
 import curvebench
+from curvebench import paths
 from curvebench.paths import PUBLISHED
 from tests.results.rows import rows, write
 
@@ -101,3 +103,12 @@ def test_what_is_no_set_and_no_folder_of_tables_is_refused(tmp_path: Path):
         curvebench.load("egop-logsumexp")
     with pytest.raises(curvebench.InputError, match="holds no tables"):
         curvebench.load(tmp_path)
+
+
+def test_a_folder_with_another_snakefile_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Such as a pipeline of a user's own, which has a checkout or results in `curvebench`."""
+    (tmp_path / "Snakefile").touch()
+    (tmp_path / "curvebench").mkdir()
+    assert runpy.run_path(paths.__file__)["HOME"] == Path()
+    monkeypatch.chdir(tmp_path)
+    assert runpy.run_path(paths.__file__)["HOME"] == Path(paths.__file__).parent

@@ -244,9 +244,7 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
     for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
         assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
-    assert "there is no such file; run curvebench in the checkout's folder" in told(
-        "--studies", str(tmp_path)
-    )
+    assert "field.yaml: there is no such file; name" in told("--studies", str(tmp_path))
     assert told("--options", "{betas: [0.9") == (
         "error: --options: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
     )
