@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_rates_are_those_of_tuning_runs(own: Path):
     (line,) = axes.lines
     assert list(line.get_xdata()) == [0.01, 0.1]
     assert axes.get_xscale() == "log"
+
+
+def test_a_run_that_is_there_twice_is_refused(own: Path, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("results")
+    for place in ("runs", "tables"):
+        shutil.copytree(own, folder / place)
+    with pytest.raises(curvebench.InputError, match="twice; name a folder below it"):
+        curvebench.load(folder).best("train_loss")
 
 
 def test_a_folder_without_tables_is_refused(tmp_path: Path):
