@@ -13,7 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -144,13 +144,10 @@ def plain_torch(
     orders = torch.randint(0, len(labels), (STEPS, batch_size), device=place)
     called = torch.compile(model) if compiled else model
 
-    def half() -> AbstractContextManager[Any]:
-        return torch.autocast(place, torch.bfloat16) if precision == "mixed" else nullcontext()
-
     def run() -> None:
         for order in orders:
             optimizer.zero_grad(set_to_none=True)
-            with half():
+            with torch.autocast(place, torch.bfloat16, enabled=precision == "mixed"):
                 loss = functional.cross_entropy(called(images[order]), targets[order])
             loss.backward()
             optimizer.step()

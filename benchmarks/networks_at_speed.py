@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from curvebench.workloads.classification import (
 )
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
+from curvebench.workloads.networks.transformer import Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import Arrays, Problem, Workload
 
@@ -34,9 +36,9 @@ class TimedNetwork:
 
     Args:
         name: on the command line and in the table.
+        network: parameters with their roles, and classes.
         side, channels: of the images.
         precisions: that it is timed in.
-        network: its sizes.
         classifier, field: our network, and the field of a split that it reads.
         state: the model state before the first step.
         examples: an image batch (N, C, H, W) as that field has it.
@@ -44,10 +46,10 @@ class TimedNetwork:
     """
 
     name: str
+    network: ResidualNetwork | Transformer
     side: int
     channels: int
     precisions: tuple[str, ...]
-    network: ResidualNetwork | PlainViT | HieraViT
     classifier: Classifier
     field: str
     state: Mapping[str, np.ndarray]
@@ -90,14 +92,10 @@ class TimedNetwork:
         problem = self.problem(batch_size)
         matrices: dict[tuple[str, ...], np.ndarray] = {}
         if in_basis:
-            shapes = {
-                name: value.shape
-                for name, value in problem.parameters.items()
-                if self.network.roles[name].kind in (*LAYER_KINDS, "embedding")
-            }
             matrices = {
-                (name,): np.eye(int(np.prod(shape[1:])), dtype=np.float32)[None]
-                for name, shape in shapes.items()
+                (name,): np.eye(math.prod(self.network.shapes[name][1:]), dtype=np.float32)[None]
+                for name, role in self.network.roles.items()
+                if role.kind in (*LAYER_KINDS, "embedding")
             }
         complete = rule.complete({"learning_rate": 1e-4})
         return Bundle(
@@ -122,10 +120,10 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
 
     return TimedNetwork(
         name=name,
+        network=network,
         side=side,
         channels=network.channels,
         precisions=("tf32", "mixed"),
-        network=network,
         classifier=Classifier(residual_outputs),
         field="images",
         state=network.state,
@@ -148,10 +146,10 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
     channels = network.inputs // patch**2
     return TimedNetwork(
         name=name,
+        network=network,
         side=side,
         channels=channels,
         precisions=("mixed", "bfloat16"),
-        network=network,
         classifier=Classifier(with_fixed_state(logits)),
         field="patches",
         state=fixed_positions((side // patch) ** 2, network.width),
@@ -171,10 +169,10 @@ def _hiera(name: str, network: HieraViT) -> TimedNetwork:
 
     return TimedNetwork(
         name=name,
+        network=network,
         side=network.side,
         channels=network.channels,
         precisions=("mixed", "bfloat16"),
-        network=network,
         classifier=Classifier(with_fixed_state(logits)),
         field="images",
         state={},

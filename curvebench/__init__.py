@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from curvebench.backends.engine import engine as engine
+    from curvebench.backends.engine import engine as make_engine
     from curvebench.backends.numpy_ops import numpy_ops as numpy_ops
     from curvebench.engine.execution import Bundle as Bundle
     from curvebench.engine.execution import execute as execute
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _NAMES = {  # modules, and the public names that they define
-    "backends.engine": "engine",
+    "backends.engine": "make_engine",
     "backends.numpy_ops": "numpy_ops",
     "engine.execution": "Bundle execute",
     "engine.replaying": "Online replay",
@@ -72,13 +72,14 @@ _NAMES = {  # modules, and the public names that they define
     "workloads.workload": "Arrays Likelihood Metric Problem Random Role Setting Settings Workload",
 }
 EXPORTS = {name: f"curvebench.{module}" for module, names in _NAMES.items() for name in names.split()}
+RENAMED = {"make_engine": "engine"}  # names in the modules; `curvebench.engine` is a package
 __all__ = [*EXPORTS]  # noqa: PLE0604  # all strings
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it (PEP 562)."""
     if name in EXPORTS:
-        return getattr(importlib.import_module(EXPORTS[name]), name)
+        return getattr(importlib.import_module(EXPORTS[name]), RENAMED.get(name, name))
     raise AttributeError(f"module 'curvebench' has no attribute {name!r}")
 
 

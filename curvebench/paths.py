@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# The project's files: below the working folder in a checkout, elsewhere below the installed package.
-HOME = Path() if Path("Snakefile").is_file() and Path("curvebench").is_dir() else Path(__file__).parent
+# The project's files: below the working folder in a checkout, elsewhere below the installed package. A folder
+# with a Snakefile of its own, and a checkout or results in `curvebench`, is no checkout.
+CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
+HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
 PUBLISHED = HOME / "results/published"
 SNAKEMAKE = ("snakemake", "--snakefile", str(HOME / "Snakefile"))

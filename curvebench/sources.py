@@ -102,13 +102,16 @@ class SourceTree:
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
         """Dotted names of the followed modules that a file imports, with the packages around them.
 
-        A public name, as in `from curvebench import Rule`, stands for the module that defines it.
+        A public name, as in `from curvebench import Rule`, stands for the module that defines it; `import
+        curvebench` stands for all of them, since the file may use any.
         """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         try:
             names = _names(path.read_bytes(), package)
         except SyntaxError as error:
             raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+        if {"curvebench", "curvebench.*"} & {*names}:
+            names += tuple(EXPORTS.values())
         return tuple(
             part
             for imported in names

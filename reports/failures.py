@@ -15,6 +15,7 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
 HOST = "host"  # where bases are estimated, for all backends
+SEED = r", seed \d+$"  # in the name of a run with a job of its own
 RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"  # of what failed
 
 
@@ -81,7 +82,7 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
     at_fault = [
         (pl.col("study") == fault["study"])
         & pl.col("backend").is_in((HOST, fault["backend"]))
-        & pl.col("name").str.ends_with(f" on {fault['workload']}")
+        & pl.col("name").str.replace(SEED, "").str.ends_with(f" on {fault['workload']}")
         for fault in faults
     ]
     kept = found.filter(~pl.any_horizontal(pl.lit(False), *at_fault))

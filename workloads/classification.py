@@ -153,24 +153,43 @@ MINIBATCH_METRICS = {
 }  # what a classifier's steps give, without a pass over data
 
 
-def relu_roles(widths: Sequence[int]) -> dict[str, Role]:
-    """W1, b1, W2, b2, ... for the units of each layer, input to output; the last weight is a head."""
-    roles = {}
-    for layer in range(1, len(widths)):
-        roles[f"W{layer}"] = Role("weight" if layer < len(widths) - 1 else "head", layer - 1)
-        roles[f"b{layer}"] = Role("bias", layer - 1)
-    return roles
+@dataclass(frozen=True)
+class ReluNetwork:
+    """A fully-connected ReLU network with parameters W1, b1, W2, b2, ...; the last weight is a head.
 
+    Args:
+        widths: units of each layer, input to output.
+        weight, bias: draw the weight (outputs, inputs) and the bias (outputs,) of a layer.
+    """
 
-def sample_relu_parameters(
-    widths: Sequence[int], weight: Draw, bias: Draw, generator: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Weights (outputs, inputs) and biases (outputs,), each drawn from its distribution, layer by layer."""
-    parameters = {}
-    for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
-        parameters[f"W{layer}"] = weight(outputs, inputs, generator)
-        parameters[f"b{layer}"] = bias(outputs, inputs, generator)
-    return parameters
+    widths: Sequence[int]
+    weight: Draw
+    bias: Draw
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """What each parameter is."""
+        roles, last = {}, len(self.widths) - 2
+        for layer in range(last + 1):
+            roles[f"W{layer + 1}"] = Role("weight" if layer < last else "head", layer)
+            roles[f"b{layer + 1}"] = Role("bias", layer)
+        return roles
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each parameter."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer, (inputs, outputs) in enumerate(pairwise(self.widths), start=1):
+            shapes |= {f"W{layer}": (outputs, inputs), f"b{layer}": (outputs,)}
+        return shapes
+
+    def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw the parameters layer by layer, each weight before its bias."""
+        parameters = {}
+        for layer, (inputs, outputs) in enumerate(pairwise(self.widths), start=1):
+            parameters[f"W{layer}"] = self.weight(outputs, inputs, generator)
+            parameters[f"b{layer}"] = self.bias(outputs, inputs, generator)
+        return parameters
 
 
 def _relu_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:

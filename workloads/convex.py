@@ -23,6 +23,7 @@ from curvebench.workloads.workload import (
     loss_of,
 )
 
+EXAMPLES = 100  # rows of A where nothing is said
 LOSS = Metric("value of the objective", "minimize")
 GRADIENT_NORM = Metric("Euclidean norm of the full-batch gradient", "minimize")
 SUBOPTIMALITY = Metric("objective minus its minimum", "minimize")
@@ -88,7 +89,6 @@ def _workload(
     objective: Objective,
     targets: Callable[[np.ndarray, np.ndarray, Random], np.ndarray],
     minimum: Callable[[int], float] | None,
-    n: int,
     d: int,
     alpha: float,
 ) -> Workload:
@@ -116,7 +116,7 @@ def _workload(
         metrics=metrics if minimum is None else {**metrics, "train_suboptimality": SUBOPTIMALITY},
         settings={
             "batch_size": Setting(None, "full batch, the only choice (000 C.6)", read=choice(None)),
-            "n": Setting(n, "rows of A, the number of examples", whole()),
+            "n": Setting(EXAMPLES, "rows of A, the number of examples", whole()),
             "d": Setting(d, "columns of A, the number of parameters", whole()),
             "alpha": Setting(alpha, "decay of A's singular values, sigma_k = k^-alpha", number(0.0)),
             "start_scale": Setting(1.0, "standard deviation of the entries of the start", number(0.0)),
@@ -138,7 +138,6 @@ LOG_SUM_EXP = _workload(
     objective=_log_sum_exp,
     targets=_consistent_targets,
     minimum=math.log,
-    n=100,
     d=100,
     alpha=1.5,
 )
@@ -150,7 +149,6 @@ LEAST_SQUARES = _workload(
     objective=_least_squares,
     targets=_consistent_targets,
     minimum=lambda n: 0.0,
-    n=100,
     d=100,
     alpha=2.0,
 )
@@ -162,7 +160,6 @@ LOGISTIC_REGRESSION = _workload(
     objective=_logistic,
     targets=_bernoulli_labels,
     minimum=None,
-    n=100,
     d=3,
     alpha=2.0,
 )

@@ -6,7 +6,8 @@ import gzip
 import importlib.util
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +26,57 @@ class DataDamaged(InputError):
     """A data file with the wrong content; the message names the file and the line."""
 
 
-def find_file(name: str, subfolder: str) -> Path | None:
-    """A file in the folder named by `CURVEBENCH_DATA`, or in the given folder inside it."""
-    folder = os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        return None
-    root = Path(folder).expanduser()
-    places = (root / name, root / subfolder / name)
-    return next((place for place in places if place.is_file()), None)
+@dataclass(frozen=True)
+class DataFiles:
+    """Files of a data set, which the user fetches into the folder that `CURVEBENCH_DATA` names.
+
+    Args:
+        title: the data set's name in messages.
+        names: names of the files.
+        subfolder: the folder below the named one that is searched first.
+        remedy: how to get the files, for messages.
+        installed: gives further folders to search, such as that of a distribution's package.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    subfolder: str
+    remedy: str
+    installed: Callable[[], tuple[Path, ...]] = tuple
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        named = os.environ.get(FOLDER_VARIABLE)
+        own = (Path(named).expanduser() / self.subfolder, Path(named).expanduser()) if named else ()
+        return (*own, *self.installed())
+
+    def found(self) -> dict[str, Path]:
+        """Return the files that exist by name, from the first folder that has most of them."""
+        folders = ({name: folder / name for name in self.names} for folder in self._folders)
+        there = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
+        return max(there, key=len, default={})
+
+    def paths(self) -> tuple[Path, ...]:
+        """Return the paths of the files that exist, in the order of `names`."""
+        return tuple(self.found().values())
+
+    def missing(self) -> str | None:
+        """Return which files are missing and how to get them; None when all exist."""
+        absent = [name for name in self.names if name not in self.found()]
+        if not absent:
+            return None
+        looked = ", ".join(map(str, self._folders)) or f"no folder, for {FOLDER_VARIABLE} is not set"
+        return f"{self.title} needs {', '.join(absent)} (looked in {looked}): {self.remedy}"
+
+    def required(self) -> dict[str, Path]:
+        """Return all files by name.
+
+        Raises:
+            DataMissing: when a file is missing.
+        """
+        if missing := self.missing():
+            raise DataMissing(missing)
+        return self.found()
 
 
 def read_content(path: Path) -> bytes:
@@ -55,24 +99,13 @@ def random_parts(counts: Mapping[str, int], generator: np.random.Generator) -> d
     return dict(zip(counts, parts, strict=True))
 
 
-def missing_optdigits() -> str | None:
-    """What of the full UCI digits is not there and how to get it; None when both files are."""
-    absent = [name for name in OPTDIGITS_ROWS if find_file(name, "optdigits") is None]
-    if not absent:
-        return None
-    folder = os.environ.get(FOLDER_VARIABLE)
-    looked = f"{folder} and {folder}/optdigits" if folder else f"no folder, for {FOLDER_VARIABLE} is not set"
-    return (
-        f"the full UCI digits need {' and '.join(absent)} (looked in {looked}): download them from "
-        "https://archive.ics.uci.edu/dataset/80 (Optical Recognition of Handwritten Digits), put them in a "
-        f"folder and set {FOLDER_VARIABLE} to it, or choose source: reduced"
-    )
-
-
-def full_digits_files() -> tuple[Path, ...]:
-    """The files of the full UCI digits that are there, optdigits.tra first."""
-    found = [find_file(name, "optdigits") for name in OPTDIGITS_ROWS]
-    return tuple(path for path in found if path is not None)
+FULL_DIGITS = DataFiles(
+    "the full set of UCI digits",
+    tuple(OPTDIGITS_ROWS),
+    "optdigits",
+    "download them from https://archive.ics.uci.edu/dataset/80 (Optical Recognition of Handwritten Digits), "
+    f"put them in a folder and set {FOLDER_VARIABLE} to it, or choose source: reduced",
+)
 
 
 def reduced_digits_files() -> tuple[Path, ...]:
@@ -88,10 +121,7 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
         DataMissing: when a file is not there.
         DataDamaged: when a file is not as it should be.
     """
-    missing = missing_optdigits()
-    if missing:
-        raise DataMissing(missing)
-    parts = [read_optdigits(path, OPTDIGITS_ROWS[path.name]) for path in full_digits_files()]
+    parts = [read_optdigits(path, OPTDIGITS_ROWS[name]) for name, path in FULL_DIGITS.required().items()]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from curvebench.spec.values import choice, number
 from curvebench.workloads.classification import (
     RELU_CLASSIFIER,
+    ReluNetwork,
     classification_metrics,
-    relu_roles,
-    sample_relu_parameters,
+    of_network,
 )
 from curvebench.workloads.data import (
     CLASSES,
+    FULL_DIGITS,
     PIXELS,
-    full_digits_files,
-    missing_optdigits,
     random_parts,
     read_full_digits,
     read_reduced_digits,
@@ -32,9 +29,10 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-WIDTHS = (PIXELS, 32, CLASSES)  # units of each layer, input to output (000 C.2)
+# 000 C.2; Xavier normal weights, uniform biases, for starts and for EGOP samples alike (000 C.6)
+NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
-FILES = {"reduced": reduced_digits_files, "full": full_digits_files}
+FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
 # Examples of each split: the paper's (000 C.1), and its proportions for the digits that can be installed.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
@@ -42,17 +40,12 @@ SPLITS = {
 }
 
 
-def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Xavier normal weights, uniform biases, for starts and for EGOP samples alike (000 C.6)."""
-    return sample_relu_parameters(WIDTHS, xavier_normal, uniform_bias, generator)
-
-
 def _problem(settings: Settings, random: Random) -> Problem:
     """The digits under one random partition that all seeds share (000 C.6)."""
     pixels, labels = READERS[settings["source"]]()
     parts = random_parts(SPLITS[settings["source"]], random("split", shared=True))
     return Problem(
-        parameters=_sample_parameters(settings, random("parameters")),
+        parameters=NETWORK.sample(random("parameters")),
         splits={
             name: {"features": pixels[part] / settings["pixel_scale"], "labels": labels[part]}
             for name, part in parts.items()
@@ -81,14 +74,10 @@ DIGITS_MLP = Workload(
             number(0.0, low_open=True),
         ),
     },
-    dtype="float32",
-    shared_data=True,
+    **of_network(lambda settings: NETWORK, RELU_CLASSIFIER),
     linear_input=("W1", "features"),
-    roles=lambda settings: relu_roles(WIDTHS),
     problem=_problem,
-    sample_parameters=_sample_parameters,
-    **RELU_CLASSIFIER.fields,
-    missing=lambda settings: missing_optdigits() if settings["source"] == "full" else None,
+    missing=lambda settings: FULL_DIGITS.missing() if settings["source"] == "full" else None,
     files=lambda settings: FILES[settings["source"]](),
     check=lambda settings: require_batch(settings, SPLITS[settings["source"]]["train"]),
 )

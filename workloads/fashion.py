@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,14 +14,13 @@ from curvebench.workloads.classification import (
     MINIBATCH_METRICS,
     RELU_CLASSIFIER,
     Classifier,
+    ReluNetwork,
     classification_metrics,
     of_network,
-    relu_roles,
-    sample_relu_parameters,
     with_fixed_state,
 )
 from curvebench.workloads.data import random_parts
-from curvebench.workloads.idx import fashion_files, missing_fashion, read_fashion
+from curvebench.workloads.idx import FASHION, read_fashion
 from curvebench.workloads.initialization import torch_default_bias, torch_default_weight
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_outputs
@@ -42,7 +41,12 @@ from curvebench.workloads.workload import (
 
 SIDE = 28  # pixels
 TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # of the standard parts
+HELD_OUT = {"validation": 0.25, "test": 0.75}  # shares of the standard test part that the ReLU networks have
 HEAD_WIDTH = 16  # units of an attention head
+DATA: dict[str, Any] = {
+    "missing": lambda settings: FASHION.missing(),
+    "files": lambda settings: FASHION.paths(),
+}  # of each workload
 WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
 
 
@@ -54,23 +58,16 @@ class _ImageFamily:
         classes: the first classes of the ten, which are learned.
         hidden: units of the hidden layer.
         train: images of these classes in the standard training part.
-        held_out: the shares of the standard test part that the splits have, by split.
     """
 
     classes: int
     hidden: int
     train: int
-    held_out: Mapping[str, float]
 
-    def widths(self, settings: Settings) -> tuple[int, ...]:
-        """The units of each layer, input to output."""
-        return (SIDE // settings["pooling"]) ** 2, self.hidden, self.classes
-
-    def sample_parameters(self, settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """PyTorch's default for linear layers, for starts and EGOP samples alike (000 C.6)."""
-        return sample_relu_parameters(
-            self.widths(settings), torch_default_weight, torch_default_bias, generator
-        )
+    def network(self, settings: Settings) -> ReluNetwork:
+        """Return the network, with PyTorch's default start, for starts and EGOP samples alike (000 C.6)."""
+        widths = (SIDE // settings["pooling"]) ** 2, self.hidden, self.classes
+        return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 
     def problem(self, settings: Settings, random: Random) -> Problem:
         """The standard training part; the standard test part in validation and test, alike for all seeds."""
@@ -78,10 +75,10 @@ class _ImageFamily:
         features, labels = _examples("train", *chosen)
         splits = {"train": {"features": features, "labels": labels}}
         features, labels = _examples("test", *chosen)
-        counts = {name: round(share * len(labels)) for name, share in self.held_out.items()}
+        counts = {name: round(share * len(labels)) for name, share in HELD_OUT.items()}
         for name, part in random_parts(counts, random("split", shared=True)).items():
             splits[name] = {"features": features[part], "labels": labels[part]}
-        return Problem(self.sample_parameters(settings, random("parameters")), splits)
+        return Problem(self.network(settings).sample(random("parameters")), splits)
 
 
 @lru_cache(maxsize=4)  # both parts of both networks: the seeds of a job share 0.4 GB, and read it once
@@ -128,17 +125,12 @@ def _workload(name: str, description: str, source: str, family: _ImageFamily, po
         name=name,
         description=description,
         source=source,
-        metrics=classification_metrics(("train", *family.held_out)),
+        metrics=classification_metrics(("train", *HELD_OUT)),
         settings=_settings(pooling),
-        dtype="float32",
-        shared_data=True,
+        **of_network(family.network, RELU_CLASSIFIER),
         linear_input=("W1", "features"),
-        roles=lambda settings: relu_roles(family.widths(settings)),
         problem=family.problem,
-        sample_parameters=family.sample_parameters,
-        **RELU_CLASSIFIER.fields,
-        missing=lambda settings: missing_fashion(),
-        files=lambda settings: fashion_files(),
+        **DATA,
         check=lambda settings: require_batch(settings, family.train),
     )
 
@@ -147,33 +139,19 @@ FASHION_SMALL = _workload(
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
-    family=_ImageFamily(classes=4, hidden=20, train=24_000, held_out={"validation": 0.25, "test": 0.75}),
+    family=_ImageFamily(classes=4, hidden=20, train=24_000),
     pooling=2,
 )
 FASHION_LARGE = _workload(
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
-    family=_ImageFamily(classes=10, hidden=100, train=60_000, held_out={"validation": 0.25, "test": 0.75}),
+    family=_ImageFamily(classes=10, hidden=100, train=60_000),
     pooling=1,
 )
 
 
 # --- the first images, for larger networks -----------------------------------------------------------
-
-
-def _first_images(
-    settings: Settings, field: str, read: Callable[[str, int], tuple[np.ndarray, np.ndarray]]
-) -> dict[str, dict[str, np.ndarray]]:
-    """The first images of the standard training part; of the test part the first, then as many others."""
-    held_out = settings["held_out_examples"]
-    train, labels = read("train", settings["train_examples"])
-    others, other_labels = read("test", 2 * held_out)
-    return {
-        "train": {field: train, "labels": labels},
-        "validation": {field: others[:held_out], "labels": other_labels[:held_out]},
-        "test": {field: others[held_out:], "labels": other_labels[held_out:]},
-    }
 
 
 def _images(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -204,15 +182,45 @@ _EXAMPLES = {
 
 
 def _of_first_images(
-    network: Callable[[Settings], Transformer | ResidualNetwork], classifier: Classifier, **own: Any
+    network: Callable[[Settings], Transformer | ResidualNetwork],
+    classifier: Classifier,
+    read: Callable[[Settings, str, int], tuple[np.ndarray, np.ndarray]],
+    settings: dict[str, Setting],
+    state: Callable[[Settings], dict[str, np.ndarray]] = lambda settings: {},
+    field: str = "images",
+    **own: Any,
 ) -> Workload:
-    """The workload of a network on the first images; `own` are its other fields."""
+    """Return the workload of a network on the first images of the standard parts.
+
+    Args:
+        network: the network by completed settings.
+        classifier: its loss and evaluation.
+        read: the first images of a part, and their labels, by completed settings, part and count.
+        settings: those besides the batch size and the numbers of examples.
+        state: the model state at the start.
+        field: what a split calls the images.
+        own: the workload's other fields.
+    """
+
+    def problem(chosen: Settings, random: Random) -> Problem:
+        """Return the first images of the training part; of the test part the first, then as many others."""
+        held_out = chosen["held_out_examples"]
+        train, labels = read(chosen, "train", chosen["train_examples"])
+        others, other_labels = read(chosen, "test", 2 * held_out)
+        splits = {
+            "train": {field: train, "labels": labels},
+            "validation": {field: others[:held_out], "labels": other_labels[:held_out]},
+            "test": {field: others[held_out:], "labels": other_labels[held_out:]},
+        }
+        return Problem(network(chosen).sample(random("parameters")), splits, state(chosen))
+
     return Workload(
+        settings={"batch_size": batch_size(128), **settings, **_EXAMPLES},
         **of_network(network, classifier),
+        problem=problem,
         evaluation_batch=1_000,
-        missing=lambda settings: missing_fashion(),
-        files=lambda settings: fashion_files(),
         check=_check_examples,
+        **DATA,
         **own,
     )
 
@@ -223,14 +231,6 @@ def _of_first_images(
 def _vit(settings: Settings) -> PlainViT:
     sizes = settings["patch"] ** 2, settings["width"], settings["depth"]
     return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
-
-
-def _vit_problem(settings: Settings, random: Random) -> Problem:
-    return Problem(
-        _vit(settings).sample(random("parameters")),
-        _first_images(settings, "patches", lambda part, count: _patches(part, settings["patch"], count)),
-        fixed_positions((SIDE // settings["patch"]) ** 2, settings["width"]),
-    )
 
 
 @lru_cache(maxsize=2)  # the seeds of a job share both parts
@@ -253,19 +253,19 @@ def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array
 FASHION_VIT = _of_first_images(
     _vit,
     Classifier(with_fixed_state(_vit_logits)),
+    lambda settings, part, count: _patches(part, settings["patch"], count),
     name="fashion_vit",
     description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",
     source="003 Sec. 4.4 (PlainViT), with other data and sizes",
     metrics=classification_metrics(("train", "validation", "test")),
     settings={
-        "batch_size": batch_size(128),
         "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
         "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
         "qkv_matrices": QKV_MATRICES,
-        **_EXAMPLES,
     },
-    problem=_vit_problem,
+    state=lambda settings: fixed_positions((SIDE // settings["patch"]) ** 2, settings["width"]),
+    field="patches",
 )
 
 
@@ -284,29 +284,19 @@ def _resnet(settings: Settings) -> ResidualNetwork:
     return ResidualNetwork(1, tuple(settings["blocks"]), settings["width"], CLASSES, stem=3)
 
 
-def _resnet_problem(settings: Settings, random: Random) -> Problem:
-    network = _resnet(settings)
-    return Problem(
-        network.sample(random("parameters")),
-        _first_images(settings, "images", _channels_first),
-        network.state,
-    )
-
-
 FASHION_RESNET = _of_first_images(
     _resnet,
     Classifier(residual_outputs),
+    lambda settings, part, count: _channels_first(part, count),
     name="fashion_resnet",
     description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
     source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",
     metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
     settings={
-        "batch_size": batch_size(128),
         "width": Setting(16, "channels of the first stage; each next has twice as many", whole(1)),
         "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", read_stages),
-        **_EXAMPLES,
     },
-    problem=_resnet_problem,
+    state=lambda settings: _resnet(settings).state,
     mapped=False,
 )
 
@@ -326,13 +316,6 @@ def _hiera(settings: Settings) -> HieraViT:
     )
 
 
-def _hiera_problem(settings: Settings, random: Random) -> Problem:
-    return Problem(
-        _hiera(settings).sample(random("parameters")),
-        _first_images(settings, "images", lambda part, count: _channels_first(part, count, MARGIN)),
-    )
-
-
 def _read_three_stages(value: Any) -> Any:
     if len(read_stages(value)) != 3:
         raise ValueError("is not a list of 3 whole numbers above 0, one a stage")
@@ -346,12 +329,12 @@ def _hiera_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Arr
 FASHION_HIERA = _of_first_images(
     _hiera,
     Classifier(with_fixed_state(_hiera_logits)),
+    lambda settings, part, count: _channels_first(part, count, MARGIN),
     name="fashion_hiera",
     description="hierarchical vision transformer on Fashion-MNIST, at width = 16 with 3 blocks (d = 63450)",
     source="003 Sec. 4.4 (HieraViT), with other data and sizes",
     metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
     settings={
-        "batch_size": batch_size(128),
         "width": Setting(
             16,
             f"of a token in the first stage, doubled in each next; with a head for every {HEAD_WIDTH} units",
@@ -359,9 +342,7 @@ FASHION_HIERA = _of_first_images(
         ),
         "blocks": Setting([1, 1, 1], "blocks of attention and MLP in each stage", _read_three_stages),
         "qkv_matrices": QKV_MATRICES,
-        **_EXAMPLES,
     },
-    problem=_hiera_problem,
     mapped=False,
 )
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, read_content
-from curvebench.workloads.workload import DataMissing
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, DataFiles, read_content
 
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts them
 SUBFOLDER = "fashion-mnist"
@@ -25,41 +23,15 @@ CONTENTS: Mapping[str, Mapping[str, str]] = {
         "t10k-labels-idx1-ubyte.gz": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     },
 }
-NAMES = tuple(name for part in CONTENTS.values() for name in part)
-
-
-def _folders() -> tuple[Path, ...]:
-    """Where the files are looked for, first to last."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    own = () if not named else (Path(named).expanduser() / SUBFOLDER, Path(named).expanduser())
-    return (*own, DEBIAN_FOLDER)
-
-
-def _find() -> dict[str, Path]:
-    """The files by name that are there, from the first folder that holds most of them."""
-    found = [{name: folder / name for name in NAMES if (folder / name).is_file()} for folder in _folders()]
-    return max(found, key=len)
-
-
-def fashion_files() -> tuple[Path, ...]:
-    """The files of Fashion-MNIST that are there."""
-    return tuple(_find().values())
-
-
-def missing_fashion() -> str | None:
-    """What of Fashion-MNIST is not there and how to get it; None when all four files are."""
-    found = _find()
-    absent = [name for name in NAMES if name not in found]
-    if not absent:
-        return None
-    *others, last = map(str, _folders())
-    looked = f"{', '.join(others)} and {last}" if others else last
-    return (
-        f"Fashion-MNIST needs {', '.join(absent)} (looked in {looked}): run `apt-get install "
-        "dataset-fashion-mnist` on Debian or Ubuntu, or download the files from "
-        f"https://github.com/zalandoresearch/fashion-mnist, put all four into a folder {SUBFOLDER} and set "
-        f"{FOLDER_VARIABLE} to the folder that holds it"
-    )
+FASHION = DataFiles(
+    "Fashion-MNIST",
+    tuple(name for part in CONTENTS.values() for name in part),
+    SUBFOLDER,
+    "run `apt-get install dataset-fashion-mnist` on Debian or Ubuntu, or download the files from "
+    f"https://github.com/zalandoresearch/fashion-mnist, put all four into a folder {SUBFOLDER} and set "
+    f"{FOLDER_VARIABLE} to the folder that holds it",
+    lambda: (DEBIAN_FOLDER,),
+)
 
 
 def read_fashion(part: str) -> tuple[np.ndarray, np.ndarray]:
@@ -73,10 +45,7 @@ def read_fashion(part: str) -> tuple[np.ndarray, np.ndarray]:
         DataMissing: when a file is not there.
         DataDamaged: when one is not that of Fashion-MNIST.
     """
-    missing = missing_fashion()
-    if missing:
-        raise DataMissing(missing)
-    found = _find()
+    found = FASHION.required()
     images, labels = (_read_checked(found[name], due) for name, due in CONTENTS[part].items())
     return images, labels
 

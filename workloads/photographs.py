@@ -20,15 +20,7 @@ from curvebench.workloads.classification import (
 )
 from curvebench.workloads.data import random_parts
 from curvebench.workloads.images.augmentation import Augmentation
-from curvebench.workloads.images.cifar import (
-    CLASSES,
-    SIDE,
-    TEST,
-    TRAIN,
-    cifar_files,
-    missing_cifar,
-    read_cifar,
-)
+from curvebench.workloads.images.cifar import CIFAR, CLASSES, SIDE, TEST, TRAIN, read_cifar
 from curvebench.workloads.images.classifier import ImageClassifier
 from curvebench.workloads.images.decoding import LEAST_AREA
 from curvebench.workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
@@ -85,16 +77,6 @@ def _splits(settings: Settings, random: Random) -> dict[str, Any]:
     return image_sources(folder, chosen, side=side, shorter=shorter, crops=crops, least_area=area)
 
 
-def _check(
-    network: Callable[[Settings], ResidualNetwork | Transformer],
-    settings: Settings,
-) -> None:
-    """Refuse sizes that do not go together, as the network's own class says."""
-    _ = network(settings).shapes
-    if settings["batch_size"] is None:
-        raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
-
-
 def _workload(
     network: Callable[[Settings], ResidualNetwork | Transformer],
     state: Callable[[Settings], dict[str, np.ndarray]],
@@ -138,7 +120,9 @@ def _workload(
 
     def checked(chosen: Settings) -> None:
         check(chosen)
-        _check(network, chosen)
+        _ = network(chosen).shapes  # the network's own class refuses sizes that do not go together
+        if chosen["batch_size"] is None:
+            raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
 
     return Workload(
         metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
@@ -340,8 +324,8 @@ CIFAR10 = Workload(
     ),
     mapped=False,
     evaluation_batch=1_000,
-    missing=lambda settings: missing_cifar(),
-    files=lambda settings: cifar_files(),
+    missing=lambda settings: CIFAR.missing(),
+    files=lambda settings: CIFAR.paths(),
 )
 
 WORKLOADS = (IMAGE_RESNET, IMAGE_VIT, IMAGE_HIERA, CIFAR10)

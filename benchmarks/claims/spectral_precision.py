@@ -314,10 +314,13 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
     """Steps of the rule for one matrix (n, n) in float32, in turn on one thread of a CPU."""
-    from curvebench.benchmarks.kernels.steps import optimizer_step
-    from curvebench.optimizers import rules
+    # the order is part of the rule, and so of its instances
     from curvebench.timing.clocks import one_thread
     from curvebench.timing.interleaving import interleaved
+
+    # isort: split
+    from curvebench.benchmarks.kernels.steps import optimizer_step
+    from curvebench.optimizers import rules
 
     shapes = {"w": (size, size)}
     with one_thread():

@@ -43,7 +43,7 @@ class Contest:
     """Our step and the step of a peer, which are timed in turn.
 
     Args:
-        step: name of our step; where it is compared with another computation, that stands behind its shapes.
+        step: name of our step.
         backend, precision: of our step.
         peer: name of the peer.
         ours, theirs: prepare the two steps.

@@ -26,7 +26,7 @@ from curvebench.timing.clocks import one_thread
 from curvebench.timing.interleaving import Ratios, interleaved
 
 from .cases import timed
-from .networks import network_contests
+from .networks import kfac_contest
 from .peers import Contest, peers
 from .shapes import SHAPE_SETS
 from .steps import STEPS, optimizer_step
@@ -48,7 +48,9 @@ def contests(pattern: str) -> Iterator[Contest]:
             ours = partial(optimizer_step, backend, rule, shapes, dtype)
             theirs = partial(prepare, shapes, dtype)
             yield Contest(each.case.name, backend, dtype, peer, ours, theirs, calls=turn, steps=turn)
-    yield from (each for each in network_contests() if re.search(pattern, each.label))
+    kfac = kfac_contest()
+    if re.search(pattern, kfac.label):
+        yield kfac
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
@@ -129,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
         return 2
     table = pl.DataFrame(rows)
-    for found in ratio_tables(table.filter(~pl.col("step").str.contains(" beside "))):
+    for found in ratio_tables(table):
         print("{backend}: geometric mean of ours / fastest {mean:.3f}, worst {worst[ratio]}".format(**found))
     if given.out:
         table.write_csv(given.out)

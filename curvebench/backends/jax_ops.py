@@ -143,17 +143,19 @@ def _one_matrix_at_a_time(decompose: Callable[..., Any]) -> Callable[..., Any]:
     for derivatives, which no rule takes.
 
     Args:
-        decompose: of arrays of matrices (..., m, n), all with the same leading axes.
+        decompose: of arrays of matrices (..., m, n), whose leading axes broadcast.
     """
 
     def alone(*matrices: jax.Array) -> Any:
         return decompose(*matrices)
 
     def in_turn(*arrays: jax.Array) -> Any:
+        axes = jnp.broadcast_shapes(*(one.shape[:-2] for one in arrays))
         mapped = jax.custom_batching.sequential_vmap(alone)
-        for _ in arrays[0].shape[:-2]:
+        for _ in axes:
             mapped = jax.vmap(mapped)
-        return jax.lax.platform_dependent(*arrays, cpu=mapped, default=decompose)
+        matrices = (jnp.broadcast_to(one, axes + one.shape[-2:]) for one in arrays)
+        return jax.lax.platform_dependent(*matrices, cpu=mapped, default=decompose)
 
     decomposition = jax.custom_jvp(in_turn)
     decomposition.defjvp(lambda arrays, tangents: jax.jvp(decompose, arrays, tangents))

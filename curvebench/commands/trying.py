@@ -101,7 +101,9 @@ def try_method(given: Namespace) -> int:
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
     wanted = {"label": given.label, "options": options, "contributed": by}
     newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
-    if given.budget is not None:  # before a check loads JAX, whose threads may wait for each other for ever
+    if (
+        given.budget is not None
+    ):  # steps are measured on one thread, as jobs run; JAX reads it when it is imported
         limit_threads(1)
     try:
         check(given.method, newcomer)

@@ -205,25 +205,27 @@ class PropertyClaim:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A measure with its claim, part and instance, and the seconds that the instance took."""
+class OfInstance:
+    """Something of one instance of a claim's part."""
 
     claim: str
     part: str
     variant: Variant
     instance: int
+
+
+@dataclass(frozen=True)
+class Row(OfInstance):
+    """A measure with its claim, part and instance, and the seconds that the instance took."""
+
     measure: Measure
     seconds: float = field(default=0.0, compare=False)  # two runs of one instance give equal rows
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(OfInstance):
     """A series with its claim, part and instance."""
 
-    claim: str
-    part: str
-    variant: Variant
-    instance: int
     series: Series
 
 

@@ -172,6 +172,18 @@ def test_decompositions_are_the_same_on_any_number_of_threads(name: str, monkeyp
         np.testing.assert_array_equal(gradient, expected)
 
 
+@pytest.mark.parametrize("shapes", [((3, 1, 5, 5), (4, 5, 2)), ((5, 5), (3, 5, 2)), ((3, 5, 5), (5, 2))])
+def test_leading_axes_of_equations_broadcast_on_any_number_of_threads(
+    shapes: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NPROC", "2")
+    ops, random = jax_ops("float64"), np.random.default_rng(0)
+    matrices, right = (random.normal(size=shape) for shape in shapes)
+    with jax.enable_x64():
+        found = ops.solve(ops.asarray(matrices), ops.asarray(right))
+    np.testing.assert_allclose(found, np.linalg.solve(matrices, right), rtol=1e-12)
+
+
 # --- what the three have in common must be right too -----------------------------------------------
 
 

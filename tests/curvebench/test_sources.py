@@ -45,10 +45,19 @@ def test_imports_are_followed_to_their_end(packages, module, expected):
     ]
 
 
-def test_a_public_name_stands_for_the_module_that_defines_it(packages):
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from curvebench import LEARNING_RATE, Rule, as_torch",
+        "from curvebench import *",
+        "import curvebench",
+        "import curvebench as cb",
+    ],
+)
+def test_public_names_stand_for_the_modules_that_define_them(packages, imports):
     (packages / "curvebench/optimizers/rule.py").write_text("import curvebench.optimizers.late\n")
     mine = packages / "mine.py"
-    mine.write_text("from curvebench import LEARNING_RATE, Rule, as_torch\n")
+    mine.write_text(f"{imports}\n")
     followed = [name for name in SourceTree(packages).outside({"file:mine.py": mine}) if "/" in name]
     expected = ["__init__", "late", "one", "rule", "shared"]
     assert followed == [f"curvebench/optimizers/{name}.py" for name in expected]

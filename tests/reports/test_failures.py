@@ -82,11 +82,12 @@ def test_a_workload_is_at_fault_where_every_method_fails_alike(runs: pl.DataFram
     assert ("interrupted" in blamed["outcome"]) == ("interrupted" in runs["outcome"].cast(pl.String))
     failed = jobs(
         ("a", "sgd on w at learning_rate 0.1, 3 of 9 runs", "error", "no such file"),
+        ("a", "sgd on w, seed 7 at learning_rate 0.1, 1 of 1 runs", "error", "no such file"),
         ("b", "basis egop on other", "error", "singular"),
     )
     told = [one["what"] for one in failures_of(failed, faults_of("convex", blamed))]
     assert told == [
         *(["w"] if fault else []),
-        *([] if fault else ["sgd on w, 3 of 9 runs"]),
+        *([] if fault else ["sgd on w, 3 of 9 runs", "sgd on w, seed 7, 1 of 1 runs"]),
         "basis egop on other",
     ]

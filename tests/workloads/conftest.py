@@ -17,7 +17,7 @@ def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(idx, "DEBIAN_FOLDER", real_images.debian_folder)
     monkeypatch.setattr(idx, "CONTENTS", real_images.checksums)
     monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
-    missing = idx.missing_fashion()
+    missing = idx.FASHION.missing()
     if missing:
         skip(f"a fact about the real files: {missing}")
     fashion._examples.cache_clear()  # of the made images

@@ -103,12 +103,12 @@ def test_missing_full_digits_say_how_to_get_them(tmp_path, monkeypatch):
     half = DIGITS_MLP.missing(settings)
     assert unset is not None
     assert half is not None
-    assert "optdigits.tra and optdigits.tes" in unset
+    assert "optdigits.tra, optdigits.tes" in unset
     assert "CURVEBENCH_DATA is not set" in unset
-    for text in ("need optdigits.tra (", str(tmp_path), "https://archive.ics.uci.edu", "source: reduced"):
+    for text in ("needs optdigits.tra (", str(tmp_path), "https://archive.ics.uci.edu", "source: reduced"):
         assert text in half
     assert DIGITS_MLP.missing(DIGITS_MLP.complete({})) is None
-    with pytest.raises(DataMissing, match=r"need optdigits\.tra \("):
+    with pytest.raises(DataMissing, match=r"needs optdigits\.tra \("):
         DIGITS_MLP.problem(settings, random_of(0))
 
 

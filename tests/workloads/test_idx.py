@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from curvebench.workloads import idx
 from curvebench.workloads.data import DataDamaged, read_content
-from curvebench.workloads.idx import NAMES, fashion_files, missing_fashion, parse_idx, read_fashion
+from curvebench.workloads.idx import FASHION, parse_idx, read_fashion
 from curvebench.workloads.workload import DataMissing
 from tests.made_images import idx_bytes
 
@@ -28,7 +28,7 @@ def nowhere(tmp_path, monkeypatch):
     return tmp_path / "debian"
 
 
-def fill(folder, names=NAMES):
+def fill(folder, names=FASHION.names):
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         (folder / name).write_bytes(gzip.compress(idx_bytes(images_of(2)), mtime=0))
@@ -58,11 +58,16 @@ def test_a_damaged_archive_is_named(tmp_path, content):
 
 
 def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):
-    said = missing_fashion()
+    said = FASHION.missing()
     assert said is not None
-    for text in (*NAMES, f"looked in {nowhere})", "apt-get install dataset-fashion-mnist", "CURVEBENCH_DATA"):
+    for text in (
+        *FASHION.names,
+        f"looked in {nowhere})",
+        "apt-get install dataset-fashion-mnist",
+        "CURVEBENCH_DATA",
+    ):
         assert text in said
-    assert fashion_files() == ()
+    assert FASHION.paths() == ()
     with pytest.raises(DataMissing, match="dataset-fashion-mnist"):
         read_fashion("train")
 
@@ -71,14 +76,14 @@ def test_the_named_folder_counts_before_debians_and_its_subfolder_before_itself(
     nowhere, tmp_path, monkeypatch
 ):
     fill(nowhere)
-    assert [path.parent for path in fashion_files()] == [nowhere] * 4
+    assert [path.parent for path in FASHION.paths()] == [nowhere] * 4
     monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / "own"))
-    assert [path.parent for path in fashion_files()] == [nowhere] * 4
+    assert [path.parent for path in FASHION.paths()] == [nowhere] * 4
     fill(tmp_path / "own")
-    assert [path.parent for path in fashion_files()] == [tmp_path / "own"] * 4
+    assert [path.parent for path in FASHION.paths()] == [tmp_path / "own"] * 4
     fill(tmp_path / "own" / "fashion-mnist")
-    assert [path.parent for path in fashion_files()] == [tmp_path / "own" / "fashion-mnist"] * 4
-    assert missing_fashion() is None
+    assert [path.parent for path in FASHION.paths()] == [tmp_path / "own" / "fashion-mnist"] * 4
+    assert FASHION.missing() is None
 
 
 def test_files_of_another_set_are_not_passed_off_as_fashion_mnist(nowhere):

@@ -29,20 +29,19 @@ def normalized(
 class Augmentation:
     """What training does to the images of a minibatch, besides the crops that they come as.
 
+    Every other image, at random, is mirrored.
     MixUp is a mean of two images, CutMix pastes a box of one into the other, and labels have weights in the
     same shares. Each minibatch has one of the two, and one share and box, as in the authors' programs.
     Examples 2 k and 2 k + 1 are each other's partners: the order of minibatches is random, and an even part
     of one, where gradients are accumulated, has whole pairs.
 
     Args:
-        flips: whether every other image, at random, is mirrored.
         mixup: alpha of the Beta distribution of MixUp's shares (Zhang et al. 2018, Alg. 1); 0 for none.
         cutmix: of those of CutMix (Yun et al. 2019, Alg. 1); 0 for none. Where there are both, each minibatch
             has one of them with probability 1/2.
         shift: by how many pixels at most images are moved, in rows and columns; None for no shifts.
     """
 
-    flips: bool = True
     mixup: float = 0.0
     cutmix: float = 0.0
     shift: int | None = None
@@ -65,7 +64,7 @@ class Augmentation:
             mean, `box` (batch_size, 4), the rows and columns of the other's, each first and end, and `weight`
             (batch_size,), of the own label.
         """
-        found = {"flipped": generator.random(batch_size) < 0.5 if self.flips else np.zeros(batch_size, bool)}
+        found = {"flipped": generator.random(batch_size) < 0.5}
         if self.shift is not None:
             found |= drawn_places(generator, batch_size, self.shift, side)
         if not self.mixes:
@@ -85,8 +84,7 @@ class Augmentation:
 
     def apply(self, ops: Ops, images: Array, noise: Arrays) -> Array:
         """Normalized images (examples, 3, side, side), flipped and mixed by the numbers of a step."""
-        if self.flips:
-            images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
+        images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
         if self.shift is not None:
             images = shifted(ops, images, noise)
         if not self.mixes:

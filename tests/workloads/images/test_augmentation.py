@@ -15,9 +15,9 @@ from curvebench.workloads.images.classifier import ImageClassifier
 BATCH, SIDE, CLASSES = 6, 12, 4
 BOTH = Augmentation(mixup=0.2, cutmix=1.0)
 KINDS = {
-    "mixup": Augmentation(flips=False, mixup=0.2),
-    "cutmix": Augmentation(flips=False, cutmix=1.0),
-    "both": Augmentation(flips=False, mixup=0.2, cutmix=1.0),
+    "mixup": Augmentation(mixup=0.2),
+    "cutmix": Augmentation(cutmix=1.0),
+    "both": Augmentation(mixup=0.2, cutmix=1.0),
 }
 ops = numpy_ops()
 

@@ -16,7 +16,7 @@ from curvebench.workloads import photographs, workloads
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images import cifar
 from curvebench.workloads.images.augmentation import drawn_places, shifted
-from curvebench.workloads.images.cifar import TEST, TRAIN, missing_cifar, read_cifar
+from curvebench.workloads.images.cifar import CIFAR, TEST, TRAIN, read_cifar
 from curvebench.workloads.workload import DataMissing
 from tests.workloads.cases import jax_gradient, loss_in_numpy, random_of, small, torch_gradient
 
@@ -57,7 +57,7 @@ def test_what_is_missing_or_damaged_is_told(folder: Path):
     with pytest.raises(DataDamaged, match="the classes are not those of CIFAR-10"):
         read_cifar(TEST)
     (folder / TEST[0]).unlink()
-    assert "cifar-10-binary.tar.gz" in str(missing_cifar())
+    assert "cifar-10-binary.tar.gz" in str(CIFAR.missing())
     with pytest.raises(DataMissing, match=r"test_batch\.bin"):
         read_cifar(TEST)
 
