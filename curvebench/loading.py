@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from curvebench.paths import PUBLISHED, TABLES
+from curvebench.paths import TABLES
 from curvebench.reports.measures import complete_curves, curve_bands, run_values, sensitivity
 from curvebench.reports.statistics.medians import medians
 from curvebench.results.reading import read, with_method
@@ -23,6 +23,7 @@ from curvebench.spec.sets import SUMS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SETS = Path(__file__).parent / "results" / "published"  # absolute, since notebooks change their folder
 SIZE = (6.0, 4.0)  # of a figure, inches
 MARKS_APART = 0.1  # between two marks of a line, as a share of its length
 
@@ -48,8 +49,15 @@ class LoadedResults:
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """One row a run, tuning runs included."""
-        return with_method(self._read("runs"))
+        """One row a run, tuning runs included.
+
+        Raises:
+            InputError: where a run is there twice, in the tables of its job and in those of its study.
+        """
+        runs = with_method(self._read("runs"))
+        if runs["run"].is_duplicated().any():
+            raise InputError(f"{self.folder}: has runs twice; name a folder below it, such as {TABLES}")
+        return runs
 
     @cached_property
     def curves(self) -> pl.DataFrame:
@@ -222,9 +230,9 @@ def load(place: str | Path) -> LoadedResults:
     Raises:
         InputError: where there is neither, or the folder holds no tables.
     """
-    folder = next((path for path in (Path(place), PUBLISHED / place) if path.is_dir()), None)
+    folder = next((path for path in (Path(place), SETS / place) if path.is_dir()), None)
     if folder is None:
-        hint = unknown(f"{PUBLISHED}", "set", str(place), published())
+        hint = unknown(f"{SETS}", "set", str(place), published())
         raise InputError(f"{place}: no such folder. {hint}; your own tables lie below {TABLES}")
     if next(folder.rglob("*.parquet"), None) is None:
         raise InputError(f"{folder}: holds no tables; your own lie below {TABLES} after a run")
@@ -233,4 +241,4 @@ def load(place: str | Path) -> LoadedResults:
 
 def published() -> list[str]:
     """Return the names of the published sets, in alphabetical order."""
-    return sorted(path.parent.name for path in PUBLISHED.glob(f"*/{SUMS}"))
+    return sorted(path.parent.name for path in SETS.glob(f"*/{SUMS}"))

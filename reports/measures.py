@@ -39,8 +39,7 @@ def run_values(
     """One value a run of one metric.
 
     The final value of a failed run (`curvebench.results.outcomes`) is the worst possible, NaN likewise; a
-    missing run
-    has none.
+    missing run has none.
 
     Args:
         runs: the table `runs` with `method`.

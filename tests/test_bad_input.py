@@ -8,6 +8,7 @@ import io
 import math
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,23 +25,30 @@ import torch
 from jax import numpy as jnp
 from ruamel.yaml import YAML
 
-from curvebench import Online, as_optax, as_torch, replay
+from curvebench import Online, as_optax, as_torch, load, replay
 from curvebench.__main__ import main
+from curvebench.backends.engine import engine
+from curvebench.engine.layout import layout, roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
+from curvebench.property_checks.checks import Measure, Series
 from curvebench.registry import find_rule
 from curvebench.results import schema
 from curvebench.results.writing import write_table
+from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
+from curvebench.spec.sets import BEGIN, END, between_markers, check_name, check_waivers
 from curvebench.workloads import workloads
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
 from curvebench.workloads.workload import Role
+from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.test_as_torch_layers import Tied, made
 from tests.curvebench.test_foreign import run
 from tests.curvebench.tiny import write_study
+from tests.curvebench.user_files import user_file
 
 Act = Callable[[Path, pytest.MonkeyPatch], int]
 HERE = Path(__file__).parent
@@ -60,14 +68,23 @@ def configures(
     config: Mapping[str, object] | None = None,
     study: Mapping[str, str] | None = None,
     also: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    command: str = "",
 ) -> Act:
-    """Read the tiny study with texts replaced, and other files; with a configuration do what the Snakefile does."""
+    """Read the tiny study with texts replaced, and other files; with a configuration do what the Snakefile does.
 
-    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
+    With a command of curvebench, run it in the folder that holds the folder of studies.
+    """
+
+    def act(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         studies = folder / "studies"
         write_study(studies, *(study or {}).items())
-        for name, text in (also or {}).items():
+        given = {name: user_file(file) for name, file in (files or {}).items()}
+        for name, text in (given | dict(also or {})).items():
             (studies / name).write_text(text)
+        if command:
+            monkeypatch.chdir(folder)
+            return main(shlex.split(command))
         try:
             if config is None:
                 read_studies(studies)
@@ -186,11 +203,19 @@ FILES = [
 ]  # fmt: skip
 
 
-NAMES = {"np": np, "jnp": jnp, "nn": torch.nn, "math": math} | {  # that expressions of the table see
+NAMES = {
+    "np": np,
+    "jnp": jnp,
+    "nn": torch.nn,
+    "math": math,
+    "BEGIN": BEGIN,
+    "END": END,
+} | {  # that expressions of the table see
     seen.__name__: seen
     for seen in (
         *(torch, replace, workloads, rules, bases, find_rule, replayed, run, symo, one, made, Tied, Role),
-        *(as_torch, as_optax, HieraViT, MaskUnitAttention),
+        *(as_torch, as_optax, HieraViT, MaskUnitAttention, check_name, check_waivers, between_markers, Path),
+        *(layout, roles_of, engine, batch_order, WorkloadRandom, Measure, Series, load, Online, make_bundle),
     )
 }
 

@@ -1,8 +1,7 @@
 """PyTorch's fused kernels for rules of this project: one pass over a flat buffer, in place.
 
-Each entry computes what its rule's `update` computes (tests/curvebench/test_torch_native.py pins the two to
-each
-other); the rule stays the definition, and runs wherever a kernel does not apply.
+Each entry computes what its rule's `update` computes (tests/curvebench/test_torch_native.py pins the
+two to each other); the rule stays the definition, and runs wherever a kernel does not apply.
 """
 
 from __future__ import annotations

@@ -253,9 +253,8 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
     The score is the area under the performance profile of gradient evaluations to target, the median over
     seeds on each workload (see `curvebench.reports.statistics.profiles`). Beside it stands the mean rank by
-    the
-    headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of them
-    ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
+    the headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of
+    them ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
     `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
     mean rank.
     """

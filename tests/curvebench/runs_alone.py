@@ -5,15 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.curvebench.tiny import write_study
+from tests.curvebench.user_files import user_file
 
-FILE = '''"""Least squares whose runs are jobs of their own."""
-
-from dataclasses import replace
-
-from curvebench.workloads.convex import LEAST_SQUARES
-
-WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", alone=True),)
-'''
+FILE = user_file("long_squares.py")
 ON_FILE = ("{least_squares: {n: 8, d: 4}}", "{long_squares.py: {n: 8, d: 4}}")
 IN_ONE_BASIS = (
     ("identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}", "identity"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from curvebench import as_optax
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers import rules
 from curvebench.spec.errors import InputError
-from tests.curvebench.digits_runs import KINDS, METRICS, RUNS, STEPS, assert_trained, bundle
 from tests.optimizers.paths import instance
 from tests.optimizers.references import BATTERY
 
@@ -29,57 +28,6 @@ Arrays = dict[str, Any]
 def float64() -> Iterator[None]:
     with jax.enable_x64(True):
         yield
-
-
-# --- a model ---------------------------------------------------------------------------------------
-
-
-def loss_of(params: Mapping[str, Any], pixels: Any, labels: Any) -> Any:
-    """The network of workloads/digits.py in plain JAX."""
-    hidden = jax.nn.relu(pixels @ params["W1"].T + params["b1"])
-    logits = hidden @ params["W2"].T + params["b2"]
-    return optax.losses.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-
-def trained(given: Any, transformation: Any) -> dict[str, np.ndarray]:
-    """The losses of the training that the engine does, as anyone would write it with Optax: one scan."""
-    problem = given.problems[0]
-    train, validation = (
-        (jnp.asarray(problem.splits[split]["features"]), jnp.asarray(problem.splits[split]["labels"]))
-        for split in ("train", "validation")
-    )
-
-    def step(carry: Any, order: Any) -> Any:
-        params, state = carry
-        grads = jax.grad(loss_of)(params, train[0][order], train[1][order])
-        updates, state = transformation.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
-        return (params, state), measured(params)
-
-    def measured(params: Any) -> Any:
-        return jnp.stack([loss_of(params, *train), loss_of(params, *validation)])
-
-    params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
-    start = (params, transformation.init(params))
-    _, rows = jax.jit(lambda carry, orders: jax.lax.scan(step, carry, orders))(
-        start, jnp.asarray(given.orders[:, 0])
-    )
-    return dict(zip(METRICS, np.vstack([measured(params), rows]).T, strict=True))
-
-
-@pytest.mark.parametrize("label", RUNS)
-def test_a_model_is_trained_as_by_the_engine(label: str) -> None:
-    run = RUNS[label]
-    given = bundle(run)
-    assert_trained(trained(given, as_optax(run.optimizer, run.options, KINDS, **run.hyper)), given)
-
-
-def test_schedules_are_functions_of_the_number_of_updates() -> None:
-    schedule = jnp.asarray(multipliers({"name": "cosine"}, STEPS))
-    run = RUNS["muon"]
-    hyper = {name: lambda count, rate=rate: rate * schedule[count] for name, rate in run.hyper.items()}
-    given = bundle(run, np.asarray(schedule))
-    assert_trained(trained(given, as_optax("muon", kinds=KINDS, **hyper)), given)
 
 
 # --- every rule --------------------------------------------------------------------------------------
@@ -106,6 +54,17 @@ def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
         jax.tree.map(lambda values, number=number: np.asarray(values[number]), path)
         for number in range(len(grads))
     ]
+
+
+def path_by(update: Callable[..., Any], transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
+    """The parameters after each update, one call after the other."""
+    params, found = jax.tree.map(jnp.asarray, start), []
+    state = transformation.init(params)
+    for grad in grads:
+        updates, state = update(grad, state, params)
+        params = optax.apply_updates(params, updates)
+        found.append(params)
+    return found
 
 
 def assert_path(found: list[Arrays], expected: list[Arrays], rtol: float = 1e-12) -> None:
@@ -144,6 +103,19 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
     start, kinds = entry.begun(start), entry.kinds
     expected = curvebench.replay(name, start, grads, entry.hyper, "numpy", options=options, kinds=kinds)
     assert_path(path_of(as_optax(name, options, kinds, **entry.hyper), start, grads), expected)
+
+
+def test_schedules_are_functions_of_the_number_of_updates() -> None:
+    """Muon's other rule has a learning rate of its own, which a study's schedule multiplies too."""
+    start, grads = drawn(SHAPES)
+    rates = {"learning_rate": 0.02, "others_learning_rate": 0.01}
+    schedule = multipliers({"name": "cosine"}, len(grads))
+    given = {
+        name: lambda count, rate=rate: rate * jnp.asarray(schedule)[count] for name, rate in rates.items()
+    }
+    online = curvebench.Online("muon", start, rates, "numpy")
+    expected = [online.step(grad, schedule=value) for grad, value in zip(grads, schedule, strict=True)]
+    assert_path(path_of(as_optax("muon", **given), start, grads), expected)
 
 
 # --- with the rest of Optax ----------------------------------------------------------------------------
@@ -274,19 +246,10 @@ def test_all_steps_are_one_program() -> None:
         traced.append(1)
         return transformation.update(*arguments)
 
-    def path(update: Callable[..., Any], steps: int) -> list[Arrays]:
-        params = jax.tree.map(jnp.asarray, start)
-        state, found = transformation.init(params), []
-        for grad in grads[:steps]:
-            updates, state = update(grad, state, params)
-            params = optax.apply_updates(params, updates)
-            found.append(jax.tree.map(np.asarray, params))
-        return found
-
-    compiled = path(jax.jit(update), len(grads))
+    compiled = path_by(jax.jit(update), transformation, start, grads)
     assert len(traced) == 1
     assert_path(compiled, path_of(transformation, start, grads))
-    assert_path(path(transformation.update, 2), compiled[:2])
+    assert_path(path_by(transformation.update, transformation, start, grads[:2]), compiled[:2])
 
 
 def test_runs_may_be_mapped() -> None:
@@ -296,12 +259,7 @@ def test_runs_may_be_mapped() -> None:
 
     def final(rate: Any) -> Any:
         transformation = as_optax("shampoo", {"refresh_every": 3}, learning_rate=rate)
-        params = jax.tree.map(jnp.asarray, start)
-        state = transformation.init(params)
-        for grad in grads[:4]:
-            updates, state = transformation.update(grad, state, params)
-            params = optax.apply_updates(params, updates)
-        return params
+        return path_by(transformation.update, transformation, start, grads[:4])[-1]
 
     found = jax.jit(jax.vmap(final))(rates)["matrix"]
     for rate, value in zip(rates, found, strict=True):
@@ -312,19 +270,6 @@ def test_runs_may_be_mapped() -> None:
 
 
 # --- bad input ---------------------------------------------------------------------------------------------
-
-ONE = {"w": np.ones((2, 3), np.float32), "b": np.ones(3, np.float32)}
-
-
-def test_an_update_needs_parameters_and_their_gradients() -> None:
-    transformation = as_optax("adam", learning_rate=0.1)
-    state = transformation.init(ONE)
-    with pytest.raises(InputError, match=r"adam needs .*update\(gradients, state, parameters\)"):
-        transformation.update(ONE, state)
-    with pytest.raises(InputError, match=r"'b' of shape \(3,\) has a gradient of shape \(1,\)"):
-        transformation.update({**ONE, "b": np.ones(1, np.float32)}, state, ONE)
-    with pytest.raises(InputError, match=r"'b' of shape \(3,\) has no gradient"):
-        transformation.update({**ONE, "b": None}, state, ONE)
 
 
 def test_without_optax_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

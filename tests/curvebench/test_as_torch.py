@@ -21,76 +21,10 @@ from curvebench.interop.torch_optimizer import ENTRIES_WORTH_A_CALL
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import LEARNING_RATE, Rule
 from curvebench.spec.errors import InputError
-from tests.curvebench.digits_runs import KINDS, METRICS, RUNS, STEPS, Run, assert_trained, bundle
 from tests.optimizers.paths import instance, path_of_one
 from tests.optimizers.references import BATTERY
 
 Optimizer = Any
-
-# --- a model ---------------------------------------------------------------------------------------
-
-
-class Digits(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
-    """The network of workloads/digits.py in PyTorch's own layers, at given parameters."""
-
-    def __init__(self, start: Mapping[str, np.ndarray]) -> None:
-        super().__init__()
-        self.first, self.second = torch.nn.Linear(64, 32).double(), torch.nn.Linear(32, 10).double()
-        self.load_state_dict({NAMES[name]: torch.tensor(value) for name, value in start.items()})
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.relu(self.first(pixels)))
-
-
-NAMES = {"W1": "first.weight", "b1": "first.bias", "W2": "second.weight", "b2": "second.bias"}
-
-
-def trained(run: Run, given: Any, make_scheduler: Any = None) -> dict[str, np.ndarray]:
-    """The losses of the training that the engine does, as anyone would write it in PyTorch."""
-    problem = given.problems[0]
-    splits = {
-        split: (torch.tensor(arrays["features"]), torch.tensor(arrays["labels"]))
-        for split, arrays in problem.splits.items()
-    }
-    model = Digits(problem.parameters)
-    kinds = {NAMES[name]: kind for name, kind in KINDS.items()}
-    optimizer = as_torch(run.optimizer, model.named_parameters(), run.options, kinds, **run.hyper)
-    scheduler = make_scheduler(optimizer) if make_scheduler else None
-
-    def measured() -> list[float]:
-        with torch.no_grad():
-            return [
-                float(torch.nn.functional.cross_entropy(model(splits[split][0]), splits[split][1]))
-                for split in ("train", "validation")
-            ]
-
-    rows = [measured()]
-    pixels, labels = splits["train"]
-    for order in torch.tensor(given.orders[:, 0]):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(pixels[order]), labels[order]).backward()
-        optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
-        rows.append(measured())
-    return dict(zip(METRICS, np.array(rows).T, strict=True))
-
-
-@pytest.mark.parametrize("label", RUNS)
-def test_a_model_is_trained_as_by_the_engine(label: str) -> None:
-    given = bundle(RUNS[label])
-    assert_trained(trained(RUNS[label], given), given)
-
-
-def test_a_scheduler_is_the_schedule_of_all_learning_rates() -> None:
-    """Muon's other rule has a learning rate of its own, which a study's schedule multiplies too."""
-    schedule = multipliers({"name": "cosine"}, STEPS)
-    given = bundle(RUNS["muon"], schedule)
-
-    def scheduled(optimizer: Optimizer) -> Any:
-        return lr_scheduler.LambdaLR(optimizer, lambda step: schedule[min(step, STEPS - 1)])
-
-    assert_trained(trained(RUNS["muon"], given, scheduled), given)
 
 
 # --- every rule --------------------------------------------------------------------------------------
@@ -304,6 +238,23 @@ def test_groups_have_hyperparameters_and_steps_of_their_own(key: str) -> None:
     assert only.param_groups[0]["lr"] == 0.5
 
 
+def test_a_scheduler_is_the_schedule_of_all_learning_rates() -> None:
+    """Muon's other rule has a learning rate of its own, which a study's schedule multiplies too."""
+    start, grads = drawn()
+    hyper = {"learning_rate": 0.02, "others_learning_rate": 0.01}
+    schedule = multipliers({"name": "cosine"}, len(grads))
+    params, online = tensors(start), curvebench.Online("muon", start, hyper, "torch")
+    optimizer = as_torch("muon", params.items(), **hyper)
+    scheduler = lr_scheduler.LambdaLR(optimizer, lambda step: schedule[min(step, len(grads) - 1)])
+    for grad, multiplier in zip(grads, schedule, strict=True):
+        give(params, grad)
+        optimizer.step()
+        scheduler.step()
+        expected = online.step(grad, schedule=multiplier)
+        for name, value in values(params).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("by_name", [False, True])
 def test_kinds_are_given_by_group_or_by_name(by_name: bool) -> None:
     """A table of embeddings is a matrix to the eye, and no matrix to muon."""
@@ -343,20 +294,8 @@ def test_values_may_change_between_steps() -> None:
     assert param.tolist() == [8.0 - 1.0 - 0.5, -4.0 - 0.5 - 0.25]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda optimizer: lr_scheduler.OneCycleLR(optimizer, max_lr=0.4, total_steps=6),
-        lambda optimizer: lr_scheduler.SequentialLR(
-            optimizer,
-            [lr_scheduler.ConstantLR(optimizer, 0.5, 2), lr_scheduler.ExponentialLR(optimizer, 0.5)],
-            milestones=[2],
-        ),
-    ],
-    ids=["one_cycle", "sequential"],
-)
-def test_schedulers_change_the_learning_rate(make: Any) -> None:
-    """As they change that of PyTorch's own momentum."""
+def test_schedulers_change_the_learning_rate() -> None:
+    """As they change that of PyTorch's own momentum, and the momentum itself."""
     start, grads = drawn()
     ours, theirs = tensors(start), tensors(start)
     pairs = [
@@ -364,7 +303,7 @@ def test_schedulers_change_the_learning_rate(make: Any) -> None:
         (theirs, torch.optim.SGD(theirs.values(), lr=0.2, momentum=0.9)),
     ]
     for params, optimizer in pairs:
-        scheduler = make(optimizer)
+        scheduler = lr_scheduler.OneCycleLR(optimizer, max_lr=0.4, total_steps=6)
         for grad in grads[:5]:
             give(params, grad)
             optimizer.step()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import execute
+from curvebench.engine.execution import Trajectories, execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, bases
 from curvebench.timing.memory import peak_resident_bytes, resident_bytes
@@ -39,6 +39,14 @@ def test_estimation_holds_no_square_matrix(estimator: str, numbers: float) -> No
     assert growth < 8 * numbers < 8 * SIZE**2 / 30
 
 
+def growth(run: Callable[[], object]) -> int:
+    """By how much a function raises the peak of resident memory, in bytes."""
+    baseline, peak = resident_bytes(), peak_resident_bytes(run)
+    assert baseline is not None
+    assert peak is not None
+    return peak - baseline
+
+
 def estimated(estimator: str) -> tuple[tuple[int, ...], int]:
     """The shape of a basis, and by how much its estimation raised the peak, in bytes."""
     egop = bases()["egop"]
@@ -52,10 +60,8 @@ def estimated(estimator: str) -> tuple[tuple[int, ...], int]:
             made.add(piece)
         found.append(made.result()[0])
 
-    baseline, peak = resident_bytes(), peak_resident_bytes(run)
-    assert baseline is not None
-    assert peak is not None
-    return found[0].shape, peak - baseline
+    raised = growth(run)
+    return found[0].shape, raised
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -88,9 +94,6 @@ def run_in_a_basis(backend: str) -> tuple[np.ndarray, int]:
     execute(plain, made)  # what the process needs once
     group = ("first",)
     rotated = dataclasses.replace(plain, matrices={group: basis[None]}, changes={group: CHANGES["auxiliary"]})
-    results = []
-    baseline = resident_bytes()
-    peak = peak_resident_bytes(lambda: results.append(execute(rotated, made)))
-    assert baseline is not None
-    assert peak is not None
-    return results[0].metrics["train_loss"][:, 0, 0], peak - baseline
+    results = list[Trajectories]()
+    raised = growth(lambda: results.append(execute(rotated, made)))
+    return results[0].metrics["train_loss"][:, 0, 0], raised

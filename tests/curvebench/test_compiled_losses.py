@@ -14,9 +14,10 @@ from curvebench.benchmarks.networks_at_speed import SMALL, TimedNetwork
 from curvebench.engine.execution import Bundle, execute
 from curvebench.optimizers import rules
 from curvebench.workloads.workload import Workload
+from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
-from tests.workloads.cases import NAMES, random_of, small
+from tests.workloads.cases import NAMES, small
 
 COMPILED = {"loss: compiled as one graph", "evaluation: compiled as one graph"}
 
@@ -31,22 +32,13 @@ def engine_that_compiles(
 def run_of(name: str) -> Bundle:
     """Two steps of a registered workload at its small settings, on minibatches of 4 where it takes any."""
     workload, settings = small(name)
-    problem = workload.problem(settings, random_of(0))
-    examples = len(next(iter(problem.splits["train"].values())))
-    orders = None
-    if settings.get("batch_size") is not None:
-        orders = np.random.default_rng(0).integers(0, examples, (2, 1, 4))
-    rule = rules()["sgd"]
-    return Bundle(
-        workload=workload,
-        rule=rule,
-        problems=[problem],
-        orders=orders,
-        hyperparameters={"learning_rate": np.array([1e-3])},
+    batch_size = 4 if settings.get("batch_size") is not None else None
+    return make_bundle(
+        *(workload, rules()["sgd"], (0,), (1e-3,), batch_size, False, 2),
+        given=settings,
         schedule=np.ones(2),
         evaluations=2,
         settings=settings,
-        randoms=[random_of(0)],
     )
 
 

@@ -25,68 +25,10 @@ from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
 from tests.curvebench.tiny import write_study
 from tests.curvebench.toys import TANH
+from tests.curvebench.user_files import user_file
 
 STEPS = 8
-OWN = '''"""Optimizers of a user, in one file."""
-
-import jax
-import optax
-import torch
-
-
-class Rebinding(torch.optim.SGD):
-    """Descent that gives each parameter other memory."""
-
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                param.data = param.data - group["lr"] * param.grad
-
-
-class Wanting(torch.optim.SGD):
-    def __init__(self, params, lr, radius):
-        super().__init__(params, lr)
-
-
-class Undefined(torch.optim.SGD):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                param.data.fill_(float("nan"))
-
-
-class Reshaping(torch.optim.SGD):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                param.data = torch.zeros(3, 3)
-
-
-class Raising(torch.optim.SGD):
-    def step(self, closure=None):
-        raise RuntimeError("two\\nlines")
-
-
-class Unclosed(Raising):
-    def step(self, closure=None):
-        raise RuntimeError("a closure is needed")
-
-
-class Rateless(torch.optim.Optimizer):
-    def __init__(self, params, lr):
-        super().__init__(params, {"speed": lr})
-
-
-def descent(learning_rate):
-    return optax.sgd(learning_rate)
-
-
-def reshaping(learning_rate):
-    def update(grads, state, params):
-        return jax.tree.map(lambda grad: jax.numpy.ones((3, *grad.shape)), grads), state
-
-    return optax.GradientTransformation(lambda params: (), update)
-'''
+OWN = user_file("foreign.py")
 
 
 @pytest.fixture
@@ -355,34 +297,6 @@ def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str])
 
 
 # --- what is refused ----------------------------------------------------------------------------------
-
-REFUSED = {
-    "torch:own.py:Wantign": "own.py has no 'Wantign'; did you mean 'Wanting'?",
-    "torch:own.py:Wanting": "missing 1 required positional argument: 'radius'",
-    "torch:own.py:Undefined": "is not finite after a step at learning_rate = 0.01",
-    "torch:own.py:Reshaping": "changes the shape of a parameter from (4,) to (3, 3)",
-    "torch:own.py:Raising": "takes no step (RuntimeError: two lines, own.py line ",
-    "torch:own.py:Unclosed": "); one that evaluates the loss itself wants closure: true",
-    "torch:own.py:Rateless": "has no lr in its parameter groups",
-    "torch:broken.py:Any": "cannot be imported (ModuleNotFoundError: No module named 'nowhere', line 1)",
-    "optax:own.py:reshaping": "changes the shape of a parameter from (4,) to (3, 4)",
-    "optax:optax.contrb.muon": "optax.contrb cannot be imported",
-    "torch:torch.optim.Adum": "did you mean 'Adam'?",
-    "{torch:torch.optim.Adam: {betas: [1.0, 3.0]}}": "refuses its arguments {'betas': [1.0, 3.0]",
-}
-
-
-def test_check_takes_a_step_of_each_and_says_what_is_wrong_in_a_line(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own.with_name("broken.py").write_text("import nowhere\n")
-    study = write_study(own.parent, ("[sgd, adam]", f"[adam, {', '.join(REFUSED)}, optax:own.py:descent]"))
-    assert main(["check", "--studies", str(study.parent)]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == len(REFUSED)
-    for line, said in zip(lines, REFUSED.values(), strict=True):
-        assert line.startswith(f"error: {study}: optimizers.")
-        assert said in line
 
 
 def test_a_step_that_fails_later_is_told_by_its_number() -> None:

@@ -27,6 +27,7 @@ from curvebench.stages.basis_jobs import estimate
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, sampling_of, workload_of
 from tests.curvebench.alone import alone
 from tests.curvebench.stages.test_jobs import SWEEP, after, run
+from tests.curvebench.stages.test_training_keys import SETTINGS
 
 GOLDEN = Path(__file__).parent / "golden.json"
 # Workload, settings, optimizer, and the options of an EGOP basis of full rank (of the digits network there
@@ -34,18 +35,7 @@ GOLDEN = Path(__file__).parent / "golden.json"
 CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any] | None]] = {
     "digits": ("digits_mlp", {}, "adam", None),
     "least squares": ("least_squares", {"n": 12, "d": 8}, "adagrad", {"sampling": {"normal": 1.0}}),
-    "linear network": (
-        "linear_network",
-        {
-            "widths": [4, 6, 5, 3],
-            "train_examples": 60,
-            "validation_examples": 20,
-            "test_examples": 20,
-            "batch_size": 20,
-        },
-        "momentum",
-        {"blocks": "all", "samples": "2.0 d"},
-    ),
+    "linear network": ("linear_network", SETTINGS, "momentum", {"blocks": "all", "samples": "2.0 d"}),
 }
 # A job of no study: only what decides the trajectory is filled in.
 SPEC = SWEEP.changed(
@@ -89,6 +79,9 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
 
 
+COLUMNS = ("seed", "learning_rate", "outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
+
+
 def small_tables(results: Path) -> dict[str, Any]:
     """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
     sweep = SWEEP.changed(
@@ -106,13 +99,7 @@ def small_tables(results: Path) -> dict[str, Any]:
         last = dict(curves.group_by("run").agg(pl.col("step").max()).iter_rows())
         rows[spec.stage] = [
             [
-                row["seed"],
-                row["learning_rate"],
-                row["outcome"],
-                row["outcome_step"],
-                row["steps"],
-                row["gradient_evaluations"],
-                row["examples"],
+                *(row[name] for name in COLUMNS),
                 last[row["run"]],
                 [best["step"] for best in row["best_metrics"]],
                 [target["steps"] for target in row["targets"]],

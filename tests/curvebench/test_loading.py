@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,28 +80,15 @@ def test_rates_are_those_of_tuning_runs(own: Path):
     assert axes.get_xscale() == "log"
 
 
-@pytest.mark.parametrize(
-    ("names", "known"),
-    [
-        ({"metric": "lossy"}, "train_loss"),
-        ({"metric": "train_loss", "workload": "quadratik"}, "quadratic"),
-        ({"metric": "train_loss", "backend": "numpy"}, "jax"),
-        ({"metric": "train_loss", "study": "toys"}, "toy"),
-    ],
-)
-def test_unknown_names_are_answered_with_those_that_are_there(own: Path, names: dict[str, str], known: str):
-    with pytest.raises(curvebench.InputError, match=known):
-        curvebench.load(own).best(**names)
+def test_a_run_that_is_there_twice_is_refused(own: Path, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("results")
+    for place in ("runs", "tables"):
+        shutil.copytree(own, folder / place)
+    with pytest.raises(curvebench.InputError, match="twice; name a folder below it"):
+        curvebench.load(folder).best("train_loss")
 
 
-def test_figures_are_of_one_study():
-    with pytest.raises(curvebench.InputError, match="give study="):
-        curvebench.load(SET).plot_curves("log_sum_exp", "train_loss", "jax")
-
-
-def test_what_is_no_set_and_no_folder_of_tables_is_refused(tmp_path: Path):
-    with pytest.raises(curvebench.InputError, match=SET):
-        curvebench.load("egop-logsumexp")
+def test_a_folder_without_tables_is_refused(tmp_path: Path):
     with pytest.raises(curvebench.InputError, match="holds no tables"):
         curvebench.load(tmp_path)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from curvebench.seeding import WorkloadRandom, batch_order, generator
 
@@ -46,8 +45,3 @@ def test_epochs_are_permutations_cut_into_whole_batches() -> None:
 def test_more_steps_begin_with_the_same_batches() -> None:
     random = WorkloadRandom("a", 0)
     assert np.array_equal(batch_order(random, 10, 3, 20)[:7], batch_order(random, 10, 3, 7))
-
-
-def test_a_batch_larger_than_the_data() -> None:
-    with pytest.raises(ValueError, match="batch_size = 11 is larger than the 10"):
-        batch_order(WorkloadRandom("a", 0), 10, 11, 1)

@@ -4,36 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-TINY = """\
-question: Does it run?
-source: none
-workload: {least_squares: {n: 8, d: 4}}
-optimizers: [sgd, adam]
-bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]
-tuning:
-  protocol: two_stage_sweep
-  of: learning_rate
-  coarse: [1e-2, 1e-1]
-  choose: median final train_loss
-  shared_across: bases
-schedule: {name: constant}
-stop: {gradient_norm: 1e-8}
-targets: {train_loss: 1e-3}
-compare: {metric: final train_loss}
-claims:
-  - id: tiny.claim
-    sentence: The basis helps Adam.
-    source: none
-    holds_if: {metric: final train_loss, better: [adam @ egop], than: [adam], smallest_effect: 5 %}
-scales:
-  quick:
-    steps: 20
-    evaluations: 4
-    seeds: {tuning: 2, final: 3}
-    backends:
-      jax: {}
-      torch: {tuned_on: jax, seeds: {final: 2}}
-"""
+from tests.curvebench.user_files import user_file
+
+TINY = user_file("tiny.yaml")
 TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n"
 # what may take their place: one stage, a few points
 SEARCH = """\

@@ -11,13 +11,14 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.decomposition import decomposition_on
 from curvebench.basis_estimation.gradients import GradientSampling, chunk_of, estimated, sampler
-from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
+from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.engine.execution import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import Group, bases
 from curvebench.optimizers.bases.estimators import by_numpy, egop_matrix
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.workloads.workload import Random
+from tests.curvebench.basis_estimation.test_reestimation import renewed
 from tests.curvebench.networks import SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
 from tests.curvebench.toys import central_differences
@@ -136,16 +137,11 @@ def test_a_run_estimates_them_around_its_iterate(backend: str) -> None:
     )
     with made.context():
         loaded = load(bundle, made)
-        assert bundle.reestimation is not None
-        renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
-        carry, constants, _ = renew(STEPS, loaded.carry, loaded.constants)
-        found = [np.asarray(made.ops.to_numpy(matrix))[0] for matrix in constants.matrices]
-        after = loaded.program.parameters(carry.coordinates, constants.matrices)
-        kept = {name: np.asarray(made.ops.to_numpy(value))[0, 0] for name, value in after.items()}
-    for (name, egop), v in zip(around_the_start().items(), found, strict=True):
+        kept, found, _ = renewed(bundle, made, loaded, loaded.carry, STEPS)
+    for (name, egop), (v,) in zip(around_the_start().items(), found, strict=True):
         assert v.dtype == np.float32
         assert_eigenvectors(v.astype(np.float64), egop, 3e-6)
-        np.testing.assert_allclose(kept[name], PROBLEM.parameters[name], atol=1e-5)
+        np.testing.assert_allclose(kept[name][0, 0], PROBLEM.parameters[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

@@ -19,12 +19,13 @@ from curvebench.optimizers.bases.estimators import egop_matrix
 from curvebench.planning.studies import read_study
 from curvebench.registry import find_workload
 from curvebench.spec.errors import InputError
-from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from curvebench.spec.method import BasisSpec, OptimizerSpec
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Problem, Workload
 from tests.curvebench.engine.test_execution import make_bundle, orthogonal
 from tests.curvebench.stages.test_jobs import SWEEP
+from tests.curvebench.stages.test_training_keys import NETWORK
 from tests.curvebench.tiny import write_study
 from tests.curvebench.toys import TANH, TANH_SHARED
 
@@ -125,36 +126,30 @@ def test_data_enter_where_workloads_say(name: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
+STREAMED = dataclasses.replace(
+    TANH, linear_input=("first", "features"), metrics={}, streamed=True, evaluation_batch=5
+)
+
+
 @pytest.mark.parametrize(
     ("workload", "names", "said"),
     [
         (
-            "least_squares",
+            find_workload("least_squares"),
             ("theta",),
-            "least_squares: applied_to = 'data', but no weight multiplies its data",
+            "least_squares: applied_to .* no weight multiplies its data",
         ),
-        ("digits_mlp", ("W2",), r"its data enter W1, not W2; set blocks: \[W1\]"),
+        (find_workload("digits_mlp"), ("W2",), r"its data enter W1, not W2; set blocks: \[W1\]"),
+        (STREAMED, FIRST, "its data are streamed"),
     ],
 )
-def test_where_data_do_not_enter_so(workload: str, names: tuple[str, ...], said: str) -> None:
+def test_where_data_do_not_enter_so(workload: Workload, names: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        check_inputs(find_workload(workload), [(names, CHANGES["data"])])
-    check_inputs(find_workload(workload), [(names, CHANGES["rotation"])])
+        check_inputs(workload, [(names, CHANGES["data"])])
+    check_inputs(workload, [(names, CHANGES["rotation"])])
 
 
-def test_streamed_data_cannot_be_changed() -> None:
-    streamed = dataclasses.replace(
-        TANH,
-        linear_input=("first", "features"),
-        streamed=True,
-        evaluation_batch=5,
-        metrics={name: metric for name, metric in TANH.metrics.items() if name != "gradient_norm"},
-    )
-    with pytest.raises(InputError, match="its data are streamed"):
-        check_inputs(streamed, [(FIRST, CHANGES["data"])])
-
-
-NETWORK = {"W1": (5, 3), "b1": (5,), "W2": (2, 5)}
+SHAPES = {"W1": (5, 3), "b1": (5,), "W2": (2, 5)}
 KINDS = {"W1": "weight", "b1": "bias", "W2": "weight"}
 
 
@@ -175,7 +170,7 @@ KINDS = {"W1": "weight", "b1": "bias", "W2": "weight"}
 def test_options_that_exclude_each_other(given: dict[str, Any], said: str) -> None:
     egop = bases()["egop"]
     with pytest.raises(OptionError, match=said):
-        egop.groups(egop.complete({"applied_to": "data", **given}), NETWORK, KINDS)
+        egop.groups(egop.complete({"applied_to": "data", **given}), SHAPES, KINDS)
 
 
 def test_a_study_says_it_before_anything_is_computed(tmp_path: Any) -> None:
@@ -186,29 +181,16 @@ def test_a_study_says_it_before_anything_is_computed(tmp_path: Any) -> None:
 
 
 def test_a_job_runs_on_the_changed_data(tmp_path: Path) -> None:
-    given = {
-        "train_examples": 40,
-        "validation_examples": 5,
-        "test_examples": 5,
-        "widths": [2, 3, 2],
-        "batch_size": 20,
-    }
     workload = find_workload("linear_network")
-    spec = WorkloadSpec(workload.name, workload.complete(given))
     options = bases()["egop"].complete({"blocks": ["W1"], "rows": "shared", "applied_to": "data"})
-    cell = Cell(
-        workload,
-        spec,
-        OptimizerSpec("adam", {}),
-        BasisSpec("egop", "egop", options),
-        [{"learning_rate": 0.1}],
-    )
-    ones = [instance(workload, spec.settings, seed) for seed in (0, 1)]
-    q = np.stack([orthogonal(2, seed) for seed in (0, 1)])
+    basis = BasisSpec("egop", "egop", options)
+    cell = Cell(workload, NETWORK, OptimizerSpec("adam", {}), basis, [{"learning_rate": 0.1}])
+    ones = [instance(workload, NETWORK.settings, seed) for seed in (0, 1)]
+    q = np.stack([orthogonal(4, seed) for seed in (0, 1)])
     loaded = LoadedBasis({("W1",): q}, 4, [0.0, 0.0], {("W1",): CHANGES["data"]})
     job = Job(SWEEP.changed(budget={"epochs": 3}), tmp_path, Clock(), 1, "here")
     bundle = bundle_of(job, cell, ones, loaded)
-    assert (len(bundle.schedule), bundle.matrices, bundle.reestimation) == (6, {}, None)
+    assert (len(bundle.schedule), bundle.matrices, bundle.reestimation) == (9, {}, None)
     for problem, one, matrix in zip(bundle.problems, ones, q, strict=True):
         train, before = (each.splits["train"]["features"] for each in (problem, one.problem))
         np.testing.assert_allclose(train, before @ matrix, rtol=1e-12)

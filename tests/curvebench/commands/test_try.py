@@ -24,75 +24,11 @@ from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
 from tests.conftest import ROOT
 from tests.curvebench.tiny import leave_tiny
+from tests.curvebench.user_files import user_file
 from tests.results.rows import rows
 
-FIELD = """\
-question: Which is best?
-source: none
-workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: mild}]
-optimizers: [sgd, adam]
-tuning:
-  {protocol: two_stage_sweep, of: learning_rate, coarse: [1e-2, 1e-1], choose: median final train_loss,
-   shared_across: none}
-precision: float64
-targets: {train_loss: {least_squares: 0.1, mild: 0.2}}
-compare: {metric: final train_loss}
-scales:
-  standard:
-    {steps: 20, evaluations: 4, seeds: {tuning: 1, final: 5}, backends: {jax: {}, torch: {}}, timing: false}
-"""
+FIELD, RULE, BROKEN = map(user_file, ("field.yaml", "lion_rule.py", "broken.py"))
 CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.md").read_text(), re.DOTALL)
-RULE = '''\
-"""Lion as a rule."""
-
-from dataclasses import replace
-
-from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
-
-
-def _update(ops, grad, state, param, hyper):
-    step = hyper["learning_rate"] * ops.sign(0.9 * state.velocity + 0.1 * grad)
-    return param - step, Momentum(0.99 * state.velocity + 0.01 * grad)
-
-
-RULES = (replace(MOMENTUM, name="lion_rule", source="a test", update=_update),)
-'''
-SPACE = "{space: {needed: {low: 1.0e-3, high: 1.0, scale: log}}}"
-BROKEN = '''\
-"""Optimizers that will not do."""
-
-import torch
-
-
-class Needy(torch.optim.SGD):
-    def __init__(self, params, lr, needed):
-        super().__init__(params, lr=lr)
-
-
-class Shapeless(torch.optim.SGD):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                param.data = torch.zeros(1)
-
-
-class Infinite(torch.optim.SGD):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                param.data = param.data * float("nan")
-
-
-class Later(torch.optim.SGD):
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for param in group["params"]:
-                steps = self.state[param].setdefault("steps", torch.zeros(()))
-                steps += 1
-                if steps > 2 and group["lr"] > 0.05:
-                    raise ValueError("too fast")
-                param.data.mul_(float("nan") if steps > 2 else 0.9)
-'''
 
 
 @pytest.fixture
@@ -141,27 +77,21 @@ AGAIN = "curvebench try my_lion.py:Lion --label torch-lion --problems least_squa
 
 
 @pytest.mark.long
-def test_a_class_has_a_place_in_the_field(run: Callable[..., subprocess.CompletedProcess[str]]):
-    published(run, "studies=field", "backends=jax", "name=field.set")
-    found = tried(run, *LION)
-    assert (found["method"], found["methods"], found["command"]) == ("torch-lion", 3, AGAIN)
-    assert (found["backend"], found["field_backend"]) == ("torch", "jax")
-    assert (found["runs"], found["failed"]) == (10, 0)
-    assert found["rank"]["workloads"] == found["score"]["workloads"] == 2
-    page = Path(found["page"]).read_text()
-    assert "It ran on torch, the field's methods on jax" in page
-    assert AGAIN in page
-    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
-    assert re.search(r"torch-lion\W.*joins</h2>", page)
-    assert "A. Author; arXiv:2302.06675" in page
-
-
-@pytest.mark.long
 def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     run: Callable[..., subprocess.CompletedProcess[str]], project: Path
 ):
     published(run, "studies=field", "backends=jax", "name=field.set")
     first = tried(run, *LION)
+    assert (first["method"], first["methods"], first["command"]) == ("torch-lion", 3, AGAIN)
+    assert (first["backend"], first["field_backend"]) == ("torch", "jax")
+    assert (first["runs"], first["failed"]) == (10, 0)
+    assert first["rank"]["workloads"] == first["score"]["workloads"] == 2
+    page = Path(first["page"]).read_text()
+    assert "It ran on torch, the field's methods on jax" in page
+    assert AGAIN in page
+    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
+    assert re.search(r"torch-lion\W.*joins</h2>", page)
+    assert "A. Author; arXiv:2302.06675" in page
     second = tried(run, "lion_rule.py")
     assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
     for key in ("rank", "score", "mean_rank", "standing"):
@@ -200,31 +130,6 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert taken.stderr.startswith(
         "error: study adam: joins: field has a method 'adam' already; give another --label"
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "told"),
-    [
-        ("broken.py:Needy", "{}", "broken.py:Needy: must be given needed: --options '{needed: VALUE}'"),
-        ("broken.py:Needy", SPACE, "broken.py:Needy: space: two_stage_sweep tunes the learning rate alone"),
-        ("broken.py:Shapeless", "{}", "broken.py:Shapeless: "),
-        ("broken.py:Infinite", "{}", "is not finite after a step"),
-    ],
-)
-def test_what_takes_no_step_is_refused_in_a_line_before_anything_is_run(
-    name: str, options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    from curvebench.__main__ import main
-
-    (tmp_path / "field.yaml").write_text(FIELD)
-    (tmp_path / "broken.py").write_text(BROKEN)
-    given = ["try", f"{tmp_path}/{name}", "--studies", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert main([*given, "--options", options]) == 2
-    said = capsys.readouterr().err
-    assert told in said
-    assert "newcomers" not in said, "no file that was written for it"
-    assert len(said.splitlines()) == 1
-    assert not any((tmp_path / "results").rglob("*.*"))
 
 
 def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(

@@ -19,7 +19,7 @@ from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run, same
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
-from tests.curvebench.toys import TANH, TANH_SHARED, loss_and_gradient
+from tests.curvebench.toys import TANH, TANH_SHARED
 from tests.optimizers.test_kfac import NUMBERS
 from tests.optimizers.test_kfac import bundle_of as kfac_bundle
 from tests.workloads.cases import NAMES, minibatch, random_of, small
@@ -48,30 +48,6 @@ def whole(batch_size: int) -> Any:
 def test_any_parts_that_divide_the_minibatch_give_its_runs(size: int, parts: int) -> None:
     bundle = make_bundle(seeds=(0, 3), batch_size=size * parts, steps=4)
     same(whole(size * parts), run(in_parts(bundle, parts), "torch"), 1e-12)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_step_by_hand(backend: str) -> None:
-    """The mean of the gradients of three parts, each by NumPy, in one step of gradient descent."""
-    bundle = make_bundle(rule=optimizers.rules()["sgd"], rates=(0.2,), seeds=(5,), batch_size=9, basis=False)
-    assert bundle.orders is not None
-    (problem,), order = bundle.problems, bundle.orders[0, 0]
-    bundle = dataclasses.replace(
-        in_parts(bundle, 3), schedule=np.ones(1), orders=bundle.orders[:1], evaluations=1
-    )
-    train = problem.splits["train"]
-    parts = [
-        loss_and_gradient(
-            problem.parameters, {name: values[order[i : i + 3]] for name, values in train.items()}
-        )[1]
-        for i in (0, 3, 6)
-    ]
-    after = {
-        name: value - 0.2 * np.mean([part[name] for part in parts], axis=0)
-        for name, value in problem.parameters.items()
-    }
-    found = run(bundle, backend).metrics["train_loss"][1, 0, 0]
-    assert found == pytest.approx(loss_and_gradient(after, train)[0], rel=1e-12)
 
 
 def test_noise_is_cut_with_its_examples() -> None:
@@ -148,12 +124,6 @@ def test_what_is_no_mean_over_parts_is_refused() -> None:
     bundle = kfac_bundle("kfac", {"fisher": "empirical_of_mean"}, NUMBERS)
     with pytest.raises(OptionError, match=r"kfac: needs statistics .* not the mean over its parts"):
         run(in_parts(bundle, 2), "torch")
-
-
-@pytest.mark.parametrize(("parts", "batch_size"), [(3, 10), (2, None)])
-def test_parts_must_divide_a_minibatch(parts: int, batch_size: int | None) -> None:
-    with pytest.raises(ValueError, match=f"gradient_accumulation: {parts} divides no batch_size"):
-        make_bundle(batch_size=batch_size, gradient_accumulation=parts)
 
 
 BY_PARTS = ("fashion_resnet",)  # batch norm's statistics are those of a part

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +31,6 @@ from curvebench.engine.execution import (
     Record,
     Trajectories,
     execute,
-    load,
     pieces_of,
 )
 from curvebench.registry import find_rule
@@ -181,29 +179,6 @@ def test_the_record_of_a_run_comes_back() -> None:
         np.testing.assert_array_equal(again.arrays()[name], values)
 
 
-def test_a_contestant_keeps_the_types_of_its_state() -> None:
-    """NAdam's running product is float32 beside parameters in float64: `load_state_dict` would cast it."""
-    made, bundle = engine("torch", "float64"), BUNDLES["nadam of torch"](STEPS)
-    with made.context():
-        loaded, inputs = load(bundle, made), execution.stretch_inputs(bundle, made, 0, 3)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
-        carry = segment(loaded.carry, loaded.constants, inputs)
-        restored = made.restored(load(bundle, made).carry, made.kept(carry))
-        again = made.segment(loaded.program, restored, loaded.constants, inputs)(
-            restored, loaded.constants, inputs
-        )
-        carry = segment(carry, loaded.constants, inputs)
-    one, other = (each.state[0][0].kept() for each in (carry, again))
-    assert (one.steps, other.steps) == (6, 6)
-    types = set()
-    for number, values in one.states[0]["state"].items():
-        for name, value in values.items():
-            assert value.dtype == other.states[0]["state"][number][name].dtype
-            assert torch.equal(value, other.states[0]["state"][number][name])
-            types.add(value.dtype)
-    assert types == {torch.float32, torch.float64}
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -319,13 +294,6 @@ def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 # --- when ----------------------------------------------------------------------------------------
-
-
-def test_a_run_of_seconds_leaves_nothing(tmp_path: Path) -> None:
-    clock = Clock()
-    execute(make_bundle(), engine("torch", "float64"), clock, checkpoints=Checkpoints(tmp_path / "run", {}))
-    assert list(tmp_path.iterdir()) == []
-    assert clock.seconds["checkpoint"] < 0.1 * sum(clock.seconds.values())
 
 
 class Asked(KeyboardInterrupt):

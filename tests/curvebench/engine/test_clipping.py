@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from curvebench import optimizers
 from curvebench.backends.engine import engine
 from curvebench.engine.derivatives import StepInfo
-from curvebench.engine.execution import Bundle, load
+from curvebench.engine.execution import load
 from curvebench.engine.program import Program
 from curvebench.registry import find_rule
 from tests.curvebench.engine.test_execution import make_bundle, run, same
@@ -119,28 +119,17 @@ def test_the_norm_is_that_of_the_original_coordinates(backend: str) -> None:
     same(plain, run(dataclasses.replace(bundle, gradient_accumulation=5), backend), 1e-10)
 
 
-def test_kernels_and_other_libraries_see_what_is_clipped() -> None:
+@pytest.mark.parametrize("locator", ["momentum", "torch:torch.optim.SGD"])
+def test_kernels_and_other_libraries_see_what_is_clipped(locator: str) -> None:
     """PyTorch's fused kernel of single runs, and its optimizer as a contestant, against lanes."""
-
-    def single(rule: Any, **hyper: float) -> Bundle:
-        bundle = make_bundle(seeds=(0,), rates=(0.2,), basis=False, clip_gradient_norm=0.2)
-        values = {
-            name: np.array([value]) for name, value in rule.complete({"learning_rate": 0.2, **hyper}).items()
-        }
-        return dataclasses.replace(bundle, rule=rule, hyperparameters=values)
-
-    lanes = run(make_bundle(seeds=(0,), rates=(0.2, 0.1), basis=False, clip_gradient_norm=0.2), "torch")
-    for bundle in (
-        single(optimizers.rules()["momentum"]),
-        single(
-            find_rule("torch:torch.optim.SGD").choose(
-                {"arguments": {"momentum": 0.9}, "tuned": ["learning_rate"]}
-            )
-        ),
-    ):
-        found = run(bundle, "torch")
-        for name, values in found.metrics.items():
-            np.testing.assert_allclose(values[:, 0, 0], lanes.metrics[name][:, 0, 0], rtol=1e-11)
+    rule, foreign = find_rule(locator), {"arguments": {"momentum": 0.9}, "tuned": ["learning_rate"]}
+    rule = rule if locator == "momentum" else rule.choose(foreign)
+    alone, lanes = (
+        run(make_bundle(rule=one, seeds=(0,), rates=rates, basis=False, clip_gradient_norm=0.2), "torch")
+        for one, rates in ((rule, (0.2,)), (find_rule("momentum"), (0.2, 0.1)))
+    )
+    for name, values in alone.metrics.items():
+        np.testing.assert_allclose(values[:, 0, 0], lanes.metrics[name][:, 0, 0], rtol=1e-11)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

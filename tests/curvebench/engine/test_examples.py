@@ -6,6 +6,7 @@ import dataclasses
 import math
 import threading
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,17 @@ BATCH, EXAMPLES, STEPS, SEEDS, FEATURES = 6, 20, 9, 2, 3
 
 
 class Noisy:
-    """Rows of which training sees a noisy copy, as crops are: a source that counts what it is asked for."""
+    """Rows of which training sees a noisy copy, as crops are: a source that counts what it is asked for.
 
-    def __init__(self, examples: int = EXAMPLES) -> None:
+    Args:
+        examples: how many rows it has.
+        then: called with the source after each row that is asked for.
+    """
+
+    def __init__(self, examples: int = EXAMPLES, then: Callable[[Any], object] = lambda source: None) -> None:
         self.rows = np.arange(examples * FEATURES, dtype=np.float64).reshape(-1, FEATURES) / examples
         self.fetched: Counter[tuple[int, bool]] = Counter()
-        self.lock = threading.Lock()
+        self.lock, self.then = threading.Lock(), then
         self.notes: list[str] = []
 
     def __len__(self) -> int:
@@ -52,6 +58,7 @@ class Noisy:
     def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
         with self.lock:
             self.fetched[number, generator is not None] += 1
+        self.then(self)
         noise = 0.0 if generator is None else generator.standard_normal(FEATURES)
         return {"features": self.rows[number] + noise, "labels": np.int64(number)}
 
@@ -200,34 +207,18 @@ def test_an_evaluation_fetches_each_example_once(backend: str):
 
 def test_waiting_for_a_slow_source_is_time_of_data(monkeypatch: pytest.MonkeyPatch):
     """On a clock that only fetching moves, and with all steps in one piece, for which the first waits."""
-    moment = [0.0]
-
-    class Slow(Noisy):
-        """Each example takes a second."""
-
-        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-            with self.lock:
-                moment[0] += 1.0
-            return {"features": self.rows[number], "labels": np.int64(number)}
-
-    monkeypatch.setattr("curvebench.engine.execution.time.perf_counter", lambda: moment[0])
+    slow = Noisy()
+    now = "curvebench.engine.execution.time.perf_counter"
+    monkeypatch.setattr(now, lambda: float(slow.count(is_training=True)))  # each example takes a second
     clock = Clock()
-    run(dataclasses.replace(bundle_of(Slow(), MINIBATCH_LOSS), evaluations=1), clock=clock)
+    run(dataclasses.replace(bundle_of(slow, MINIBATCH_LOSS), evaluations=1), clock=clock)
     assert clock.seconds["data"] == STEPS * SEEDS * BATCH
     assert sum(clock.seconds.values()) == clock.seconds["data"] == clock.parts["waiting"]
 
 
 def test_a_source_is_fetched_on_so_many_threads():
     barrier = threading.Barrier(3, timeout=30)  # passed by three threads at once, or never
-
-    class Met(Noisy):
-        """An example is given when others are asked for."""
-
-        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-            barrier.wait()
-            return super().fetch(number, generator)
-
-    found = gathered(Met(), np.arange(6), threads=3)
+    found = gathered(Noisy(then=lambda _: barrier.wait()), np.arange(6), threads=3)
     assert np.array_equal(found["labels"], np.arange(6))
 
 
@@ -235,29 +226,22 @@ def test_a_source_is_fetched_on_so_many_threads():
 
 
 def test_notes_of_a_source_reach_the_provenance():
-    class Losing(Noisy):
-        """Its example 0 is lost before the last evaluation."""
-
-        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-            found = super().fetch(number, generator)
-            if self.fetched[0, False] == 4 and not self.notes:
-                self.notes.append("example 0 is lost")
-            return found
+    def lose(source: Noisy) -> None:
+        """Lose its example 0 before the last evaluation."""
+        if source.fetched[0, False] == 4 and not source.notes:
+            source.notes.append("example 0 is lost")
 
     made = engine("torch", "float64")
-    execute(bundle_of(Losing(), "validation_loss"), made)
+    execute(bundle_of(Noisy(then=lose), "validation_loss"), made)
     assert "validation: example 0 is lost" in made.notes
 
 
 def test_an_error_of_a_thread_ends_the_run():
-    class Broken(Noisy):
-        """It cannot be read."""
-
-        def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-            raise OSError("the disk is gone")
+    def lose(source: Noisy) -> None:
+        raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        run(bundle_of(Broken(), MINIBATCH_LOSS), threads=2)
+        run(bundle_of(Noisy(then=lose), MINIBATCH_LOSS), threads=2)
 
 
 def test_a_source_that_is_not_streamed_is_refused():

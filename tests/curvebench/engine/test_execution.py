@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,6 @@ from curvebench.engine.execution import (
     Bundle,
     Clock,
     Trajectories,
-    cuts,
     execute,
     lanes_per_bundle,
     load,
@@ -49,13 +48,21 @@ def make_bundle(
     batch_size: int | None = 10,
     basis: bool = True,
     steps: int = STEPS,
+    given: Mapping[str, Any] | None = None,
     **changes: object,
 ) -> Bundle:
+    """Return lanes of a workload, each seed's in two blocks of rotated coordinates where there is a basis.
+
+    Args:
+        given: the settings of the workload but the size of its minibatches.
+        changes: other fields of the bundle.
+    """
     random = [WorkloadRandom(workload.name, seed) for seed in seeds]
-    problems = [workload.problem({"batch_size": batch_size}, one) for one in random]
+    problems = [workload.problem({**(given or {}), "batch_size": batch_size}, one) for one in random]
     orders = None
     if batch_size is not None:
-        orders = np.stack([batch_order(one, 30, batch_size, steps) for one in random], axis=1)
+        examples = len(next(iter(problems[0].splits["train"].values())))
+        orders = np.stack([batch_order(one, examples, batch_size, steps) for one in random], axis=1)
     complete = [rule.complete({"learning_rate": rate}) for rate in rates]
     matrices = {
         ("first",): np.stack([orthogonal(12, 10 + seed) for seed in seeds]),
@@ -70,6 +77,7 @@ def make_bundle(
         schedule=multipliers({"name": "cosine"}, steps),
         evaluations=4,
         matrices=matrices if basis else {},
+        randoms=random,
     )
     return dataclasses.replace(bundle, **changes)
 
@@ -175,18 +183,6 @@ def test_a_lane_stops_at_the_gradient_norm(backend: str) -> None:
         np.testing.assert_allclose(held.metrics["gradient_norm"][: first + 1, s, 0], norms[: first + 1, s])
         for values in held.metrics.values():
             assert np.ptp(values[first:, s, 0]) == 0
-
-
-def test_parts_take_the_steps_of_the_whole() -> None:
-    """Cut by seeds and by settings, unevenly, to a lane alone in the last corner."""
-    bundle = make_bundle(rates=(0.05, 0.1, 0.2))
-    expected = run(bundle, "torch")
-    rows, columns = (cuts(count, 2) for count in bundle.lanes)
-    pieces = [[run(bundle.part(row, column), "torch") for column in columns] for row in rows]
-    assert [len(rows), len(columns)] == [2, 2]
-    for name, values in expected.metrics.items():
-        found = np.block([[piece.metrics[name] for piece in row] for row in pieces])
-        np.testing.assert_allclose(found, values, rtol=1e-11)
 
 
 def test_the_clock_holds_every_phase() -> None:

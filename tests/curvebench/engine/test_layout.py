@@ -42,9 +42,3 @@ def test_rotation_by_hand() -> None:
         assert rotated[0, k, 14] == named["d"][0, k]
     back = lay.to_parameters(OPS, (first, second), rotated)
     np.testing.assert_allclose(back, flat, atol=1e-14)
-
-
-@pytest.mark.parametrize(("groups", "said"), [((("a", "x"),), "'x'"), ((("a",), ("b", "a")), "overlap")])
-def test_bad_groups(groups: tuple[tuple[str, ...], ...], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        layout(SHAPES, roles_of(SHAPES), groups)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from curvebench.engine.layout import layout
 from curvebench.engine.program import Update
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part
-from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import Role
 
 BACKENDS = ("jax", "torch", "numpy")
@@ -151,10 +149,3 @@ def test_kinds_may_be_given_for_some_parameters() -> None:
     some = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy", kinds={"b": "bias"})
     none = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy")
     np.testing.assert_array_equal(some[-1]["w"], none[-1]["w"])
-
-
-@pytest.mark.parametrize("hessian", [None, np.eye(3)])
-def test_newton_without_its_hessian_is_an_error(hessian: Any) -> None:
-    online = curvebench.Online("newton", PARAMS, {"learning_rate": 0.1})
-    with pytest.raises(InputError, match=r"newton needs the Hessian of shape \(9, 9\) at every step"):
-        online.step(GRADS[0], hessian=hessian)

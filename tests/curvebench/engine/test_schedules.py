@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,8 +34,18 @@ def test_cosine_equals_torch() -> None:
     np.testing.assert_allclose(multipliers({"name": "cosine"}, 50), rates, rtol=1e-12)
 
 
-def test_constant_is_one() -> None:
-    assert (multipliers({"name": "constant"}, 7) == 1).all()
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"name": "constant"}, [1] * 7),
+        ({"name": "linear", "final": 0.25}, [1, 0.8125, 0.625, 0.4375]),
+        ({"warmup": 0.2, "cooldown": 0.4, "final": 0.2}, [0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4]),
+        ({"warmup_epochs": 0.5, "cooldown": 0.4}, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
+        ({"name": "exponential", "warmup": 0.2}, [0.5] + [1] * 9),
+    ],
+)
+def test_multipliers_by_hand(schedule: dict[str, Any], expected: list[float]) -> None:
+    np.testing.assert_allclose(multipliers(schedule, len(expected), 4), expected)
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "linear", "inverse_sqrt"])
@@ -46,11 +57,6 @@ def test_warm_up_rises_to_one(name: str) -> None:
     assert values.min() >= 0.05
 
 
-def test_final_level() -> None:
-    values = multipliers({"name": "linear", "final": 0.25}, 4)
-    np.testing.assert_allclose(values, [1, 0.8125, 0.625, 0.4375])
-
-
 def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
     """eta_t = 1 / sqrt(t) (002 eq. 24), with t = 1 where warm-up has reached 1."""
     steps = np.arange(1, 101)
@@ -58,11 +64,6 @@ def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
     values = multipliers({"name": "inverse_sqrt", "warmup": 0.2}, 100)
     np.testing.assert_allclose(values[:20], np.arange(1, 21) / 20)
     np.testing.assert_allclose(values[20:], 1 / np.sqrt(steps[:80]), rtol=1e-15)
-
-
-def test_constant_cools_down_at_the_end() -> None:
-    values = multipliers({"name": "constant", "warmup": 0.2, "cooldown": 0.4, "final": 0.2}, 10)
-    np.testing.assert_allclose(values, [0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4])
 
 
 @given(
@@ -99,13 +100,6 @@ def test_a_warm_up_in_epochs_is_that_share_of_the_steps(
         return
     values = multipliers({"name": name, "warmup_epochs": float(warm)}, steps, epoch)
     np.testing.assert_array_equal(values, multipliers({"name": name, "warmup": warm / epochs}, steps))
-
-
-def test_a_warm_up_of_half_an_epoch_and_a_cool_down() -> None:
-    schedule = {"name": "constant", "warmup_epochs": 0.5, "cooldown": 0.4}
-    np.testing.assert_allclose(multipliers(schedule, 10, 4), [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
-    with pytest.raises(ValueError, match=r"warmup_epochs: 2 are 8 .* has 10"):
-        multipliers({**schedule, "warmup_epochs": 2.0}, 10, 4)
 
 
 # --- a factor of each method's own --------------------------------------------------------------------------
@@ -161,9 +155,7 @@ def test_a_rule_of_a_model_decays_too() -> None:
 
 
 def test_other_schedules_leave_a_rule_as_it_is() -> None:
-    rule = rules()["adam"]
-    assert scheduled(rule, "cosine") is rule
-    assert (multipliers({"name": "exponential", "warmup": 0.2}, 10) == [0.5, *[1.0] * 9]).all()
+    assert scheduled(rules()["adam"], "cosine") is rules()["adam"]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

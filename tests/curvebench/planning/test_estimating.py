@@ -80,27 +80,6 @@ def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.
     assert cost.process_seconds == starts + sum(job.lanes for job in runs) * each
 
 
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (
-            ("tiny", "other", "--scale", "large", "--backend", "torch"),
-            "tiny: it has no scale 'large' (it has: quick)",
-        ),
-        (("notes.regret",), "nothing to estimate at scale quick: notes.regret: only property checks"),
-    ],
-)
-def test_what_cannot_be_measured_is_told_before_anything_is(
-    studies: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], told: str
-) -> None:
-    only_jax = ("      torch: {tuned_on: jax, seeds: {final: 2}}\n", "")
-    write_study(studies, ("quick:", "large:"), ("tiny.claim", "other.claim"), only_jax, name="other")
-    assert main(["estimate", *asked, "--studies", "studies"]) == 2
-    said = capsys.readouterr()
-    assert told in said.err
-    assert said.out == ""
-
-
 def test_runs_on_a_gpu_are_counted_without_one(studies: Path, tmp_path: Path) -> None:
     write_study(studies, ("      jax: {}", "      jax: {device: gpu}"))
     plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))

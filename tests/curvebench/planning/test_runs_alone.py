@@ -18,6 +18,10 @@ from tests.curvebench.runs_alone import write_alone
 
 ONE_SEED = ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 3}")
 ON_GPUS = ("      jax: {}", "      jax: {device: gpu}")
+BOTH = (
+    "workload: {long_squares.py: {n: 8, d: 4}}",
+    "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
+)
 
 
 @pytest.fixture
@@ -145,11 +149,7 @@ def test_what_is_merged_is_listed_in_a_file(config: Config):
 
 
 def test_other_workloads_of_the_study_stay_together(config: Config):
-    both = (
-        "workload: {long_squares.py: {n: 8, d: 4}}",
-        "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
-    )
-    write_alone(config.study_folder, both, ONE_SEED)
+    write_alone(config.study_folder, BOTH, ONE_SEED)
     plan = make_plan(config)
     for stage, alone, together in (
         ("sweep", 2 * 2 * 2, 2),
@@ -187,11 +187,7 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
 
 def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
     """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
-    both = (
-        "workload: {long_squares.py: {n: 8, d: 4}}",
-        "workloads: [{long_squares.py: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]",
-    )
-    write_alone(config.study_folder, both, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
+    write_alone(config.study_folder, BOTH, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]
     at = {spec.workloads[0].name: (spec.backend, spec.device, spec.precision) for spec in specs}

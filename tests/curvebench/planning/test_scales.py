@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
@@ -76,23 +73,3 @@ def test_a_study_joins_one_whose_scale_leaves_optimizers_out(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("joins: tiny\nquestion: And momentum?\noptimizers: [momentum]\n")
     study = read_study(tmp_path / "mine.yaml").at("quick")
     assert [one.label for one in study.optimizers] == ["momentum"]
-
-
-def test_a_search_of_eighty_settings_is_eighty_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The whole study of vision transformers, by an index of images that nothing reads."""
-    folder = tmp_path / "imagewoof2"
-    folder.mkdir()
-    places = [f"{split}/n{n % 10}/{n}.JPEG" for split in ("train", "validation") for n in range(300)]
-    rows = [f"{','.join(path.split('/')[:2])},{path},1,0,375,500," for path in places]
-    head = "split,category,path,size,checksum,height,width,damage"
-    (tmp_path / "imagewoof2.index.csv").write_text("\n".join([head, *rows]) + "\n")
-    monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path))
-    plan = make_plan(Config(studies=("imagewoof_vit",), scale="paper", parity=False))
-    jobs: dict[Any, int] = {}
-    for study in plan.studies:
-        for job in study.jobs:
-            key = job.spec.stage, job.spec.optimizers[0].label, job.spec.workloads[0].name
-            jobs[key] = jobs.get(key, 0) + 1
-    sweeps = {key: count for key, count in jobs.items() if key[0] == "sweep"}
-    assert set(sweeps.values()) == {80}
-    assert len(sweeps) == 7 * 2

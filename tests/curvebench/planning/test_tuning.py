@@ -15,16 +15,9 @@ from curvebench.results.tuning import Judge
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
 from curvebench.spec.tuning import REFINED_RATES, Search, Setting, Tuning, TwoStageSweep
+from tests.curvebench.stages.test_jobs import TUNING
 
-SWEEP = TwoStageSweep.model_validate(
-    {
-        "protocol": "two_stage_sweep",
-        "of": "learning_rate",
-        "coarse": [0.01, 1.0],
-        "choose": "median final train_loss",
-        "shared_across": "none",
-    }
-)
+SWEEP = TwoStageSweep.model_validate({**dict(TUNING), "coarse": [0.01, 1.0]})
 SHARED = SWEEP.model_copy(update={"shared_across": "bases"})
 SPACE: dict[str, dict[str, Any]] = {
     "learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"},
@@ -65,15 +58,8 @@ def coarse_rates(low: float, high: float) -> tuple[float, ...]:
 
 
 def search(protocol: str, budget: int, space: dict[str, dict[str, Any]] = SPACE) -> Search:
-    return Search.model_validate(
-        {
-            "protocol": protocol,
-            "budget": budget,
-            "space": space,
-            "choose": "median final train_loss",
-            "shared_across": "none",
-        }
-    )
+    shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
+    return Search.model_validate({"protocol": protocol, "budget": budget, "space": space, **shared})
 
 
 def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
@@ -96,20 +82,6 @@ def choosing(**changes: Any) -> TwoStageSweep:
 
 def test_coarse_rates_are_the_powers_of_ten_with_both_bounds():
     assert coarse_rates(1e-3, 100) == (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "message"),
-    [
-        (1.0, 0.1, "the grid is empty: its lowest rate 1 is above its highest 0.1"),
-        (0.02, 1.0, "0.02 is not a power of ten"),
-        (0.0, 1.0, "0 is not a power of ten"),
-        (0.1, math.inf, "finite number"),
-    ],
-)
-def test_bad_grids_are_named(low, high, message):
-    with pytest.raises(ValueError, match=message):
-        coarse_rates(low, high)
 
 
 @pytest.mark.parametrize("best", [0.01, 0.1, 1.0])
@@ -144,36 +116,41 @@ def test_searches_stay_in_their_space_and_repeat(protocol):
     assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
 
 
-def test_the_median_over_seeds_decides():
-    runs = frame(
-        *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
-        *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
-    )
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
+MEDIANS = (
+    *[("identity", 0.1, seed, value, "budget") for seed, value in enumerate([0.0, 5.0, 5.0])],
+    *[("identity", 1.0, seed, value, "budget") for seed, value in enumerate([4.0, 4.0, 9.0])],
+)
+WITHOUT_A_NUMBER = ("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached")
+END = 67.91474
+FAILED = [
+    (("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
+    for outcome in ("diverged", "error", "out_of_memory", "interrupted")
+]
 
 
-@pytest.mark.parametrize("outcome", ["diverged", "error", "out_of_memory", "interrupted"])
-def test_a_run_that_failed_counts_as_the_worst(outcome):
-    runs = frame(("identity", 0.1, 0, 0.0, outcome), ("identity", 1.0, 0, 9.0, "budget"))
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 1.0}
-
-
-def test_a_run_without_a_number_counts_as_the_worst_either_way():
-    runs = frame(("identity", 0.1, 0, math.nan, "budget"), ("identity", 1.0, 0, 9.0, "reached"))
-    for direction in ("minimize", "maximize"):
-        chosen = choose(runs, SWEEP, direction)
-        assert chosen["toy", "identity"] == {"learning_rate": 1.0}
-
-
-def test_ties_go_to_the_smaller_rate():
-    runs = frame(*one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}))
-    assert choose(runs)["toy", "identity"] == {"learning_rate": 0.01}
-
-
-def test_the_best_of_a_run_and_metrics_to_maximize():
-    runs = frame(*one_seed({0.1: 1.0, 1.0: 3.0}))
-    chosen = choose(runs, choosing(which="best"), "maximize")
-    assert chosen["toy", "identity"] == {"learning_rate": 1.0}
+@pytest.mark.parametrize(
+    ("rows", "protocol", "direction", "chosen"),
+    [
+        (MEDIANS, SWEEP, "minimize", {"learning_rate": 1.0}),
+        (WITHOUT_A_NUMBER, SWEEP, "minimize", {"learning_rate": 1.0}),
+        (WITHOUT_A_NUMBER, SWEEP, "maximize", {"learning_rate": 1.0}),
+        *((failed, SWEEP, "minimize", {"learning_rate": 1.0}) for failed in FAILED),
+        (one_seed({1.0: 2.0, 0.01: 2.0, 0.1: 2.0}), SWEEP, "minimize", {"learning_rate": 0.01}),
+        # runs that converged differ in the last digits only: the smaller rate is taken, not the luckier one
+        (
+            one_seed({0.1: END * (1 + 2e-14), 1.0: END, 10.0: END * (1 + 1e-6)}),
+            SWEEP,
+            "minimize",
+            {"learning_rate": 0.1},
+        ),
+        (one_seed({0.1: END * (1 + 1e-9), 1.0: END}), SWEEP, "minimize", {"learning_rate": 1.0}),
+        (one_seed({0.1: 1.0, 1.0: 3.0}), choosing(which="best"), "maximize", {"learning_rate": 1.0}),
+        (one_seed({0.1: 1.0}), search("random_search", 7), "minimize", {"learning_rate": 0.1, "beta1": 0.9}),
+    ],
+)
+def test_the_best_median_over_seeds_decides(rows, protocol, direction, chosen):
+    """A run that failed or has no number is the worst; ties go to the smaller rate."""
+    assert choose(frame(*rows), protocol, direction) == {("toy", "identity"): chosen}
 
 
 def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
@@ -181,12 +158,6 @@ def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
     assert choose(runs, SHARED) == {("toy", "identity"): {"learning_rate": 0.1}}
     assert [protocol.chooser("egop") for protocol in (SHARED, SWEEP)] == ["identity", "egop"]
     assert choose(runs)["toy", "egop"] == {"learning_rate": 1.0}
-
-
-def test_searched_hyperparameters_are_part_of_the_choice():
-    runs = frame(*one_seed({0.1: 1.0}))
-    chosen = choose(runs, search("random_search", 7))
-    assert chosen["toy", "identity"] == {"learning_rate": 0.1, "beta1": 0.9}
 
 
 def test_choosing_needs_one_optimizer_and_the_metric():
@@ -200,12 +171,3 @@ def test_choosing_needs_one_optimizer_and_the_metric():
         choose(runs, choosing(metric="accuracy"))
     with pytest.raises(ValueError, match="no run of toy in the identity basis"):
         choose(frame(*one_seed({0.1: 1.0}, basis="egop")), SHARED)
-
-
-def test_what_is_equal_to_rounding_is_a_tie():
-    """Runs that converged differ in the last digits only; the smaller rate is taken, not the luckier one."""
-    converged = 67.91474
-    tied = frame(*one_seed({0.1: converged * (1 + 2e-14), 1.0: converged, 10.0: converged * (1 + 1e-6)}))
-    assert choose(tied)["toy", "identity"] == {"learning_rate": 0.1}
-    apart = frame(*one_seed({0.1: converged * (1 + 1e-9), 1.0: converged}))
-    assert choose(apart)["toy", "identity"] == {"learning_rate": 1.0}

@@ -50,8 +50,13 @@ def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPla
     )
 
 
+def published(plan: ReportPlan, name: str, *studies: StudyPlan) -> ReportPlan:
+    """A set of that name with these studies."""
+    return plan.model_copy(update={"published": name, "studies": studies})
+
+
 def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_else(field: ReportPlan):
-    handed_in = field.model_copy(update={"published": "lion.2026-12", "studies": (newcomer(field),)})
+    handed_in = published(field, "lion.2026-12", newcomer(field))
     here = newcomer(field, "tiger")
     archive = with_joined((field, handed_in), [here])
     (study,) = archive[0].studies
@@ -60,7 +65,7 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         "lion.2026-12": ["lion"],
         HERE: ["tiger"],
     }
-    own = field.model_copy(update={"published": "", "studies": (here,), "archive": archive})
+    own = published(field, "", here).model_copy(update={"archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
 
 
@@ -71,27 +76,23 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         ({"evaluations": 7}, "evaluations is not that of the published"),
         ({"label": "adam"}, "has a method 'adam' already"),
         ({"runs_on": {}}, "must run on one backend, with the final seeds of"),
+        ({"workloads": {"settings": {"batch_size": 7}}}, "is not among those of the published"),
     ],
 )
 def test_what_cannot_join_is_told_of_one_that_is_run_here(
     field: ReportPlan, changes: dict[str, Any], told: str
 ):
+    if "workloads" in changes:
+        (workload,) = field.studies[0].workloads
+        changes = {"workloads": (workload.model_copy(update=changes["workloads"]),)}
     with pytest.raises(InputError, match=told):
         with_joined([field], [newcomer(field, **changes)])
 
 
-def test_another_setting_of_a_workload_cannot_join(field: ReportPlan):
-    (study,) = field.studies
-    other = study.workloads[0].model_copy(update={"settings": {"batch_size": 7}})
-    with pytest.raises(InputError, match="is not among those of the published"):
-        with_joined([field], [newcomer(field, workloads=(other,))])
-
-
 def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
     (study,) = field.studies
-    more = study.model_copy(
-        update={"workloads": (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))}
-    )
+    both = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
+    more = study.model_copy(update={"workloads": both})
     two = field.model_copy(update={"studies": (more,)})
     few = newcomer(two, workloads=study.workloads)
     (here,) = with_joined([two], [few])[0].studies
@@ -112,9 +113,7 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
 
 def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
     first, second = (
-        field.model_copy(
-            update={"published": name, "studies": (newcomer(field, name).model_copy(update={"name": "own"}),)}
-        )
+        published(field, name, newcomer(field, name).model_copy(update={"name": "own"}))
         for name in ("a", "b")
     )
     kept = best_of((field, first, second))

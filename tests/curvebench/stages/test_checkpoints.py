@@ -40,8 +40,13 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "RETURNS", 40)
 
 
-def ended_after(steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder."""
+def ended_after(
+    steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch, noted: bool = True
+) -> Path:
+    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder.
+
+    Where it is not noted, as where a process is killed, the rows of the failure are removed.
+    """
 
     def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], kept: Any) -> Any:
         def report(done: int) -> None:
@@ -53,7 +58,11 @@ def ended_after(steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(run_jobs, "execute", watched)
-        return run(spec, results)
+        folder = run(spec, results)
+    if not noted:
+        (stored,) = folder.rglob("*.failed.parquet")
+        stored.unlink()
+    return folder
 
 
 ENDED = Attendance(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
@@ -141,9 +150,7 @@ def test_a_checkpoint_is_told_of_by_a_process_that_did_not_come_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
-    folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
-    (stored,) = folder.rglob("*.failed.parquet")
-    stored.unlink()
+    ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
     assert_interrupted(run(SWEEP, tmp_path, ENDED), 100, "; tried again, it goes on after step 100")
 
 
@@ -154,8 +161,7 @@ def test_settings_whose_process_is_killed_alone_go_on_together(
     spec = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": 0.02}))
     undisturbed = run(spec, tmp_path / "undisturbed")
     results = tmp_path / "killed"
-    (stored,) = ended_after(100, spec, results, monkeypatch).rglob("*.failed.parquet")
-    stored.unlink()
+    ended_after(100, spec, results, monkeypatch, noted=False)
     lost = {Lanes(0, 0, 2, 0, 2): Failure("interrupted", "SIGKILL: the process was killed", 100)}
     runs = read(run(spec, results, Attendance(lost=lost)), "runs")
     reason = "SIGKILL: the process was killed; tried again, it goes on after step 100"
@@ -179,9 +185,7 @@ def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are written all the same: no error of the whole job takes their place."""
-    folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
-    (stored,) = folder.rglob("*.failed.parquet")
-    stored.unlink()
+    ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
 
     def gone(*unused: object) -> None:
         raise OSError("the data are gone")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Trajectories, execute, load
+from curvebench.engine.execution import execute, load
 from curvebench.stages.records import lane_of
-from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Metric, Workload, split_of
+from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Metric, split_of
 from tests.curvebench.engine.test_execution import make_bundle, run
+from tests.curvebench.stages.test_records import trajectories
 from tests.curvebench.toys import TANH
 
 BACKENDS = ("jax", "torch")
@@ -84,14 +85,4 @@ def test_a_run_may_be_seen_by_its_steps_alone(backend: str) -> None:
 def test_a_divergence_of_the_last_step_shows_in_the_first_loss_that_is_evaluated(
     metrics: dict[str, list[float]], outcome: str
 ) -> None:
-    found = Trajectories(
-        steps=np.array([0, 10, 20]),
-        metrics={name: np.array(values)[:, None, None] for name, values in metrics.items()},
-        diverged_at=np.zeros((1, 1), int),
-        stopped_at=np.zeros((1, 1), int),
-        state_bytes=8,
-        closure_evaluations=np.zeros(3, int),
-        reestimation_seconds=np.zeros((1, 1)),
-    )
-    workload: Workload = HELD_OUT
-    assert lane_of(found, 0, 0, {}, workload).outcome == outcome
+    assert lane_of(trajectories(metrics), 0, 0, {}, HELD_OUT).outcome == outcome

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from curvebench.engine.execution import Bundle, Clock, execute
 from curvebench.planning import tuning
@@ -42,6 +44,7 @@ from curvebench.stages.supervision import (
 )
 from tests.curvebench.stages.test_jobs import LEAST_SQUARES, after, of_stage, run, written
 from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
+from tests.curvebench.user_files import user_file
 
 CHOSEN = {("least_squares", "identity"): Tried(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
 # on PyTorch, which compiles nothing
@@ -301,40 +304,28 @@ def test_what_no_run_tunes_has_no_rows_and_is_told(tmp_path: Path):
 def test_failures_by_their_exceptions():
     assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
     assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
-    assert failure_of(RuntimeError("CUDA out of memory")).outcome == "out_of_memory"
     assert failure_of(RuntimeError("memory of the past")).outcome == "error"
     assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
     assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
 
 
-def numpy_full() -> None:
-    np.empty(1 << 60, np.uint8)
+ALLOCATE = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."
 
 
-def torch_full() -> None:
-    import torch
-
-    torch.empty(1 << 60, dtype=torch.uint8)
-
-
-def cuda_full() -> None:
-    import torch
-
-    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
-
-
-def cublas_full() -> None:
-    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-
-
-def xla_full() -> None:
-    import jax
-
-    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.")
-
-
-@pytest.mark.parametrize("fill", [numpy_full, torch_full, cuda_full, cublas_full, xla_full])
-def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], None]):
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda: np.empty(1 << 60, np.uint8),
+        lambda: torch.empty(1 << 60, dtype=torch.uint8),
+        raising(
+            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+        ),
+        raising(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
+        raising(jax.errors.JaxRuntimeError(ALLOCATE)),
+    ],
+    ids=["numpy", "torch", "cuda", "cublas", "xla"],
+)
+def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], Any]):
     with pytest.raises((MemoryError, RuntimeError)) as raised:
         fill()
     assert failure_of(raised.value, 3).outcome == "out_of_memory"
@@ -465,39 +456,7 @@ def test_how_a_process_ends(
     assert "Traceback" not in err
 
 
-FAILING = '''\
-"""A rule of a test that fails in another way for every number of parameters."""
-
-import ctypes
-import os
-import signal
-import time
-from dataclasses import replace
-
-from curvebench.optimizers.gradient_descent import SGD
-
-
-def _allocate():
-    held = []
-    while True:
-        held.append(bytearray(1 << 28))
-
-
-ACTS = {
-    4: lambda: 1 / 0,
-    5: lambda: os.kill(os.getpid(), signal.SIGKILL),
-    6: _allocate,
-    7: lambda: ctypes.string_at(0),
-    8: lambda: time.sleep(3600),
-}
-
-
-def _update(ops, grad, state, param, hyper):
-    ACTS[param.shape[-1]]()
-
-
-RULES = (replace(SGD, name="failing", update=_update),)
-'''
+FAILING = user_file("failing.py")
 SAID = {
     4: ("error", "ZeroDivisionError: division by zero"),
     5: ("interrupted", "SIGKILL: the process was killed"),

@@ -156,15 +156,6 @@ def test_an_optimizer_that_raises_leaves_the_others_their_comparisons(
     ]
 
 
-def test_an_unknown_optimizer_is_bad_input_before_anything_is_computed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["parity", "adam", "adma"]) == 2
-    said = capsys.readouterr()
-    assert "has no optimizer 'adma'; did you mean 'adam'?" in said.err
-    assert said.out == ""
-
-
 def test_a_difference_is_an_error_that_names_the_count(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

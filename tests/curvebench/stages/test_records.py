@@ -12,15 +12,16 @@ from tests.curvebench.toys import TANH
 STEPS = np.array([0, 10, 20, 30, 40])
 
 
-def trajectories(loss: list[float], diverged: int = 0, stopped: int = 0) -> Trajectories:
-    values = np.array(loss)[:, None, None]
+def trajectories(metrics: dict[str, list[float]], diverged: int = 0, stopped: int = 0) -> Trajectories:
+    """One lane of 40 steps, or fewer, that is evaluated after every 10."""
+    steps = STEPS[: len(next(iter(metrics.values())))]
     return Trajectories(
-        steps=STEPS,
-        metrics={"train_loss": values, "train_seen": 10 - values},
+        steps=steps,
+        metrics={name: np.array(values)[:, None, None] for name, values in metrics.items()},
         diverged_at=np.array([[diverged]]),
         stopped_at=np.array([[stopped]]),
         state_bytes=8,
-        closure_evaluations=np.array([0, 3, 6, 9, 12]),
+        closure_evaluations=np.zeros(len(steps), int),
         reestimation_seconds=np.zeros((1, 1)),
     )
 
@@ -48,7 +49,8 @@ def test_outcomes(
     updates: int,
     gradients: int,
 ) -> None:
-    lane = lane_of(trajectories(loss, diverged, stopped), 0, 0, {"train_loss": 0.5}, TANH)
+    found = trajectories({"train_loss": loss, "train_seen": [0.0] * 5}, diverged, stopped)
+    lane = lane_of(found, 0, 0, {"train_loss": 0.5}, TANH)
     assert (lane.outcome, lane.outcome_step) == (outcome, outcome_step)
     assert (lane.total_steps, lane.gradients) == (updates, gradients)
     assert lane.steps.tolist() == kept
@@ -56,7 +58,8 @@ def test_outcomes(
 
 
 def test_a_target_met_at_the_stop_is_met_at_its_step() -> None:
-    lane = lane_of(trajectories([5, 4, 0.4, 0.4, 0.4], stopped=17), 0, 0, {"train_loss": 0.5}, TANH)
+    found = trajectories({"train_loss": [5, 4, 0.4, 0.4, 0.4], "train_seen": [0.0] * 5}, stopped=17)
+    lane = lane_of(found, 0, 0, {"train_loss": 0.5}, TANH)
     assert steps_to(lane.steps, lane.values["train_loss"], 0.5, "minimize") == 16
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import Clock
+from curvebench.engine.execution import Bundle, Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.planning.estimating import _Meter
 from curvebench.results.reading import named, read
@@ -46,8 +46,12 @@ PLAIN = SWEEP.changed(
 KEYS = PLAIN.changed(gradient_accumulation=5, evaluated_splits=("validation",))
 
 
-def of(spec: RunsSpec) -> Job:
-    return Job(spec, Path("results"), Clock(), 1, "")
+def bundle(spec: RunsSpec) -> Bundle:
+    """A setting of a spec on a seed."""
+    workload = workload_of(NETWORK, spec.evaluated_splits)
+    cell = Cell(workload, NETWORK, spec.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
+    job = Job(spec, Path("results"), Clock(), 1, "")
+    return bundle_of(job, cell, [instance(workload, NETWORK.settings, 0)], LoadedBasis({}, 0, [0.0]))
 
 
 def test_runs_of_a_split_in_parts_are_those_of_all_and_of_the_whole(tmp_path: Path) -> None:
@@ -71,24 +75,17 @@ def test_runs_of_a_split_in_parts_are_those_of_all_and_of_the_whole(tmp_path: Pa
 
 
 def test_a_bundle_has_what_its_spec_says() -> None:
-    workload = workload_of(NETWORK, KEYS.evaluated_splits)
-    cell = Cell(workload, NETWORK, KEYS.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
-    one = instance(workload, NETWORK.settings, 0)
-    bundle = bundle_of(of(KEYS), cell, [one], LoadedBasis({}, 0, [0.0]))
-    assert (bundle.clip_gradient_norm, bundle.gradient_accumulation) == (0.5, 5)
-    assert bundle.workload.evaluated_splits == ("validation",)
+    found = bundle(KEYS)
+    assert (found.clip_gradient_norm, found.gradient_accumulation) == (0.5, 5)
+    assert found.workload.evaluated_splits == ("validation",)
     # 60 examples in minibatches of 20: 1.5 epochs are 4.5 steps, rounded to even
-    np.testing.assert_array_equal(bundle.schedule, multipliers({"name": "cosine", "warmup": 4 / 12}, 12))
+    np.testing.assert_array_equal(found.schedule, multipliers({"name": "cosine", "warmup": 4 / 12}, 12))
 
 
 def test_a_warm_up_that_is_longer_than_the_steps_is_an_error() -> None:
-    spec = KEYS.changed(budget={"steps": 4})
-    cell = Cell(workload_of(NETWORK), NETWORK, spec.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
-    one = instance(cell.workload, NETWORK.settings, 0)
-    short = KEYS.changed(budget={"steps": 3})
-    assert len(bundle_of(of(spec), cell, [one], LoadedBasis({}, 0, [0.0])).schedule) == 4
+    assert len(bundle(KEYS.changed(budget={"steps": 4})).schedule) == 4
     with pytest.raises(InputError, match=r"study small: schedule.warmup_epochs: 1.5 are 4 steps, .* has 3;"):
-        bundle_of(of(short), cell, [one], LoadedBasis({}, 0, [0.0]))
+        bundle(KEYS.changed(budget={"steps": 3}))
 
 
 def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +106,9 @@ def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.Mon
     timing = TimingSpec(**{**common, "stage": "timing", "upstream": {"final": (final.hash,)}})
     rows = read(run(timing, tmp_path), "timings")
     assert set(rows["phase"]) >= {"step", "null_step", "evaluation"}
-    (bundle,) = seen
-    assert (bundle.clip_gradient_norm, bundle.gradient_accumulation) == (0.5, 5)
-    assert bundle.workload.evaluated_splits == ("validation",)
+    (timed,) = seen
+    assert (timed.clip_gradient_norm, timed.gradient_accumulation) == (0.5, 5)
+    assert timed.workload.evaluated_splits == ("validation",)
 
 
 def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:

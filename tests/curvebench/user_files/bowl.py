@@ -1,0 +1,8 @@
+"""A quadratic, of a package outside."""
+
+import dataclasses
+
+from curvebench.workloads.convex import WORKLOADS as CONVEX
+
+BOWL = dataclasses.replace(CONVEX[1], name="bowl", description="least squares under another name")
+WORKLOADS = (BOWL,)

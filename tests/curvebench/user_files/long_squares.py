@@ -1,0 +1,7 @@
+"""Least squares whose runs are jobs of their own."""
+
+from dataclasses import replace
+
+from curvebench.workloads.convex import LEAST_SQUARES
+
+WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", alone=True),)
