@@ -39,10 +39,11 @@ class TimedNetwork:
         network: parameters with their roles, and classes.
         side, channels: of the images.
         precisions: that it is timed in.
-        classifier, field: our network, and the field of a split that it reads.
+        classifier: our network.
         state: the model state before the first step.
-        examples: an image batch (N, C, H, W) as that field has it.
         module: makes the same network as a plain module of (N, C, H, W).
+        field: the field of a split that our network reads.
+        examples: an image batch (N, C, H, W) as that field has it.
     """
 
     name: str
@@ -51,10 +52,10 @@ class TimedNetwork:
     channels: int
     precisions: tuple[str, ...]
     classifier: Classifier
-    field: str
     state: Mapping[str, np.ndarray]
-    examples: Callable[[np.ndarray], np.ndarray]
     module: Callable[[], Any]
+    field: str = "images"
+    examples: Callable[[np.ndarray], np.ndarray] = lambda images: images
 
     def images(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Normal pixels (count, C, H, W) in float32, and labels."""
@@ -112,12 +113,14 @@ class TimedNetwork:
         )
 
 
+def _peers() -> Any:
+    """Import the networks of other libraries, which takes seconds, only when one of them is built."""
+    from curvebench.benchmarks import peer_networks
+
+    return peer_networks
+
+
 def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
-    def module() -> Any:
-        from curvebench.benchmarks.peer_networks import torchvision_network
-
-        return torchvision_network(network)
-
     return TimedNetwork(
         name=name,
         network=network,
@@ -125,20 +128,13 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
         channels=network.channels,
         precisions=("tf32", "mixed"),
         classifier=Classifier(residual_outputs),
-        field="images",
         state=network.state,
-        examples=lambda images: images,
-        module=module,
+        module=lambda: _peers().torchvision_network(network),
     )
 
 
 def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> TimedNetwork:
     """A vision transformer of square patches, beside timm's."""
-
-    def module() -> Any:
-        from curvebench.benchmarks.peer_networks import timm_network
-
-        return timm_network(network, side // patch, patch, channels, heads).float()
 
     def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
         return vit_logits(ops, params, state, split["patches"], network.width // heads)
@@ -154,16 +150,11 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
         field="patches",
         state=fixed_positions((side // patch) ** 2, network.width),
         examples=lambda images: patches_of(images.transpose(0, 2, 3, 1), patch),
-        module=module,
+        module=lambda: _peers().timm_network(network, side // patch, patch, channels, heads).float(),
     )
 
 
 def _hiera(name: str, network: HieraViT) -> TimedNetwork:
-    def module() -> Any:
-        from curvebench.benchmarks.peer_networks import timm_hiera
-
-        return timm_hiera(network)
-
     def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
         return hiera_logits(ops, params, split["images"], network.attention)
 
@@ -174,10 +165,8 @@ def _hiera(name: str, network: HieraViT) -> TimedNetwork:
         channels=network.channels,
         precisions=("mixed", "bfloat16"),
         classifier=Classifier(with_fixed_state(logits)),
-        field="images",
         state={},
-        examples=lambda images: images,
-        module=module,
+        module=lambda: _peers().timm_hiera(network),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,37 +49,6 @@ DATA: dict[str, Any] = {
 WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
 
 
-@dataclass(frozen=True)
-class _ImageFamily:
-    """One of the two networks and its data.
-
-    Args:
-        classes: the first classes of the ten, which are learned.
-        hidden: units of the hidden layer.
-        train: images of these classes in the standard training part.
-    """
-
-    classes: int
-    hidden: int
-    train: int
-
-    def network(self, settings: Settings) -> ReluNetwork:
-        """Return the network, with PyTorch's default start, for starts and EGOP samples alike (000 C.6)."""
-        widths = (SIDE // settings["pooling"]) ** 2, self.hidden, self.classes
-        return ReluNetwork(widths, torch_default_weight, torch_default_bias)
-
-    def problem(self, settings: Settings, random: Random) -> Problem:
-        """The standard training part; the standard test part in validation and test, alike for all seeds."""
-        chosen = self.classes, settings["pooling"], settings["pixel_scale"]
-        features, labels = _examples("train", *chosen)
-        splits = {"train": {"features": features, "labels": labels}}
-        features, labels = _examples("test", *chosen)
-        counts = {name: round(share * len(labels)) for name, share in HELD_OUT.items()}
-        for name, part in random_parts(counts, random("split", shared=True)).items():
-            splits[name] = {"features": features[part], "labels": labels[part]}
-        return Problem(self.network(settings).sample(random("parameters")), splits)
-
-
 @lru_cache(maxsize=4)  # both parts of both networks: the seeds of a job share 0.4 GB, and read it once
 def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
     """The pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
@@ -104,50 +72,71 @@ def max_pool(images: np.ndarray, window: int) -> np.ndarray:
     return squares.max(axis=(2, 4))
 
 
-def _settings(pooling: int) -> dict[str, Setting]:
-    return {
-        "batch_size": batch_size(300),
-        "pooling": Setting(
-            pooling,
-            "side of the squares whose greatest pixel is kept; 1 keeps 28 x 28, 2 gives 14 x 14",
-            choice(*WINDOWS),
-        ),
-        "pixel_scale": Setting(
-            255.0,
-            "divides the pixels, whole numbers from 0 to 255; the paper is silent, 255 gives [0, 1]",
-            number(0.0, low_open=True),
-        ),
-    }
+def _of_classes(classes: int, hidden: int, pooling: int, **own: Any) -> Workload:
+    """Return the workload of a ReLU network with one hidden layer.
 
+    Args:
+        classes: the first classes of the ten, which are learned.
+        hidden: units of the hidden layer.
+        pooling: the default of that setting.
+        own: the workload's other fields.
+    """
 
-def _workload(name: str, description: str, source: str, family: _ImageFamily, pooling: int) -> Workload:
+    def network(settings: Settings) -> ReluNetwork:
+        """Return the network, with PyTorch's default start, for starts and EGOP samples alike (000 C.6)."""
+        widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
+        return ReluNetwork(widths, torch_default_weight, torch_default_bias)
+
+    def problem(settings: Settings, random: Random) -> Problem:
+        """Return the standard training part; the test part in validation and test, alike for all seeds."""
+        chosen = classes, settings["pooling"], settings["pixel_scale"]
+        features, labels = _examples("train", *chosen)
+        splits = {"train": {"features": features, "labels": labels}}
+        features, labels = _examples("test", *chosen)
+        counts = {name: round(share * len(labels)) for name, share in HELD_OUT.items()}
+        for name, part in random_parts(counts, random("split", shared=True)).items():
+            splits[name] = {"features": features[part], "labels": labels[part]}
+        return Problem(network(settings).sample(random("parameters")), splits)
+
     return Workload(
-        name=name,
-        description=description,
-        source=source,
         metrics=classification_metrics(("train", *HELD_OUT)),
-        settings=_settings(pooling),
-        **of_network(family.network, RELU_CLASSIFIER),
+        settings={
+            "batch_size": batch_size(300),
+            "pooling": Setting(
+                pooling,
+                "side of the squares whose greatest pixel is kept; 1 keeps 28 x 28, 2 gives 14 x 14",
+                choice(*WINDOWS),
+            ),
+            "pixel_scale": Setting(
+                255.0,
+                "divides the pixels, whole numbers from 0 to 255; the paper is silent, 255 gives [0, 1]",
+                number(0.0, low_open=True),
+            ),
+        },
+        **of_network(network, RELU_CLASSIFIER),
         linear_input=("W1", "features"),
-        problem=family.problem,
+        problem=problem,
+        check=lambda settings: require_batch(settings, TRAIN * classes // CLASSES),
         **DATA,
-        check=lambda settings: require_batch(settings, family.train),
+        **own,
     )
 
 
-FASHION_SMALL = _workload(
+FASHION_SMALL = _of_classes(
+    classes=4,
+    hidden=20,
+    pooling=2,
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
-    family=_ImageFamily(classes=4, hidden=20, train=24_000),
-    pooling=2,
 )
-FASHION_LARGE = _workload(
+FASHION_LARGE = _of_classes(
+    classes=10,
+    hidden=100,
+    pooling=1,
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
-    family=_ImageFamily(classes=10, hidden=100, train=60_000),
-    pooling=1,
 )
 
 

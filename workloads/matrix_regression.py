@@ -123,22 +123,16 @@ def _drawn(settings: Settings, generator: np.random.Generator) -> _Instance:
     return _Instance(matrix, truth, matrix @ truth + settings["noise"] * generator.normal(size=(n, m)))
 
 
-def spectral_start(
-    matrix: np.ndarray, targets: np.ndarray, rank: int, exponent: float
-) -> dict[str, np.ndarray]:
-    """L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6).
+def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
+    """Return L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6).
 
     With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y of rank r. The paper prints
     e = -1/2, with which the product has the inverse singular values.
-
-    Args:
-        matrix: A (n, n).
-        targets: Y (n, m).
-        rank: r.
-        exponent: e.
     """
-    left, values, right = np.linalg.svd(np.linalg.pinv(matrix) @ targets, full_matrices=False)
-    roots = values[:rank] ** exponent
+    solution = np.linalg.pinv(instance.matrix) @ instance.targets
+    left, values, right = np.linalg.svd(solution, full_matrices=False)
+    rank = settings["rank"]
+    roots = values[:rank] ** EXPONENTS[settings["start_power"]]
     return {"L": left[:, :rank] * roots, "R": right[:rank].T * roots}
 
 
@@ -146,11 +140,6 @@ def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
     product = ops.matmul(ops.matmul(split["matrix"], params["L"]), ops.swapaxes(params["R"], 0, 1))
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
-
-
-def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
-    exponent = EXPONENTS[settings["start_power"]]
-    return spectral_start(instance.matrix, instance.targets, settings["rank"], exponent)
 
 
 def _matrix_factorization(settings: Settings, random: Random) -> Problem:
