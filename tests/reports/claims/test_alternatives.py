@@ -172,8 +172,8 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
     )
     assert 12 < needed(chosen, at_other(toward), at_other(away, 0.04)) < np.inf
     not_run = Alternative((), 0.06, False, None)
-    for other in (at_other(away, 0.06), at_other(away, 0.0, tied=True), not_run):
-        assert needed(chosen, at_other(toward), other) == np.inf
+    for unlike in (at_other(away, 0.06), at_other(away, 0.0, tied=True), not_run):
+        assert needed(chosen, at_other(toward), unlike) == np.inf
     assert needed(chosen, at_other(toward[4:])) == np.inf, "other pairs"
 
 

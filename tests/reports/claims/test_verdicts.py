@@ -122,7 +122,8 @@ def stopping(report: Report, treated: list[float], control: list[float], stop: f
 
 def stopped(report: Report, *losses: Any, **asked: Any) -> tuple[ClaimComparison, dict[str, Any]]:
     """The one comparison of the study of `stopping`, and its finding."""
-    (one,) = comparisons(*stopping(report, *losses, **asked), "jax")
+    study, claim, tables = stopping(report, *losses, **asked)
+    (one,) = comparisons(study, claim, tables, "jax")
     (row,) = decided([one]).to_dicts()
     return one, row
 
