@@ -47,6 +47,11 @@ class LoadedResults:
 
     folder: Path
 
+    @property
+    def name(self) -> str:
+        """The name of a published set, or the folder's path."""
+        return self.folder.name if self.folder.parent == SETS else str(self.folder)
+
     @cached_property
     def runs(self) -> pl.DataFrame:
         """One row a run, tuning runs included.
@@ -56,7 +61,7 @@ class LoadedResults:
         """
         runs = with_method(self._read("runs"))
         if runs["run"].is_duplicated().any():
-            raise InputError(f"{self.folder}: has runs twice; name a folder below it, such as {TABLES}")
+            raise InputError(f"{self.name}: has runs twice; name a folder below it, such as {TABLES}")
         return runs
 
     @cached_property
@@ -181,13 +186,13 @@ class LoadedResults:
         for column, name in names.items():
             there = sorted(runs[column].unique())
             if name is not None and name not in there:
-                raise InputError(unknown(str(self.folder), column, name, there))
+                raise InputError(unknown(self.name, column, name, there))
             if one_cell and name is None and len(there) > 1:
-                raise InputError(f"{self.folder}: {column} is one of {', '.join(there)}; give {column}=")
+                raise InputError(f"{self.name}: {column} is one of {', '.join(there)}; give {column}=")
             runs = runs if name is None else runs.filter(pl.col(column) == name)
         metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
         if metric not in metrics:
-            raise InputError(unknown(str(self.folder), "metric", metric, metrics.to_list()))
+            raise InputError(unknown(self.name, "metric", metric, metrics.to_list()))
         return runs
 
 
@@ -232,7 +237,7 @@ def load(place: str | Path) -> LoadedResults:
     """
     folder = next((path for path in (Path(place), SETS / place) if path.is_dir()), None)
     if folder is None:
-        hint = unknown(f"{SETS}", "set", str(place), published())
+        hint = unknown("curvebench", "published set", str(place), published())
         raise InputError(f"{place}: no such folder. {hint}; your own tables lie below {TABLES}")
     if next(folder.rglob("*.parquet"), None) is None:
         raise InputError(f"{folder}: holds no tables; your own lie below {TABLES} after a run")

@@ -35,6 +35,8 @@ MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
 SCRIPT = re.compile(r"python (?P<file>\w+\.py)\n")  # run in this process, which has the libraries loaded
 # their steps try every rule or optimizers of other libraries, or run tests
 LONG_PAGES = {"README.md", "CONTRIBUTING.md", "docs/how-to/plug-in.md", "docs/how-to/add-a-need.md"}
+# their steps check all studies, or the table of mutations of all claims; the other pages bring their own
+WHOLE_PROJECT = {"README.md", "add-a-claim.md"}
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
 
@@ -55,8 +57,8 @@ def steps(page: Path) -> list[Step]:
 
 
 def follow(page: Path, project: Path, variables: dict[str, str], chosen: list[Step]) -> None:
-    """Do steps of the page in order, in a copy of the project that has few studies but for the README's."""
-    if page.name != "README.md":  # whose steps check all studies; the other pages bring their own
+    """Do steps of the page in order, in a copy of the project, which has few studies and claims as a rule."""
+    if page.name not in WHOLE_PROJECT:
         leave_tiny(project)
     for step in chosen:
         if step.file is not None:
