@@ -131,7 +131,7 @@ def skip(reason: str) -> NoReturn:
     (pytest.fail if os.environ.get("ALL_INSTALLED") else pytest.skip)(reason)
 
 
-def _ignored(folder: str, names: list[str]) -> set[str]:
+def ignored(folder: str, names: list[str]) -> set[str]:
     at = Path(folder).relative_to(ROOT)
     return {
         name
@@ -147,7 +147,7 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 def project(tmp_path: Path) -> Path:
     """A copy of the project's sources, without its environment, its history and what runs wrote."""
     copy = tmp_path / "curvebench"
-    shutil.copytree(ROOT, copy, ignore=_ignored, symlinks=True)
+    shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True)
     return copy
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, ignored
 
 Outside = Callable[..., str]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -19,18 +20,9 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip installed a wheel that it built from the sources that git knows."""
+    """A folder into which pip installed a wheel that it built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        copy = folder / "sources" / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_symlink():
-            copy.symlink_to((ROOT / name).readlink())
-        elif (ROOT / name).exists():
-            os.link(ROOT / name, copy)
+    shutil.copytree(ROOT, folder / "sources", ignore=ignored, symlinks=True)
     build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), "."]
     subprocess.run(build, cwd=folder / "sources", check=True)
     (wheel,) = folder.glob("*.whl")
