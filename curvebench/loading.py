@@ -18,7 +18,7 @@ from curvebench.results.schema import TABLES as SCHEMAS
 from curvebench.results.schema import TUNING
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
-from curvebench.spec.sets import SUMS
+from curvebench.spec.sets import set_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -246,4 +246,4 @@ def load(place: str | Path) -> LoadedResults:
 
 def published() -> list[str]:
     """Return the names of the published sets, in alphabetical order."""
-    return sorted(path.parent.name for path in SETS.glob(f"*/{SUMS}"))
+    return [folder.name for folder in set_folders(SETS)]

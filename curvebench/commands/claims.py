@@ -132,10 +132,11 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     Raises:
         InputError: when a plan or a table is missing or damaged.
     """
+    from curvebench.paths import PUBLISHED
     from curvebench.reports.claims.verdict_list import detailed, unrun, verdicts_of
     from curvebench.spec.archive import read_archive, shown_plans
     from curvebench.spec.plan import read_plan
-    from curvebench.spec.sets import FOLDER, PLAN
+    from curvebench.spec.sets import PLAN
 
     listing: list[dict[str, Any]] = []
     if path or (SITE / PLAN).exists():
@@ -146,6 +147,6 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
     if path:
         return listing
     decided = {one["id"] for one in listing if one["verdict"] != "not run"}
-    published = (verdict for one in read_archive(FOLDER) for verdict in detailed(one, verdicts_of(one)))
+    published = (verdict for one in read_archive(PUBLISHED) for verdict in detailed(one, verdicts_of(one)))
     further = {one["id"]: one for one in published if one["id"] not in decided}
     return [*(one for one in listing if one["id"] not in further), *further.values()]

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from curvebench.commands.command import argument, command, positive
-from curvebench.paths import NEW_SETS
+from curvebench.paths import NEW_SETS, PUBLISHED
 from curvebench.spec.errors import InputError
-from curvebench.spec.sets import FOLDER, WAIVERS
+from curvebench.spec.sets import WAIVERS
 
 SET = argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
 
@@ -30,9 +30,9 @@ def check(given: Namespace) -> int:
     """
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets import checking
-    from curvebench.spec.sets import SUMS
+    from curvebench.spec.sets import SUMS, set_folders
 
-    inside = sorted(path.parent for path in given.folder.glob(f"*/{SUMS}"))
+    inside = set_folders(given.folder)
     if inside and not (given.folder / SUMS).exists():
         raise InputError(
             f"{given.folder}: is a folder of sets; name one of the sets in it, such as {inside[-1]}"
@@ -93,7 +93,11 @@ def publish(given: Namespace) -> None:
 @command(
     "sets renew",
     argument(
-        "folders", nargs="*", type=Path, metavar="FOLDER", help=f"folders of sets (default: all in {FOLDER})"
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help=f"folders of sets (default: all in {PUBLISHED})",
     ),
 )
 def renew(given: Namespace) -> None:
@@ -103,10 +107,10 @@ def renew(given: Namespace) -> None:
     """
     from curvebench.reports.sets import publish
     from curvebench.results.provenance import PROJECT, commit
-    from curvebench.spec.sets import SUMS
+    from curvebench.spec.sets import set_folders
 
     code = commit(PROJECT)  # before the first set is written, which differs from its commit then
-    for folder in given.folders or sorted(path.parent for path in FOLDER.glob(f"*/{SUMS}")):
+    for folder in given.folders or set_folders(PUBLISHED):
         publish.renew(folder, code)
         print(f"renewed: {folder}", flush=True)
 
@@ -115,7 +119,7 @@ def renew(given: Namespace) -> None:
     "sets reproduce",
     argument("claim", metavar="CLAIM", help="the claim's id"),
     argument(
-        "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {FOLDER})"
+        "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {PUBLISHED})"
     ),
     argument("--cores", default="all", help="how many for Snakemake, or all (default: %(default)s)"),
 )
@@ -126,7 +130,7 @@ def reproduce(given: Namespace) -> int:
     from curvebench.reports.sets.derived import read_set
 
     claim = given.claim
-    plan = read_set(given.published or reproduce.choose_set(claim, FOLDER))
+    plan = read_set(given.published or reproduce.choose_set(claim, PUBLISHED))
     published = reproduce.side_of_claim(claim, plan, plan.published)
     called = reproduce.command(claim, plan, given.cores)
     print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(called)}", flush=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from curvebench.paths import PUBLISHED
 from curvebench.spec.archive import HERE, narrowed, read_archive, with_joined
 from curvebench.spec.plan import ReportPlan, StudyPlan
-from curvebench.spec.sets import FOLDER, SUMS
+from curvebench.spec.sets import SUMS
 
 
 def archive_of(names: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
@@ -19,7 +20,7 @@ def archive_of(names: Collection[str], own: Sequence[StudyPlan]) -> tuple[Report
     Raises:
         InputError: when a set is damaged, or a study that is run here cannot join the one that it names.
     """
-    whole = with_joined(read_archive(FOLDER), own)
+    whole = with_joined(read_archive(PUBLISHED), own)
     found = (_narrowed(plan, names) for plan in whole)
     return tuple(plan for plan in found if plan.studies or plan.checks)
 
@@ -40,4 +41,4 @@ def sums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
     """The checksums of sets, and of those that join studies, which tell whether one of them is another."""
     joined = (place for study in studies for place in study.joined if place != HERE)
     places = dict.fromkeys((*names, *joined))
-    return [(FOLDER / place / SUMS).read_text() for place in places]
+    return [(PUBLISHED / place / SUMS).read_text() for place in places]

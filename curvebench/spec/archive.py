@@ -9,7 +9,7 @@ from typing import Any
 
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Publication, ReportPlan, StudyPlan, read_plan
-from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
+from curvebench.spec.sets import PLAN, PROVENANCE, set_folders
 
 
 def read_publication(folder: Path) -> Publication:
@@ -36,7 +36,7 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    found = [(read_publication(path.parent), path.parent / PLAN) for path in sorted(folder.glob(f"*/{SUMS}"))]
+    found = [(read_publication(path), path / PLAN) for path in set_folders(folder)]
     best = best_of(
         [
             read_plan(path).model_copy(update={"origin": origin})

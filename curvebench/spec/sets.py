@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from curvebench.paths import PUBLISHED
 from curvebench.spec.errors import InputError
 
-FOLDER = PUBLISHED
 PLAN, PROVENANCE = "plan.json", "provenance.json"
 SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
@@ -23,6 +21,11 @@ WAIVERS = {
     "failures": "runs and other parts of jobs that failed",
     "rules": "rules of claims that changed after the runs were planned",
 }
+
+
+def set_folders(folder: Path) -> list[Path]:
+    """Return the folders of the published sets in a folder, in order of name."""
+    return sorted(path.parent for path in folder.glob(f"*/{SUMS}"))
 
 
 def check_name(name: object, folder: Path) -> str:

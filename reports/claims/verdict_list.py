@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from curvebench.paths import PUBLISHED
 from curvebench.reports import formatting
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.page import check_rows, parts_of
@@ -21,7 +22,6 @@ from curvebench.results.schema import CLAIMS
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ReportPlan, StudyPlan
-from curvebench.spec.sets import FOLDER
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
@@ -70,7 +70,7 @@ def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[di
 
 def reproduce_command(claim: str, plan: ReportPlan) -> str:
     """What reruns a claim of a published set and sets both beside each other."""
-    return f"curvebench sets reproduce {claim} --published {(FOLDER / plan.published).as_posix()}"
+    return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
 
 
 def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:

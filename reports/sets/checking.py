@@ -13,6 +13,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from curvebench.paths import PUBLISHED
 from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
 from curvebench.reports.sets.objections import all_objections, remedy, sentence
@@ -23,7 +24,7 @@ from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
-from curvebench.spec.sets import FOLDER, PLAN, PROVENANCE, SUMS, check_letters
+from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
 
 EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
@@ -84,7 +85,7 @@ def flaws(folder: Path) -> list[str]:
             *_cells(plan, tables),
             *_rule_hashes(plan),
             *_not_waived(about, plan, tables, claims),
-            *unjoined(plan, about.published, (FOLDER, folder.parent)),
+            *unjoined(plan, about.published, (PUBLISHED, folder.parent)),
         ]
     except InputError as error:
         return [str(error).removeprefix(f"{folder}/")]

@@ -12,9 +12,9 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
+from curvebench.paths import PUBLISHED
 from curvebench.reports.claims.verdict_list import read_verdicts
 from curvebench.spec.archive import read_archive
-from curvebench.spec.sets import FOLDER
 
 HERE = Path(__file__).parent
 CLAIM = (
@@ -37,7 +37,7 @@ def as_csv(frames: list[pl.DataFrame], columns: tuple[str, ...]) -> str:
 
 @pytest.mark.long
 def test_verdicts_are_unchanged(frozen: Callable[[Path, str], None]):
-    plans = read_archive(FOLDER)
+    plans = read_archive(PUBLISHED)
     found = [read_verdicts(plan) for plan in plans]
     claims = [
         each.claims.with_columns(set=pl.lit(plan.published)) for plan, each in zip(plans, found, strict=True)

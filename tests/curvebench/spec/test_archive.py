@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from curvebench.paths import PUBLISHED
 from curvebench.planning.archive import sums_of
 from curvebench.reports.boards.leaderboard import board_ranks
 from curvebench.reports.boards.newcomer import as_text, newcomers
@@ -22,7 +23,6 @@ from curvebench.spec.document import Targets, targets_on
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
-from curvebench.spec.sets import FOLDER
 from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 
@@ -177,8 +177,8 @@ def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: Report
 def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for name in (field.published, "lion"):
-        (FOLDER / name).mkdir(parents=True)
-        (FOLDER / name / "SHA256SUMS").write_text(f"{name} 1")
+        (PUBLISHED / name).mkdir(parents=True)
+        (PUBLISHED / name / "SHA256SUMS").write_text(f"{name} 1")
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
     studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
     sums = sums_of([field.published], studies)
