@@ -10,6 +10,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered)
 
 def test_what_disagrees_comes_first_and_what_is_inconclusive_next():
     here = [("a", "reproduced"), ("b", "underpowered"), ("c", "not reproduced"), ("d", "not run")]
-    nothing = dict.fromkeys(("sentence", "source", "study", "scale", "command", "reason"), "")
+    nothing: dict[str, Any] = dict.fromkeys(("sentence", "source", "study", "scale", "command", "reason"), "")
     claim = partial(ClaimVerdict, **nothing)
     found = checked_against(
         (claim(id=name, verdict=verdict) for name, verdict in [*here, ("e", "reproduced")]),
