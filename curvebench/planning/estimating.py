@@ -153,7 +153,7 @@ class _Meter:
         """Return the seconds of estimating one basis."""
         if spec.device == "cpu":
             return sum(self.estimated(spec, workload, basis).clock.seconds.values())
-        count = sampling_of(basis, workload, self.instance(workload)).count
+        count = sampling_of(basis, self.instance(workload)).count
         return count * self.counted(spec, workload, ())[0]
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
@@ -161,7 +161,7 @@ class _Meter:
         settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
         tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
         runs = len(spec.seeds) * tried
-        steps = steps_of(spec, workload.settings, self.instance(workload).examples)
+        steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
         else:
@@ -210,7 +210,7 @@ class _Meter:
     def done(self, spec: JobSpec, stage: Callable[[Job], Any]) -> Job:
         """Return the job of a spec, done now or before."""
         if spec.hash not in self.jobs:
-            job = Job(spec, self.folder, Clock(), 1, machine="")
+            job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
             stage(job)
             for failure in job.failures:

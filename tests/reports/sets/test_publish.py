@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from curvebench.__main__ import main
 from curvebench.reports.claims import verdict_list
 from curvebench.reports.claims.outcome_measures import values_at_equal_cost
-from curvebench.reports.claims.verdict_list import listed, read_verdicts, verdicts_of
+from curvebench.reports.claims.verdict_list import as_json, listed, read_verdicts, verdicts_of
 from curvebench.reports.sets.checking import alike, disagreements, flaws
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from curvebench.reports.sets.derived import read_set, texts
@@ -217,13 +217,13 @@ def test_the_verdicts_that_a_set_holds_are_those_that_its_tables_give(
     plan = read_set(made)
     found = read_verdicts(plan)
     computed = listed(plan, found.claims, found.findings)
-    told = [one for one in computed if one["comparisons"]]
+    told = [one for one in computed if one.comparisons]
     assert told
     folder = shutil.copytree(made, tmp_path / "made.quick")
     monkeypatch.setattr(verdict_list, "read_verdicts", None)  # nothing is computed
-    assert verdicts_of(read_set(folder)) == computed
-    alone = narrowed(read_set(folder), [told[0]["study"]], [])
-    assert {one["study"] for one in verdicts_of(alone)} == {told[0]["study"]}
+    assert as_json(verdicts_of(read_set(folder))) == as_json(computed)
+    alone = narrowed(read_set(folder), [told[0].study], [])
+    assert {one.study for one in verdicts_of(alone)} == {told[0].study}
     (folder / "claims.parquet").write_text("[")
     with pytest.raises(InputError, match=r"claims\.parquet: not a whole Parquet file"):
         verdicts_of(read_set(folder))
