@@ -88,9 +88,9 @@ def test_a_basis_is_stored_in_the_precision_of_its_runs(
 ):
     asked = []
 
-    def estimated(job: Job) -> list[str]:
+    def estimated(job: Job) -> None:
         asked.append(vars(job.spec)["precision"])
-        return estimate_bases(job)
+        estimate_bases(job)
 
     monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's

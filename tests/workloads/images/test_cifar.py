@@ -150,12 +150,11 @@ def test_sampled_gradients_and_runs_in_their_basis_are_equal_on_both_backends():
     _, settings = small("cifar10_resnet")
     problem = ParityProblem("", "", "cifar10_resnet", {**settings, "batch_size": 5}, {"samples": "0.02 d"})
     engines = {backend: engine(backend, "float64") for backend in ("torch", "jax")}
-    spec, basis = problem.workload_spec, problem.basis_spec
     prepared = prepare(problem, engines["torch"])
     one = prepared.instance
     gradients, runs = {}, {}
     for backend, made in engines.items():
-        sample = sampler(sampling_of(basis, spec, one), made, one.problem, one.random)
+        sample = sampler(sampling_of(problem.basis_spec, one), made, one.problem, one.random)
         pieces = list(sample(one.problem, one.random))
         gradients[backend] = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         runs[backend] = execute(bundle_of(rules()["adam"], prepared), made).metrics
