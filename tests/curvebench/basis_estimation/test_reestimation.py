@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.gradients import GradientSampling, sampler
-from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
+from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.execution import Bundle, Loaded, execute, lanes_per_bundle
 from curvebench.engine.program import Carry, Update
 from curvebench.optimizers import rules
@@ -135,7 +135,7 @@ def test_a_run_is_the_loop_written_out(rule: str) -> None:
 def renewed(bundle: Bundle, made: Engine, loaded: Loaded, carry: Carry, step: int) -> tuple[Any, Any, Any]:
     """Parameters and matrices after a change of basis, on the host, and its seconds; call in the context."""
     assert bundle.reestimation is not None
-    renew = renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
+    renew = Renewal(bundle.reestimation, made, loaded.program, bundle.problems, bundle.randoms)
     carry, constants, seconds = renew(step, carry, loaded.constants)
     matrices = [np.array(made.ops.to_numpy(matrix)) for matrix in constants.matrices]
     return parameters(made, loaded, carry, constants), matrices, seconds

@@ -28,7 +28,6 @@ from curvebench.engine.execution import (
     Bundle,
     Clock,
     Pace,
-    Record,
     Trajectories,
     execute,
     pieces_of,
@@ -165,18 +164,6 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_pa
     assert_identical(undisturbed, execute(bundle, made, checkpoints=checkpoints(tmp_path)))
     assert any("went on at" in note for note in made.notes)
     assert any("compiled as one graph" in note for note in made.notes)
-
-
-def test_the_record_of_a_run_comes_back() -> None:
-    bundle = make_bundle()
-    record, again = (Record(np.zeros(bundle.lanes)) for _ in range(2))
-    lanes = np.arange(6.0).reshape(bundle.lanes)
-    record.rows, record.besides, record.seconds = [{"loss": lanes}, {"loss": -lanes}], [0, 3], lanes + 0.5
-    again.restore(9, record.arrays())
-    assert (again.done, again.besides) == (9, [0, 3])
-    assert again.arrays().keys() == record.arrays().keys()
-    for name, values in record.arrays().items():
-        np.testing.assert_array_equal(again.arrays()[name], values)
 
 
 # --- files ---------------------------------------------------------------------------------------
