@@ -182,7 +182,7 @@ def test_parameters_stay_where_they_are(form: str, backend: str) -> None:
 def test_settings_do_not_share_an_iterate() -> None:
     bundle = bundle_of("adam", anew(ROTATED), rates=(0.01, 0.1))
     assert lanes_per_bundle(bundle, 8, 1 << 30) == (2, 1)
-    made = engine("jax", "float64")
+    made = engine("torch", "float64")
     with pytest.raises(ValueError, match="belongs to one setting"):
         execute(bundle, made)
     second = execute(bundle.part(slice(0, 2), slice(1, 2)), made)
@@ -193,10 +193,9 @@ def test_settings_do_not_share_an_iterate() -> None:
     assert second.reestimation_seconds.shape == (2, 1)
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_ends_are_counted_in_steps_of_the_run(backend: str) -> None:
+def test_ends_are_counted_in_steps_of_the_run() -> None:
     """SGD moves alike in every rotation: its runs end where those without a basis do."""
-    made = engine(backend, "float64")
+    made = engine("torch", "float64")
     norms = execute(bundle_of("sgd", anew(ROTATED)), made).metrics["gradient_norm"]
     given: dict[str, Any]
     for given, field in (
@@ -211,7 +210,7 @@ def test_ends_are_counted_in_steps_of_the_run(backend: str) -> None:
 
 
 def test_gradients_that_are_not_finite_leave_the_basis() -> None:
-    made = engine("jax", "float64")
+    made = engine("torch", "float64")
     what = dataclasses.replace(
         anew(ROTATED), sampling=GradientSampling(TANH, SETTINGS, SAMPLES, 1e300, around_start=True)
     )
