@@ -50,7 +50,8 @@ COUNTED = {name: found[1] for name, one in workloads().items() if (found := COUN
 @pytest.mark.parametrize("name", PAPERS)
 def test_layers_and_minibatches_are_those_of_the_paper(name: str):
     paper, workload = PAPERS[name], workloads()[name]
-    settings, shapes, roles = workload.complete({}), {}, {}
+    settings, roles = workload.complete({}), {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for layer, (inputs, outputs) in enumerate(pairwise(paper.widths)):
         is_head = paper.bias is not None and layer == len(paper.widths) - 2
         shapes[f"W{layer + 1}"] = outputs, inputs
