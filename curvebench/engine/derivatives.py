@@ -200,11 +200,8 @@ class StepEvaluation:
         with self.derivatives.products():
             (value, new_model), grads = gradient(params, model, batch, own)
         point = map_arrays(self.derivatives.ops.astype_float, params) if due else params
-        needed = [
-            need.evaluate(self._seen(alone, point, model, batch, own, noise.get(DRAWS))) for need in due
-        ]
-        names = [need.name for need in due]
-        return StepInfo(value, grads, new_model, dict(zip(names, needed, strict=True)))
+        seen = partial(self._seen, alone, point, model, batch, own, noise.get(DRAWS))
+        return StepInfo(value, grads, new_model, {need.name: need.evaluate(seen()) for need in due})
 
     def _seen(self, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> LossAtPoint:
         """The loss as a need sees it."""
