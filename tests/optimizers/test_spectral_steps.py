@@ -1,4 +1,4 @@
-"""Steps of a spectral factorization: against plain NumPy, on three backends, and at the ends of their range."""
+"""Steps of a spectral factorization: against plain NumPy, on three backends, and at the ends of the range."""
 
 from __future__ import annotations
 
