@@ -590,6 +590,9 @@ def _own(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
+UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
+
+
 class _LossGradient(Compilable):
     """Value and gradient of a function that is not mapped, by plain autograd."""
 
@@ -597,7 +600,7 @@ class _LossGradient(Compilable):
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
             value, others = self.called(leaves, *given)
-        grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(value, list(leaves.values()), **UNUSED_ARE_ZERO)
         others = {name: other.detach() for name, other in others.items()}
         return (value.detach(), others), dict(zip(leaves, grads, strict=True))
 
@@ -610,9 +613,7 @@ def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., A
         value, others = function(pytree.tree_unflatten(leaves, form))
 
     def pullback(cotangent: torch.Tensor) -> Any:
-        grads = torch.autograd.grad(
-            value, leaves, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
+        grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, **UNUSED_ARE_ZERO)
         return pytree.tree_unflatten(grads, form)
 
     return value.detach(), pullback, pytree.tree_map(torch.Tensor.detach, others)
