@@ -39,7 +39,7 @@ from curvebench.benchmarks.claims._curvature_paths import (
     relative_wasserstein,
     spread_matrix,
 )
-from curvebench.benchmarks.claims._gaussians import LocalCoordinates, assembled, draw_kronecker, draw_spectrum
+from curvebench.benchmarks.claims._gaussians import LocalCoordinates, assembled, draw_kronecker
 from curvebench.benchmarks.claims._matrices import orthonormal, power
 from curvebench.benchmarks.claims._trained_lanes import (
     SHAPES,
@@ -536,21 +536,6 @@ def test_metrics_and_gradients_are_those_of_finite_differences():
     natural = features.T  # of the mean and of the log variance
     expected = natural / np.exp(features @ tau) @ natural.T + natural @ natural.T / 2
     np.testing.assert_allclose(OutcomeLaws(features, "normal").metric(tau), expected)
-
-
-def test_gradients_are_those_of_appendix_l():
-    """Eqs. 24 to 26, with the gamma that eq. 23 loses."""
-    random = np.random.default_rng(2)
-    coordinates, gamma = LocalCoordinates(draw_spectrum(random, 3)), 0.0
-    slope, drawn = random.standard_normal(3), random.standard_normal((3, 3))
-    curvature, (basis, values) = drawn + drawn.T, coordinates.factors[0]
-    for gamma in (0.0, 1.0):
-        inside = basis.T @ (curvature - gamma * assembled(coordinates.origin)) @ basis / 2
-        found, blocks = coordinates.gradient(slope, curvature, gamma), coordinates.blocks
-        np.testing.assert_allclose(found[blocks["delta"]], values**-0.5 * (basis.T @ slope))
-        np.testing.assert_allclose(found[blocks["m1"]], -np.diag(inside) / values)
-        rotations = 4 * (inside / values[None, :] - inside / values[:, None])
-        np.testing.assert_allclose(found[blocks["M1"]], rotations[np.tril_indices(3, -1)])
 
 
 def test_constants_as_corrected_are_those_that_were_derived():
