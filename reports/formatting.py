@@ -179,10 +179,10 @@ def size(total: Any) -> str:
     return f"{number(value)} GiB"
 
 
-def metric_name(name: str) -> str:
-    """`train_loss` as words: training loss."""
+def metric_name(name: str, which: str = "") -> str:
+    """`train_loss` as words: training loss; with which of its values: final training loss."""
     split, _, rest = name.partition("_")
-    return words(f"training_{rest}" if split == "train" and rest else name)
+    return f"{which} {words(f'training_{rest}' if split == 'train' and rest else name)}".lstrip()
 
 
 # Options whose name alone would mislead: weight decay is decoupled from the gradient in all of AdamW.

@@ -29,7 +29,6 @@ LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
 OPEN = 1e30  # the upper end of a band that has none, beyond every axis
 ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
 NARROW = 5.0  # the ratio of the ends of a logarithmic axis up to which its marks are those of a linear one
-TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
@@ -141,8 +140,6 @@ def panel_grid(
 
 def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
     """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
-    from matplotlib.ticker import NullLocator
-
     box = figure.subplotpars
     width, height = figure.get_size_inches()
     style = {"fontsize": 9.5, "color": TEXT.light}
@@ -156,33 +153,6 @@ def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> 
         plain_ticks(panel, 1.3)
         if panel in below:
             panel.tick_params(labelbottom=True)
-        _draw_ticks(panel)
-    for panel in panels.values():  # panels may share them
-        panel.xaxis.set_major_locator(NullLocator())
-        panel.yaxis.set_major_locator(NullLocator())
-
-
-def _draw_ticks(panel: Axes) -> None:
-    """The grid and the labels of a panel's ticks, which are five artists each if matplotlib draws them."""
-    from matplotlib import rcParams
-    from matplotlib.lines import Line2D
-
-    width, size = rcParams["grid.linewidth"], rcParams["xtick.labelsize"]
-    for axis, labels, along, label_at in (
-        (panel.xaxis, "labelbottom", panel.get_xaxis_transform(), panel.get_xaxis_text1_transform(TICK_PAD)),
-        (panel.yaxis, "labelleft", panel.get_yaxis_transform(), panel.get_yaxis_text1_transform(TICK_PAD)),
-    ):
-        low, high = sorted(axis.get_view_interval())
-        places = [place for place in axis.get_majorticklocs() if low <= place <= high]
-        at, across = np.repeat(places, 3), np.tile([0.0, 1.0, math.nan], len(places))
-        points = (at, across) if axis is panel.xaxis else (across, at)
-        panel.add_artist(Line2D(*points, transform=along, color=GRID.light, linewidth=width, zorder=0.5))
-        if axis.get_tick_params().get(labels, True):
-            transform, va, ha = label_at
-            style = {"transform": transform, "va": va, "ha": ha, "color": MUTED.light, "fontsize": size}
-            for place, text in zip(places, axis.get_major_formatter().format_ticks(places), strict=True):
-                x, y = (place, 0.0) if axis is panel.xaxis else (0.0, place)
-                panel.text(x, y, text, **style)
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:

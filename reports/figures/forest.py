@@ -127,7 +127,7 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
             labels[place] = textwrap.shorten(_label(line), 46, placeholder="…")
     plain_ticks(axes, 2.2)
     axes.set_yticks(list(labels), list(labels.values()), fontsize=8.5)
-    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 

@@ -97,7 +97,6 @@ def draw_front(cell: FigureCell) -> Iterator[Drawn]:
 
 def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
     study, methods = cell.study, next(iter(found.values()))
-    name = f"{study.which} {metric_name(study.metric)}"
     log_y = log_axes(study.direction, pl.Series([each.value.low for each in methods]))
     with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as (figure, panels):
         for panel, places in zip(panels.values(), found.values(), strict=True):
@@ -107,9 +106,9 @@ def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
         handles.append(key_line("in a basis", marker="o", **hollow))
         handles.append(key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2))
         draw_key(figure, handles)
-        label_panels(figure, panels, "cost", name)
-        return cell.save(figure, "front", "front", study.metric, name=name, costs=COSTS,
-                         count=methods[0].value.count, places=found)  # fmt: skip
+        label_panels(figure, panels, "cost", metric_name(study.metric, study.which))
+        words = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
+        return cell.save(figure, "front", "front", study.metric, **words)
 
 
 def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:

@@ -40,7 +40,6 @@ from curvebench.reports.measures import (
     study_values,
     with_seconds,
 )
-from curvebench.reports.plan import criterion
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import paces
@@ -195,17 +194,8 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
         draw_key(figure, [*optimizer_keys(looks), *dashed(bases)])
         label_panels(figure, panels, "cost", metric_name(metric))
-        return cell.save(
-            figure,
-            "wall_clock",
-            "wall_clock",
-            metric,
-            name=metric_name(metric),
-            count=int(as_float(bands["count"].max())),
-            axes=[CLOCKS[axis] for axis in axes],
-            ends=[(method, line.sort("step").row(-1, named=True)) for method, line in lines.items()],
-            timed=timed,
-        )
+        words = {"axes": list(titles.values()), "timed": timed}
+        return cell.save(figure, "wall_clock", "wall_clock", metric, bands=bands, lines=lines, **words)
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
@@ -217,20 +207,8 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
         draw_lines(cell, panels, lines, axis, ghosts=True, marks=SPARSE)
         limit_heights(panels, bands, "step", direction)
         complete(figure, panels, AXES[axis], metric_name(metric), lines)
-        return cell.save(
-            figure,
-            "curve",
-            f"{metric}.{axis}",
-            metric,
-            name=metric_name(metric),
-            axis=axis,
-            timed=timed,
-            axis_label=AXES[axis],
-            count=int(as_float(bands["count"].max())),
-            start=bands[axis].min(),
-            end=bands[axis].max(),
-            ends=[(method, line.sort("step").tail(1)["median"].item()) for method, line in lines.items()],
-        )
+        words = {"axis": axis, "axis_label": AXES[axis], "timed": timed}
+        return cell.save(figure, "curve", f"{metric}.{axis}", metric, bands=bands, lines=lines, **words)
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
@@ -247,7 +225,7 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
     ends = quartile_bands(study_values(study, cell.final, metric, which), keys, "value")
     chosen = chosen_rates(cell.runs).select(keys).join(ends, on=keys)
     lines, methods = cell.lines(rates), list(cell.lines(cell.runs))
-    name, bases = f"{which} {metric_name(metric)}", list(dashes_of(methods))
+    bases = list(dashes_of(methods))
     with optimizer_panels(methods, log_axes(direction, rates["lower_quartile"], True)) as (figure, panels):
         limit_heights(panels, rates, "learning_rate", direction, chosen["median"])
         draw_lines(cell, panels, lines, "learning_rate")
@@ -268,21 +246,11 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
             key_line("chosen", marker="*", markersize=10, linestyle=""),
             key_line("some diverged", marker="x", markersize=6, linestyle=""),
         ]
-        complete(figure, panels, "learning rate", name, methods, marks)
+        complete(figure, panels, "learning rate", metric_name(metric, which), methods, marks)
         headline = (metric, which) == (study.metric, study.which)
-        best = {method: chosen.filter(method=method)["learning_rate"] for method in methods}
-        return cell.save(
-            figure,
-            "sensitivity",
-            "sensitivity" if headline else f"sensitivity.{which}.{metric}",
-            metric,
-            name=name,
-            count=int(as_float(rates["count"].max())),
-            criterion=criterion(study),
-            start=rates["learning_rate"].min(),
-            end=rates["learning_rate"].max(),
-            chosen=[(method, rate.item() if len(rate) == 1 else None) for method, rate in best.items()],
-        )
+        stem = "sensitivity" if headline else f"sensitivity.{which}.{metric}"
+        rows = {method: chosen.filter(method=method) for method in methods}
+        return cell.save(figure, "sensitivity", stem, metric, which=which, bands=rates, chosen=rows, of=study)
 
 
 # --- parts of figures with a panel an optimizer --------------------------------------------------

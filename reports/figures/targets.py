@@ -74,16 +74,8 @@ def _draw(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) 
         reached = times.group_by("method").agg(
             pl.col("reached").sum(), count=pl.len(), first=at.min(), last=at.max()
         )
-        by_method = {row["method"]: row for row in reached.to_dicts()}
-        return cell.save(
-            figure,
-            "target",
-            f"{metric}.target",
-            metric,
-            threshold=threshold,
-            axis_label=LABEL,
-            reached=[by_method[method] for method in curves],
-        )
+        words = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
+        return cell.save(figure, "target", f"{metric}.target", metric, **words)
 
 
 def _from_start(own: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
