@@ -202,6 +202,13 @@ def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> 
     return f"{', '.join(shown[:-1])} {last} {shown[-1]}" if len(shown) > 1 else "".join(shown)
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts as lines, the columns two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def counted(total: int, noun: str) -> str:
     """How many there are: 1 epoch, 1,200 steps.
 

@@ -50,6 +50,11 @@ def read_made(path: Path, command: str) -> Any:
         ) from error
 
 
+def text_of(name: str, **context: Any) -> str:
+    """What a template of plain text says, without the last newline."""
+    return templates(markdown=True).get_template(f"{name}.txt.jinja").render(context).removesuffix("\n")
+
+
 def templates(markdown: bool = False) -> jinja2.Environment:
     """A new environment of the project's templates, with the filters that write numbers and names.
 
