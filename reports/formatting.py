@@ -131,6 +131,14 @@ def interval(low: Any, high: Any) -> str:
     return NONE if low is None or high is None else f"[{number(low)}, {number(high)}]"
 
 
+def change_text(ratio: float) -> str:
+    """A ratio as a change: +12 %, −3 %, ×2.3 from a doubling on."""
+    if ratio >= 2:
+        return f"×{number(ratio, 2)}"
+    change = round(100 * (ratio - 1))
+    return f"{'+' if change > 0 else MINUS if change < 0 else '±'}{abs(change)} %"
+
+
 def percent(share: Any, digits: int = 0) -> str:
     """A share as a percentage."""
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
