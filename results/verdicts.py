@@ -12,6 +12,8 @@ from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
+SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
+LogAxes = Literal["", "x", "y", "x y"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for each comparison that must hold, and for all refutations of a claim together
 KEPT = 0.95  # of the choices that other tuning seeds would lead to, those at which a finding must be the same

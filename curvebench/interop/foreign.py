@@ -153,8 +153,7 @@ def rule(locator: str) -> Rule:
         near = nearest(at.package, filter(str.isidentifier, _distributions()))
         get = f"; pip install {at.package}, or name a file by its path, {at.library}:PATH.py:{at.name}"
         raise InputError(f"{locator}: the package {at.package!r} is not installed{near or get}")
-    needed = NEEDED.get(f"{at.module}.{at.name}")
-    defaults = {} if needed is None else dict(needed.arguments)
+    defaults = dict(NEEDED.get(f"{at.module}.{at.name}", {}))
     options = {
         "arguments": Option(
             defaults, "what its constructor is given, by name", _arguments(locator, defaults)
@@ -239,8 +238,7 @@ def missing_arguments(locator: str, given: Mapping[str, Any]) -> list[str]:
         parameters = list(signature(made).parameters.values())[at.library == "torch" :]
     except (TypeError, ValueError):  # what is no function, or hides its signature
         return []
-    needed = NEEDED.get(f"{at.module}.{at.name}")
-    known = {*given, *(needed.arguments if needed else ()), "params", *RATE_NAMES.values()}
+    known = {*given, "params", *RATE_NAMES.values()}
     free = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return [
         one.name
