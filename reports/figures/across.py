@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import polars as pl
 
@@ -81,7 +82,8 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
     if found is None or not methods:
         return
     setting, values = found
-    name, facts = f"{study.name}.{backend}.{setting}", {"setting": setting, "family": list(values)}
+    name = f"{study.name}.{backend}.{setting}"
+    facts: dict[str, Any] = {"setting": setting, "family": list(values)}
     shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
     recorded = final_curves(tables.curves, final, tables.recorded_steps, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
@@ -150,8 +152,8 @@ def _rates_by_basis(
         keys = dashed({"original coordinates": (), "the panel's basis": DASHED})
         draw_key(figure, [*optimizer_keys(cell.looks), *keys])
         label_panels(figure, panels, "learning rate", metric_name(metric, which))
-        words = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
-        return cell.save(figure, "across", f"bases.{which}.{metric}", metric, "bases", **words)
+        facts = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
+        return cell.save(figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
 
 
 def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, float]]:
@@ -218,5 +220,6 @@ def _against_rank(
         label_panels(
             figure, panels, "rank r over the dimension d" if shares else "rank r", metric_name(metric, which)
         )
-        words = {"which": which, "shares": shares, "share": NEARLY_BEST, "of": ACCURACY, "levels": levels}
-        yield cell.save(figure, "across", f"rank.{metric}", metric, "rank", bands=bands, lines=lines, **words)
+        facts = {"which": which, "bands": bands, "lines": lines, "levels": levels, "shares": shares}
+        facts |= {"share": NEARLY_BEST, "of": ACCURACY}
+        yield cell.save(figure, "across", f"rank.{metric}", metric, facts, "rank")

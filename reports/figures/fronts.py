@@ -107,8 +107,8 @@ def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
         handles.append(key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2))
         draw_key(figure, handles)
         label_panels(figure, panels, "cost", metric_name(study.metric, study.which))
-        words = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
-        return cell.save(figure, "front", "front", study.metric, **words)
+        facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
+        return cell.save(figure, "front", "front", study.metric, facts)
 
 
 def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:

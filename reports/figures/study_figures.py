@@ -98,11 +98,11 @@ class FigureCell:
         return {method: part for method, part in parts.items() if len(part)}
 
     def save(
-        self, figure: Figure, kind: str, stem: str, metric: str, words: str | None = None, **facts: Any
+        self, figure: Figure, kind: str, stem: str, metric: str, facts: Mapping[str, Any], words: str = ""
     ) -> Drawn:
         """Write a figure of the cell, its words by the macros of that name, or of its kind, and the facts."""
         shown = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
-        shown |= {"stem": stem, "axis": facts.pop("axis", "")}
+        shown |= {"stem": stem, "axis": facts.get("axis", "")}
         name = f"{self.workload.name}.{self.backend}.{stem}"
         return save(figure, self.out, name, words or kind, facts, **shown)
 
@@ -194,8 +194,8 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
         draw_key(figure, [*optimizer_keys(looks), *dashed(bases)])
         label_panels(figure, panels, "cost", metric_name(metric))
-        words = {"axes": list(titles.values()), "timed": timed}
-        return cell.save(figure, "wall_clock", "wall_clock", metric, bands=bands, lines=lines, **words)
+        facts = {"bands": bands, "lines": lines, "axes": list(titles.values()), "timed": timed}
+        return cell.save(figure, "wall_clock", "wall_clock", metric, facts)
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
@@ -207,8 +207,8 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
         draw_lines(cell, panels, lines, axis, ghosts=True, marks=SPARSE)
         limit_heights(panels, bands, "step", direction)
         complete(figure, panels, AXES[axis], metric_name(metric), lines)
-        words = {"axis": axis, "axis_label": AXES[axis], "timed": timed}
-        return cell.save(figure, "curve", f"{metric}.{axis}", metric, bands=bands, lines=lines, **words)
+        facts = {"axis": axis, "axis_label": AXES[axis], "bands": bands, "lines": lines, "timed": timed}
+        return cell.save(figure, "curve", f"{metric}.{axis}", metric, facts)
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
@@ -250,7 +250,8 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
         headline = (metric, which) == (study.metric, study.which)
         stem = "sensitivity" if headline else f"sensitivity.{which}.{metric}"
         rows = {method: chosen.filter(method=method) for method in methods}
-        return cell.save(figure, "sensitivity", stem, metric, which=which, bands=rates, chosen=rows, of=study)
+        facts = {"which": which, "bands": rates, "chosen": rows, "of": study}
+        return cell.save(figure, "sensitivity", stem, metric, facts)
 
 
 # --- parts of figures with a panel an optimizer --------------------------------------------------

@@ -74,8 +74,8 @@ def _draw(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) 
         reached = times.group_by("method").agg(
             pl.col("reached").sum(), count=pl.len(), first=at.min(), last=at.max()
         )
-        words = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
-        return cell.save(figure, "target", f"{metric}.target", metric, **words)
+        facts = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
+        return cell.save(figure, "target", f"{metric}.target", metric, facts)
 
 
 def _from_start(own: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
