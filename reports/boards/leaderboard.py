@@ -44,17 +44,14 @@ class Column:
     """One workload of one study.
 
     Args:
+        target: the metric and threshold of the first one; None without.
         seeds: the most that a method has.
         enough_seeds: to distinguish a method from the others.
     """
 
-    study: str
+    study: StudyPlan
     workload: str
-    metric: str
-    which: str
-    direction: str
     target: tuple[str, float] | None
-    stop: float | None
     seeds: int
     enough_seeds: bool
 
@@ -169,7 +166,7 @@ class Board:
     @property
     def studies(self) -> tuple[str, ...]:
         """The studies whose workloads are its columns."""
-        return tuple(dict.fromkeys(column.study for column in self.columns))
+        return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
     def entries(self) -> list[BoardEntry]:
@@ -258,7 +255,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
     mean rank.
     """
-    cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
+    cells = [_cell(finished, backend) for finished in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
@@ -284,7 +281,9 @@ def leaderboard(studies: Studies, backend: str) -> Board:
         rows.append(
             MethodRow(
                 method=method,
-                studies=tuple(dict.fromkeys(cell.column.study for cell in cells if method in cell.entries)),
+                studies=tuple(
+                    dict.fromkeys(cell.column.study.name for cell in cells if method in cell.entries)
+                ),
                 entries=entries,
                 score=score,
                 rank=rank,
@@ -345,15 +344,9 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *found])
 
 
-def _cell(
-    study: StudyPlan,
-    workload: WorkloadPlan,
-    tables: Tables,
-    runs: pl.DataFrame,
-    values: pl.DataFrame,
-    backend: str,
-) -> _Cell:
+def _cell(finished: Finished, backend: str) -> _Cell:
     """The cell of a workload from its final runs and their headline values."""
+    study, workload, tables, runs, values = finished
     won = {
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
@@ -384,17 +377,8 @@ def _cell(
             decades=decades.get(method),
             tuning=budgets.get(method),
         )
-    column = Column(
-        study=study.name,
-        workload=workload.name,
-        metric=study.metric,
-        which=study.which,
-        direction=study.direction,
-        target=target,
-        stop=study.stop.get(study.metric),
-        seeds=max(value.count for value in summary.values()),
-        enough_seeds=enough_seeds(values),
-    )
+    seeds = max(value.count for value in summary.values())
+    column = Column(study, workload.name, target, seeds, enough_seeds(values))
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(
         submission="method",

@@ -175,7 +175,7 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
         if entry is None:
             continue
         medians = {one.method: cell.value.median for one in board.rows if (cell := one.entries[place])}
-        best = (min if column.direction == "minimize" else max)(medians, key=medians.__getitem__)
+        best = (min if column.study.direction == "minimize" else max)(medians, key=medians.__getitem__)
         own, least = medians[row.method], medians[best]
         tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
         at_edge = tuned["at_edge"] and not lost

@@ -120,7 +120,7 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
     for place, column in enumerate(board.columns):
-        study, own = tables[column.study]
+        study, own = tables[column.study.name]
         curves = _curves(study, own, final_runs(own.runs, column.workload, board.backend))
         for _, instance in curves.group_by("seed", maintain_order=True):
             found = _instance(instance, methods)

@@ -54,7 +54,9 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
 def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
     metric, threshold = column.target or (None, None)
     return {
-        **{name: getattr(column, name) for name in ("study", "workload", "metric", "which", "direction")},
+        "study": column.study.name,
+        "workload": column.workload,
+        **{name: getattr(column.study, name) for name in ("metric", "which", "direction")},
         "seeds": entry.value.count,
         **_interval(entry.value, "value"),
         "best": entry.best,

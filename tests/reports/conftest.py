@@ -53,6 +53,28 @@ def site_of(plan: Path, folder: Path) -> Path:
     return folder / "site"
 
 
+def bare_site(
+    folder: Path, *shapes: Shape, change: Callable[[dict[str, Any]], object] = lambda raw: None
+) -> Path:
+    """The site of made-up studies without figures, whose plan's file, as JSON, was changed in place."""
+    plan = write_plan(folder, shapes)
+    raw = json.loads(plan.read_text())
+    change(raw)
+    plan.write_text(json.dumps(raw))
+    leave_figures_out(folder, *(shape.name for shape in shapes))
+    return site_of(plan, folder)
+
+
+@pytest.fixture(scope="session")
+def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site whose board has 30 methods with long names on three problems."""
+    names = tuple(f"an_optimizer_with_settings_{number}" for number in range(15))
+    problems = ("least_squares", "logistic_regression", "log_sum_exp")
+    seeds = tuple(range(1000, 1005))
+    shape = Shape("field", problems, names, backends=("jax",), seeds=seeds, tuning_seeds=())
+    return bare_site(tmp_path_factory.mktemp("many"), shape)
+
+
 def leave_figures_out(folder: Path, *studies: str) -> None:
     """Let the figures of made-up studies, as a site asks for them, be none."""
     for name in studies:
