@@ -19,6 +19,7 @@ from curvebench.reports.measures import (
     nearly_best_decades,
     outcome_counts,
     peak_memory,
+    reached_share,
     seconds_to_target,
     step_pairs,
     study_values,
@@ -204,29 +205,23 @@ class Board:
         return most if most and most.gradients and (most.tier or 1) > 1 else None
 
 
-@dataclass(frozen=True)
-class Family:
-    """The boards of studies that cite one document first."""
+def by_source(
+    boards: Sequence[Board], studies: Iterable[StudyPlan]
+) -> tuple[Board | None, dict[Source, list[Board]]]:
+    """The board that comes first, that with most results (a method on a problem), and the others by source.
 
-    source: Source
-    boards: tuple[Board, ...]
-
-
-def by_family(boards: Sequence[Board], studies: Iterable[StudyPlan]) -> tuple[Board | None, list[Family]]:
-    """The board that comes first, that with most results (a method on a problem), and the others by family.
+    The source of a board is the document that its studies cite first.
 
     Args:
         boards: of equal ones the first comes first.
         studies: those of the boards.
     """
-    if not boards:
-        return None, []
-    first = max(boards, key=lambda board: len(board.entries))
+    first = max(boards, key=lambda board: len(board.entries), default=None)
     cited = {study.name: source_of(study.source) for study in studies}
-    families: dict[Source, list[Board]] = {}
+    others: dict[Source, list[Board]] = {}
     for board in (board for board in boards if board is not first):
-        families.setdefault(cited[board.studies[0]], []).append(board)
-    return first, [Family(source, tuple(own)) for source, own in families.items()]
+        others.setdefault(cited[board.studies[0]], []).append(board)
+    return first, others
 
 
 def leaderboards(studies: Studies) -> list[Board]:
@@ -365,14 +360,13 @@ def _cell(finished: Finished, backend: str) -> _Cell:
     entries = {}
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
-        there = int(evaluations.is_finite().sum())
         entries[method] = BoardEntry(
             value=summary[method],
             best=method in best,
             evaluations=complete_interval(evaluations),
             seconds=complete_interval(clocked.filter(method=method)["value"]),
             wins=won.get(method, Share(0, 0)),
-            reached=share_interval(there, len(evaluations)) if len(evaluations) else None,
+            reached=reached_share(evaluations),
             diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
             tuning=budgets.get(method),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -193,11 +193,5 @@ def _expected(times: Floats, lengths: Floats) -> Expected:
 def _in_order(found: Runtimes) -> Runtimes:
     """With the methods by the area under their lines; of equals the first of the board stays first."""
     order = np.argsort(-found.bands.share.mean(axis=1), kind="stable")
-    return Runtimes(
-        tuple(found.methods[place] for place in order),
-        found.problems,
-        found.problem,
-        found.times[order],
-        found.lengths[order],
-        found.budgets,
-    )
+    methods = tuple(found.methods[place] for place in order)
+    return replace(found, methods=methods, times=found.times[order], lengths=found.lengths[order])

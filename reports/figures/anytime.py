@@ -16,8 +16,8 @@ from curvebench.reports.figures.drawing import (
     Figure,
     draw_key,
     draw_line,
-    key_line,
     label_panels,
+    optimizer_keys,
     panel_grid,
     save,
 )
@@ -195,12 +195,7 @@ def _log_ratio(panel: Axes, shown: Shown, pair: tuple[int, int], ratios: Floats)
 
 def _keys(shown: Shown) -> list[object]:
     """A line of the key for each method in colour."""
-    methods = [shown.times.methods[place] for place in shown.places]
+    methods = [Method.of(shown.times.methods[place]) for place in shown.places]
     dashes = dashes_of(shown.times.methods)
-    looks = {method: shown.looks[Method.of(method).optimizer] for method in methods}
-    return [
-        key_line(
-            method, color=look.ink.light, marker=look.mark, markersize=4, dash=dashes[Method.of(method).basis]
-        )
-        for method, look in looks.items()
-    ]
+    looks = {method.label: shown.looks[method.optimizer] for method in methods}
+    return optimizer_keys(looks, {method.label: dashes[method.basis] for method in methods})

@@ -259,10 +259,11 @@ def key_line(label: str, **style: Any) -> Any:
     return Line2D([], [], label=label, **(usual | style))
 
 
-def optimizer_keys(looks: Mapping[str, Look], **style: Any) -> list[Any]:
-    """Lines of a key for optimizers by their labels, each in its colour and with its mark."""
+def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {}, **style: Any) -> list[Any]:
+    """Lines of a key by their labels, in the colour and with the mark of an optimizer, and in dashes."""
+    style = {"markersize": 4, **style}
     return [
-        key_line(label, color=look.ink.light, marker=look.mark, **{"markersize": 4, **style})
+        key_line(label, color=look.ink.light, marker=look.mark, dash=dashes.get(label, ()), **style)
         for label, look in looks.items()
     ]
 

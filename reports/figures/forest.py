@@ -59,10 +59,7 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     return [
         _forest(claim.id, backend, compared, looks_of(study.methods), out)
         for claim in study.claims
-        for compared in [
-            [one for one in comparisons(study, claim, tables, backend) if len(one.gains)],
-        ]
-        if compared
+        if (compared := [one for one in comparisons(study, claim, tables, backend) if len(one.gains)])
     ]
 
 

@@ -16,6 +16,7 @@ from curvebench.reports.measures import (
     evaluations_to_target,
     final_runs,
     median_by_method,
+    reached_share,
     seconds_to_target,
     study_values,
     target_of,
@@ -23,7 +24,7 @@ from curvebench.reports.measures import (
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.reports.statistics.selection import best_set, least_p_value
-from curvebench.reports.statistics.shares import Share, share_interval
+from curvebench.reports.statistics.shares import Share
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.verdicts import ALPHA
@@ -155,9 +156,7 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
             evaluations=complete_interval(evaluations),
             seconds=complete_interval(seconds_to_target(runs, target[0])["value"]) if target else None,
             basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
-            reached=share_interval(int(evaluations.is_finite().sum()), len(evaluations))
-            if len(evaluations)
-            else None,
+            reached=reached_share(evaluations),
         )
 
     ends = winner("end", best_methods_of(values, study.direction, study.methods))

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from curvebench.reports import formatting
-from curvebench.reports.boards.leaderboard import by_family, leaderboards
+from curvebench.reports.boards.leaderboard import by_source, leaderboards
 from curvebench.reports.claims.page import claims_page
 from curvebench.reports.claims.rerun import study_commands
 from curvebench.reports.figures.study_figures import AXES
@@ -88,8 +88,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)
     log("leaderboard")
-    first, families = by_family(leaderboards(studies), (study for study, _ in studies))
-    boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
+    first, others = by_source(leaderboards(studies), (study for study, _ in studies))
+    boards = [*filter(None, [first]), *(board for own in others.values() for board in own)]
     board_of = {
         id(study): board
         for board in boards
@@ -181,7 +181,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
             )
     log("figures of the leaderboard")
     times = anytime_of(boards, studies, drawings)
-    shown_times = {"families": families, "anytime_of": times, "board_figures": BOARD_FIGURES}
+    shown_times = {"sources": others, "anytime_of": times, "board_figures": BOARD_FIGURES}
     render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
     log("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from curvebench.reports.measures import (
     outcome_counts,
     own_seconds,
     peak_memory,
+    reached_share,
     references,
     seconds_to_target,
     step_ratios,
@@ -149,10 +149,7 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
     shown = dict.fromkeys([headline, *((name, "final") for name in workload.metrics)])
     values = {one: study_values(study, final, *(one if one != headline else ())) for one in shown}
     columns = {which: median_by_method(found) for which, found in values.items()}
-    targets = [
-        ({"name": name, "at": at}, evaluations_to_target(final, name))
-        for name, at in study.targets_on(workload).items()
-    ]
+    costs = {at: evaluations_to_target(final, at[0]) for at in study.targets_on(workload).items()}
     totals = _by_method(outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
     best = best_methods(study, medians) if enough_seeds(values[headline]) else set()
@@ -174,20 +171,14 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                     {"name": name, "which": which, "value": found.get(method), "stop": study.stop.get(name)}
                     for (name, which), found in columns.items()
                 ],
-                "targets": [{**named, **_reached(values, method)} for named, values in targets],
+                "targets": [
+                    {"name": name, "at": at, "value": complete_interval(own), "reached": reached_share(own)}
+                    for (name, at), cost in costs.items()
+                    for own in [cost.filter(method=method)["value"]]
+                ],
             }
         )
     return rows
-
-
-def _reached(costs: pl.DataFrame, method: str) -> dict[str, Any]:
-    """The median of what a threshold cost one method's runs, and how many met it."""
-    values = costs.filter(method=method)["value"].to_numpy()
-    met = int((values < math.inf).sum())
-    return {
-        "value": median_interval(values) if len(values) else None,
-        "reached": share_interval(met, len(values)) if len(values) else None,
-    }
 
 
 def settings_rows(
@@ -252,10 +243,7 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
     step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
     ratio = _by_method(step_ratios(timings, references(study.methods)))
     memory = _by_method(peak_memory(tables.memory.filter(workload=workload.name, backend=backend)))
-    targets = [
-        ({"name": name, "at": at}, seconds_to_target(final, name))
-        for name, at in study.targets_on(workload).items()
-    ]
+    spent = {at: seconds_to_target(final, at[0]) for at in study.targets_on(workload).items()}
     rows = []
     for method in study.methods:
         runs = final.filter(pl.col("method") == method)
@@ -271,11 +259,8 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
                 "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
                 "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
                 "targets": [
-                    {
-                        **named,
-                        "seconds": complete_interval(values.filter(pl.col("method") == method)["value"]),
-                    }
-                    for named, values in targets
+                    {"name": name, "at": at, "seconds": complete_interval(own.filter(method=method)["value"])}
+                    for (name, at), own in spent.items()
                 ],
                 "step": step.get(method),
                 "ratio": ratio.get(method),

@@ -92,6 +92,25 @@ def changed_site(report: Report, folder: Path, change: Callable[[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
+def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the made-up studies with runs that stop, a floor, shared rates and a basis estimated anew.
+
+    The second study has no claim.
+    """
+
+    def change(raw: dict[str, Any]) -> None:
+        digits, convex = raw["studies"]
+        digits["stop"] = {"train_loss": 0.0005}
+        digits["tuning"]["shared_across"] = "bases"
+        digits["claims"][0]["holds_if"][0]["quantity"] = "steps_to_stop"
+        digits["bases"][1]["options"]["every"] = "5 steps"
+        digits["compare"]["floor"] = 1e-28
+        convex["claims"] = []
+
+    return changed_site(report, tmp_path_factory.mktemp("changed"), change)
+
+
+@pytest.fixture(scope="session")
 def empty_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of a plan without studies, checks and parity."""
     folder = tmp_path_factory.mktemp("empty")

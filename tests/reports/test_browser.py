@@ -297,7 +297,7 @@ def test_a_figure_opened_by_itself_has_the_theme_of_the_system(page: Any, report
     assert (min(ground) > 240) if theme == "light" else (max(ground) < 30)
 
 
-@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize("width", [360, 1280])
 def test_no_page_is_wider_than_its_window(page: Any, report: Report, many_methods: Path, width: int):
     page.set_viewport_size({"width": width, "height": 800})
     for path in sorted([*report.site.glob("*.html"), *many_methods.glob("*.html")]):

@@ -50,7 +50,7 @@ def statistics(study: StudyPlan, tables: Tables) -> list:
     runs = tables.runs
     return [
         (
-            leaderboard([(study, tables)], backend),
+            leaderboard([(study, tables)], backend).rows,
             results_rows(study, workload, backend, runs),
             settings_rows(study, workload.name, backend, runs, tried_in(study, tables)),
             pair_rows(study, workload.name, backend, runs),

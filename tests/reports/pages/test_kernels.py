@@ -1,4 +1,4 @@
-"""Kernel speed over commits: reading asv's files, changes, steps, the page."""
+"""Kernel speed over commits: changes, versions and damaged files of asv's; the page is frozen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from curvebench.reports.pages.kernels import kernels_page, machine_parts, read_stored
 from curvebench.spec.errors import InputError
-from tests.reports.stored_kernels import history, write_stored
+from tests.reports.stored_kernels import write_stored
 
 
 @pytest.fixture
@@ -25,24 +25,6 @@ def test_a_change_is_that_from_the_measured_commit_before(tmp_path: Path, hashes
     assert [cell["change"] for cell in step] == [None, None, 3.0]
     assert {cell["change"] for cell in zero} == {None}, "a ratio to 0 says nothing"
     assert [cell["change"] for cell in rotation] == [None, 1.0, 1.0]
-
-
-# --- reading -------------------------------------------------------------------------------------
-
-
-def test_what_is_stored_is_read_as_it_is(tmp_path: Path, hashes: list[str]):
-    stored = read_stored(write_stored(tmp_path, hashes))
-    assert stored.notes == ()
-    seconds = stored.frame.filter(measure="seconds", case="basis.rotation").sort("date")
-    assert seconds.select("commit", "value").rows() == [(hashes[0], 5e-5), (hashes[2], None)]
-    (part,) = machine_parts(stored)
-    assert part["commits"][0]["day"] == "2024-10-04"
-
-
-def test_machines_are_kept_apart(tmp_path: Path, hashes: list[str]):
-    write_stored(tmp_path, hashes, "one")
-    write_stored(tmp_path, hashes, "two", spread=False)
-    assert [part["name"] for part in machine_parts(read_stored(tmp_path))] == ["one", "two"]
 
 
 def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: list[str]):
@@ -80,14 +62,3 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(
 def test_a_folder_of_a_plan_that_is_not_there_is_said(tmp_path: Path):
     with pytest.raises(InputError, match="the plan's folder of kernel speed is not there; run snakemake"):
         kernels_page(tmp_path / "gone")
-
-
-# --- the page ------------------------------------------------------------------------------------
-
-
-def test_a_step_is_marked_with_commit_size_and_interval(tmp_path: Path):
-    hashes = [f"{number:x}" * 40 for number in range(1, 13)]
-    (part,) = machine_parts(read_stored(write_stored(tmp_path, hashes, seconds=history(12, at=6))))
-    (step,) = part["steps"]
-    assert (step["case"], step["backend"], step["commit"]) == ("step.adam.one_large", "jax", hashes[6])
-    assert 1.075 < step["low"] < 1.095 < step["ratio"] < 1.115 < step["high"] < 1.135
