@@ -13,10 +13,7 @@ from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
     dashed,
-    draw_key,
     draw_line,
-    label_panels,
-    limit_heights,
     log_axes,
     optimizer_keys,
     panel_grid,
@@ -27,7 +24,6 @@ from curvebench.reports.figures.study_figures import (
     SPARSE,
     FigureCell,
     complete,
-    draw_lines,
     judged_metrics,
     optimizer_panels,
 )
@@ -92,26 +88,24 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
         last = last.join(_places(values, "workload"), on="workload").sort("place")
         dashes = dict(zip(values, ((), *DASHES), strict=False))
-        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
+        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
             for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
-                draw_line(panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
-            limit_heights(panels, bands, "step", study.direction)
-            draw_key(
-                figure, dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()})
-            )
-            label_panels(figure, panels, "steps", metric_name(study.metric))
+                draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
+            grid.limit_heights(bands, "step", study.direction)
+            grid.draw_key(dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()}))
+            grid.label("steps", metric_name(study.metric))
             facts |= {"bands": bands, "lines": cell.lines(last)}
-            yield save(figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
+            yield save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
     if not len(bands):
         return
-    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
-        draw_lines(cell, panels, cell.lines(bands), "place")
-        complete(figure, panels, setting, metric_name(study.metric, study.which), methods)
+    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
+        cell.draw(grid, cell.lines(bands), "place")
+        complete(grid, setting, metric_name(study.metric, study.which), methods)
         facts |= {"which": study.which, "bands": bands, "lines": cell.lines(bands)}
-        yield save(figure, cell.out, name, "family_ends", facts, **shown)
+        yield save(grid.figure, cell.out, name, "family_ends", facts, **shown)
 
 
 def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
@@ -141,19 +135,19 @@ def _rates_by_basis(
     """Each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
     direction = cell.study.direction_of(metric)
     panels_of = {f"{basis} basis": basis for basis in bases}
-    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as (figure, panels):
+    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as grid:
         for method, line in cell.lines(rates).items():
             optimizer, basis = Method.of(method)
-            for title, panel in panels.items():
+            for title, panel in grid.panels.items():
                 if basis in (IDENTITY, panels_of[title]):
                     dash = () if basis == IDENTITY else DASHED
                     draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
-        limit_heights(panels, rates, "learning_rate", direction)
+        grid.limit_heights(rates, "learning_rate", direction)
         keys = dashed({"original coordinates": (), "the panel's basis": DASHED})
-        draw_key(figure, [*optimizer_keys(cell.looks), *keys])
-        label_panels(figure, panels, "learning rate", metric_name(metric, which))
+        grid.draw_key([*optimizer_keys(cell.looks), *keys])
+        grid.label("learning rate", metric_name(metric, which))
         facts = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
-        return cell.save(figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
+        return cell.save(grid.figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
 
 
 def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, float]]:
@@ -206,20 +200,17 @@ def _against_rank(
         return
     levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in lines}
     direction, which = ("none", "") if metric == "seconds" else (cell.study.direction, cell.study.which)
-    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as (figure, panels):
-        draw_lines(cell, panels, lines, "place")
+    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as grid:
+        cell.draw(grid, lines, "place")
         for optimizer, level in levels.items():
+            panel, edge = grid.panels[optimizer], {"color": MUTED.light, "linestyle": (0, DASHED)}
             for row in level.filter(pl.col("median").is_finite()).iter_rows(named=True):
-                if isfinite(row["upper_quartile"]):
-                    panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
-                                              alpha=0.14, linewidth=0)  # fmt: skip
-                panels[optimizer].axhline(
-                    row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, DASHED)
-                )
-        draw_key(figure, dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
-        label_panels(
-            figure, panels, "rank r over the dimension d" if shares else "rank r", metric_name(metric, which)
-        )
+                ends = row["lower_quartile"], row["upper_quartile"]
+                if isfinite(ends[1]):
+                    panel.axhspan(*ends, color=MUTED.light, alpha=0.14, linewidth=0)
+                panel.axhline(row["median"], linewidth=1.4, **edge)
+        grid.draw_key(dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
+        grid.label("rank r over the dimension d" if shares else "rank r", metric_name(metric, which))
         facts = {"which": which, "bands": bands, "lines": lines, "levels": levels, "shares": shares}
         facts |= {"share": NEARLY_BEST, "of": ACCURACY}
-        yield cell.save(figure, "across", f"rank.{metric}", metric, facts, "rank")
+        yield cell.save(grid.figure, "across", f"rank.{metric}", metric, facts, "rank")

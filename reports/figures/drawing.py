@@ -83,6 +83,71 @@ class Drawn:
 # --- figures and panels --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A figure and its panels by their titles."""
+
+    figure: Figure
+    panels: dict[str, Axes]
+
+    def draw_key(self, handles: Sequence[Any]) -> None:
+        """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
+        figure = self.figure
+        width, height = figure.get_size_inches()
+        widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
+        columns = max(1, min(len(handles), int(width / widest)))
+        grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
+        box = figure.subplotpars
+        figure.set_size_inches(width, grown)
+        figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
+        figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
+
+    def limit_heights(
+        self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
+    ) -> None:
+        """Hold the shared value axis to what was seen, but for what exploded beyond ten times the start.
+
+        Args:
+            start: the column whose least value stands for an untrained model: the step, or the learning rate.
+            marks: further values that are seen.
+        """
+        panel = next(iter(self.panels.values()))
+        log = panel.get_yscale() == "log"
+        more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
+        lows, highs = (
+            _finite(pl.concat([bands[name].cast(pl.Float64), more]))
+            for name in ("lower_quartile", "upper_quartile")
+        )
+        lows = lows.filter(lows > 0) if log else lows
+        first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
+        low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
+        if direction == "minimize" and begin > low:
+            high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
+        if not high > low:  # or nothing is finite
+            return
+        if log:
+            room = (high / low) ** 0.05
+            panel.set_ylim(low / room, high * room**2.4)
+        else:
+            panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
+
+    def label(self, x: str, y: str) -> None:
+        """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
+        box = self.figure.subplotpars
+        width, height = self.figure.get_size_inches()
+        style = {"fontsize": 9.5, "color": TEXT.light}
+        self.figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
+        self.figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
+        below = list(self.panels.values())[-COLUMNS:]
+        for panel in self.panels.values():
+            for line in (panel.xaxis, panel.yaxis):
+                line.label.set_visible(False)
+                line.set_label_coords(0.5, 0.5)  # no place is looked for
+            plain_ticks(panel, 1.3)
+            if panel in below:
+                panel.tick_params(labelbottom=True)
+
+
 @contextmanager
 def styled(size: tuple[float, float]) -> Iterator[Figure]:
     """A figure of so many inches in the house style, which its panels have too; nothing stays set."""
@@ -106,8 +171,8 @@ def panel_grid(
     panel: tuple[float, float] = PANEL,
     columns: int = COLUMNS,
     **shared: bool,
-) -> Iterator[tuple[Figure, dict[str, Axes]]]:
-    """A figure with a titled panel a name, in rows; `draw_key` and `label_panels` complete it.
+) -> Iterator[Grid]:
+    """A figure with a titled panel a name, in rows; its key and its labels complete it.
 
     Args:
         log: which axes are logarithmic: "", "x", "y" or "xy".
@@ -135,24 +200,7 @@ def panel_grid(
             axes.set_title(name, color=TEXT.light)
             for axis in log:
                 getattr(axes, f"set_{axis}scale")("log")
-        yield figure, panels
-
-
-def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
-    """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
-    box = figure.subplotpars
-    width, height = figure.get_size_inches()
-    style = {"fontsize": 9.5, "color": TEXT.light}
-    figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
-    figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
-    below = list(panels.values())[-COLUMNS:]
-    for panel in panels.values():
-        for line in (panel.xaxis, panel.yaxis):
-            line.label.set_visible(False)
-            line.set_label_coords(0.5, 0.5)  # no place is looked for
-        plain_ticks(panel, 1.3)
-        if panel in below:
-            panel.tick_params(labelbottom=True)
+        yield Grid(figure, panels)
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:
@@ -171,40 +219,6 @@ def plain_ticks(panel: Axes, decades: float) -> None:
         else:
             axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # six digits fit a narrow panel
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
-
-
-def limit_heights(
-    panels: Mapping[str, Axes],
-    bands: pl.DataFrame,
-    start: str,
-    direction: str,
-    marks: pl.Series | None = None,
-) -> None:
-    """Hold the shared value axis to what was seen, but for what exploded beyond ten times where all began.
-
-    Args:
-        start: the column whose least value stands for an untrained model: the step, or the learning rate.
-        marks: further values that are seen.
-    """
-    panel = next(iter(panels.values()))
-    log = panel.get_yscale() == "log"
-    more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
-    lows, highs = (
-        _finite(pl.concat([bands[name].cast(pl.Float64), more]))
-        for name in ("lower_quartile", "upper_quartile")
-    )
-    lows = lows.filter(lows > 0) if log else lows
-    first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
-    low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
-    if direction == "minimize" and begin > low:
-        high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
-    if not high > low:  # or nothing is finite
-        return
-    if log:
-        room = (high / low) ** 0.05
-        panel.set_ylim(low / room, high * room**2.4)
-    else:
-        panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
 
 # --- lines and keys ------------------------------------------------------------------------------
@@ -271,18 +285,6 @@ def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {},
 def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
     """Lines of a key by their labels, which differ in their dashes; () is solid."""
     return [key_line(label, dash=dash) for label, dash in dashes.items()]
-
-
-def draw_key(figure: Figure, handles: Sequence[Any]) -> None:
-    """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
-    width, height = figure.get_size_inches()
-    widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
-    columns = max(1, min(len(handles), int(width / widest)))
-    grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
-    box = figure.subplotpars
-    figure.set_size_inches(width, grown)
-    figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
-    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
 
 
 # --- saving --------------------------------------------------------------------------------------

@@ -59,7 +59,6 @@ class Matchups:
 
     study: str
     workload: str
-    backend: str
     quantity: str
     direction: Direction
     whole: bool
@@ -116,13 +115,9 @@ def _contests(
     study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
 ) -> Iterator[Matchups]:
     final = final_runs(runs, workload.name, backend)
-    if final.select("method", "seed").is_duplicated().any():
-        raise ValueError(
-            f"study {study.name}: a method has more than one final run of {workload.name} on a seed"
-        )
-    stop, where = study.stop.get(study.metric), (study.name, workload.name, backend)
+    stop, where = study.stop.get(study.metric), (study.name, workload.name)
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
-    name = f"{study.which} {metric_name(study.metric)}"
+    name = metric_name(study.metric, study.which)
     methods = _methods(study, values)
     yield Matchups(*where, name, study.direction, False, stop, both_stopped(stop), values, methods)
     for metric, threshold in study.targets_on(workload).items():

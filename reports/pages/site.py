@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,7 @@ from curvebench.reports.pages.versions import (
 )
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates
+from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
 from curvebench.spec.archive import shown_plans
 from curvebench.spec.plan import ReportPlan
@@ -261,38 +261,17 @@ def _write(
     for place, drawn_in, drawn in figures:
         for name in (f"{figure['name']}.svg" for figure in drawn if not figure["empty"]):
             copies[f"{place}/{name}"] = drawn_in / name
-    with _swapped(out) as folder:
+    out = out.resolve()
+    with new_folder(out) as folder:
         for name, source in copies.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / name)
         for name, text in pages.items():
             (folder / name).write_text(text)
         (folder / WRITTEN).write_text(json.dumps(sorted([*pages, *copies, WRITTEN]), indent=1) + "\n")
-
-
-@contextmanager
-def _swapped(out: Path) -> Iterator[Path]:
-    """A folder that takes the place of `out` when the block ends without an error.
-
-    Files that an earlier rendering did not write are taken over.
-    """
-    out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder, old = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "old"))
-    for left in (folder, old):
-        shutil.rmtree(left, ignore_errors=True)
-    folder.mkdir()
-    try:
-        yield folder
-        for path in _others(out):
+        for path in _others(out):  # the files of others
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(out / path, folder / path)
-        if out.exists():
-            out.rename(old)
-        folder.rename(out)
-    finally:
-        for left in (folder, old):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _others(out: Path) -> list[Path]:

@@ -14,7 +14,7 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.figures.all_figures import draw_figures
-from curvebench.reports.figures.drawing import draw_line, limit_heights, log_axes, on_axis
+from curvebench.reports.figures.drawing import Grid, draw_line, log_axes, on_axis
 from curvebench.reports.figures.palette import look_of
 from curvebench.reports.tables import read_tables
 from tests.reports.conftest import Report
@@ -83,9 +83,10 @@ def test_the_rates_that_were_chosen_are_inside_the_axes():
         {"learning_rate": [0.1, 1.0], "median": [1.0, 2.0], "lower_quartile": [0.9, 1.8]}
     ).with_columns(upper_quartile=pl.col("median") * 1.1)
     for marks in (None, pl.Series([1e-3, float("inf")])):
-        panel = Figure().subplots()
+        figure = Figure()
+        panel = figure.subplots()
         panel.set_yscale("log")
-        limit_heights({"adam": panel}, bands, "learning_rate", "minimize", marks)
+        Grid(figure, {"adam": panel}).limit_heights(bands, "learning_rate", "minimize", marks)
         assert (panel.get_ylim()[0] < 1e-3) == (marks is not None)
         assert panel.get_ylim()[1] < 10
 
