@@ -9,24 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from curvebench.reports.measures import (
-    best_methods,
-    complete_interval,
-    enough_seeds,
-    evaluations_to_target,
-    final_runs,
-    median_by_method,
-    nearly_best_decades,
-    outcome_counts,
-    peak_memory,
-    reached_share,
-    seconds_to_target,
-    step_pairs,
-    study_values,
-    target_of,
-    tuning_budgets,
-    tuning_runs,
-)
+from curvebench.reports import measures
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
@@ -317,8 +300,8 @@ def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
     """Each workload that has headline values: study, workload, tables, final runs and their values."""
     for study, tables in studies:
         for workload in study.workloads:
-            runs = final_runs(tables.runs, workload.name, backend)
-            values = study_values(study, runs).drop_nulls("value")
+            runs = measures.final_runs(tables.runs, workload.name, backend)
+            values = measures.study_values(study, runs).drop_nulls("value")
             if len(values):
                 yield study, workload, tables, runs, values
 
@@ -346,16 +329,18 @@ def _cell(finished: Finished, backend: str) -> _Cell:
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
-    summary = median_by_method(values)
-    best = best_methods(study, {method: value.median for method, value in summary.items()})
-    target = target_of(study, workload)
+    summary = measures.median_by_method(values)
+    best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
+    target = measures.target_of(study, workload)
     aimed = target[0] if target else ""  # of which no run has times
-    reached, clocked = evaluations_to_target(runs, aimed), seconds_to_target(runs, aimed)
-    totals = {row["method"]: row for row in outcome_counts(runs).to_dicts()}
-    decades = _decades(study, tuning_runs(study, workload.name, backend, tables.runs, own=True))
+    reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
+    totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
+    decades = _decades(study, measures.tuning_runs(study, workload.name, backend, tables.runs, own=True))
     budgets = {
         row.pop("method"): TuningBudget(**row)
-        for row in tuning_budgets(tuning_runs(study, workload.name, backend, tables.runs)).to_dicts()
+        for row in measures.tuning_budgets(
+            measures.tuning_runs(study, workload.name, backend, tables.runs)
+        ).to_dicts()
     }
     entries = {}
     for method in (method for method in study.methods if method in summary):
@@ -363,16 +348,16 @@ def _cell(finished: Finished, backend: str) -> _Cell:
         entries[method] = BoardEntry(
             value=summary[method],
             best=method in best,
-            evaluations=complete_interval(evaluations),
-            seconds=complete_interval(clocked.filter(method=method)["value"]),
+            evaluations=measures.complete_interval(evaluations),
+            seconds=measures.complete_interval(clocked.filter(method=method)["value"]),
             wins=won.get(method, Share(0, 0)),
-            reached=reached_share(evaluations),
+            reached=measures.reached_share(evaluations),
             diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    column = Column(study, workload.name, target, seeds, enough_seeds(values))
+    column = Column(study, workload.name, target, seeds, measures.enough_seeds(values))
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(
         submission="method",
@@ -387,7 +372,9 @@ def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
     """Of every method whose learning rates were swept, from its own tuning runs."""
     if not isinstance(study.tuning, TwoStageSweep):
         return {}
-    return median_by_method(nearly_best_decades(study_values(study, own), study.direction))
+    return measures.median_by_method(
+        measures.nearly_best_decades(measures.study_values(study, own), study.direction)
+    )
 
 
 # --- over workloads ------------------------------------------------------------------------------
@@ -414,19 +401,19 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
     if reference is None:
         return {}
     pairs = [
-        step_pairs(
+        measures.step_pairs(
             tables.timings.filter(pl.col("backend") == backend),
             {method: reference for method in study.methods if method != reference},
         ).select("method", "repetition", "value")
         for study, tables in studies
     ]
     over = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
-    return median_by_method(over.agg(pl.col("value").log().mean().exp()))
+    return measures.median_by_method(over.agg(pl.col("value").log().mean().exp()))
 
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
     """Where memory was measured, and each method's peak on the workload that takes most."""
-    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    peaks = pl.concat([measures.peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     found = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(found) and not found["device"].has_nulls() else "host"
     return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())
