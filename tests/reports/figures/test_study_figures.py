@@ -14,7 +14,7 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.figures.all_figures import draw_figures
-from curvebench.reports.figures.drawing import Grid, draw_line, log_axes, on_axis
+from curvebench.reports.figures.drawing import Grid, draw_line, log_axes, on_axis, plain_ticks
 from curvebench.reports.figures.palette import look_of
 from curvebench.reports.tables import read_tables
 from tests.reports.conftest import Report
@@ -131,3 +131,16 @@ def test_figures_are_drawn_as_pdf_on_demand_with_what_they_say(report: Report, t
     assert set(drawn) == {figure["name"] for figure in shown}
     assert all(content.startswith(b"%PDF-") for content in drawn.values())
     assert not list(tmp_path.rglob("*.svg"))
+
+
+@pytest.mark.parametrize("ends", [(1.585, 1.625), (3.3e-3, 8.3e-3), (9e-3, 0.04), (0.4, 1.1)])
+def test_a_narrow_logarithmic_axis_has_few_marks_of_which_no_two_read_the_same(ends: tuple[float, float]):
+    from matplotlib.figure import Figure
+
+    panel = Figure().add_subplot()
+    panel.set_xscale("log")
+    panel.set_xlim(*ends)
+    plain_ticks(panel, 1.2)
+    places = [place for place in panel.xaxis.get_majorticklocs() if ends[0] <= place <= ends[1]]
+    assert 2 <= len(places) <= 4
+    assert len({*panel.xaxis.get_major_formatter().format_ticks(places)}) == len(places)
