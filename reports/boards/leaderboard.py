@@ -14,8 +14,7 @@ from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
-from curvebench.results.intervals import LEVEL, MedianInterval
-from curvebench.spec.method import Method
+from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 from curvebench.spec.sources import Source, source_of
 from curvebench.spec.tuning import TwoStageSweep
@@ -125,11 +124,6 @@ class MethodRow:
     decades: Overall | None
     tuning: TuningBudget | None
 
-    @property
-    def basis(self) -> str:
-        """The basis of the method."""
-        return Method.of(self.method).basis
-
 
 @dataclass(frozen=True)
 class Board:
@@ -145,7 +139,6 @@ class Board:
     rows: tuple[MethodRow, ...]
     reference: str | None
     memory: str
-    level: float = LEVEL
 
     @property
     def studies(self) -> tuple[str, ...]:

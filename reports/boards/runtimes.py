@@ -9,14 +9,8 @@ from typing import cast
 import numpy as np
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
-from curvebench.reports.measures import (
-    BASIS_GRADIENTS,
-    CHARGED_GRADIENTS,
-    final_runs,
-    headline_limit,
-    held_at,
-)
 from curvebench.reports.statistics.anytime import (
     EACH,
     Bands,
@@ -121,7 +115,7 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     times, lengths, problem, budgets = [], [], [], []
     for place, column in enumerate(board.columns):
         study, own = tables[column.study.name]
-        curves = _curves(study, own, final_runs(own.runs, column.workload, board.backend))
+        curves = _curves(study, own, measures.final_runs(own.runs, column.workload, board.backend))
         for _, instance in curves.group_by("seed", maintain_order=True):
             found = _instance(instance, methods)
             if found is not None:
@@ -145,9 +139,9 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
 def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
     kept = runs.filter(~missing()).select(
-        "run", "method", "seed", "steps", basis=BASIS_GRADIENTS, length=CHARGED_GRADIENTS
+        "run", "method", "seed", "steps", basis=measures.BASIS_GRADIENTS, length=measures.CHARGED_GRADIENTS
     )
-    value = held_at(pl.col("value").fill_nan(None), study.direction, headline_limit(study))
+    value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
     with naming_damage(tables.curves):
         return (
             scan(tables.curves, "curves")

@@ -11,6 +11,7 @@ from curvebench.reports.boards.leaderboard import Board, BoardEntry, Column, Met
 from curvebench.reports.statistics.shares import Share
 from curvebench.results.intervals import MedianInterval
 from curvebench.results.schema import LEADERBOARD
+from curvebench.spec.method import Method
 
 
 def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:
@@ -32,7 +33,7 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
         "studies": ", ".join(board.studies),
         "place": place,
         "method": row.method,
-        "basis": row.basis,
+        "basis": Method.of(row.method).basis,
         **_interval(row.score, "score"),
         **_interval(row.rank, "rank"),
         **_interval(row.mean_rank, "mean_rank"),

@@ -71,10 +71,10 @@ class Drawn:
     backend: str
     metric: str
     title: str
-    caption: str
-    alt: str
     width: int
     height: int
+    caption: str = ""
+    alt: str = ""
     stem: str = ""
     axis: str = ""
     empty: bool = False
@@ -308,9 +308,9 @@ def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, A
     """
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     empty = not any(np.isfinite(panel.dataLim.intervaly).all() for panel in figure.axes)
-    said = dict.fromkeys(("caption", "alt"), "") | {
-        part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
-        for part in ("title",) + ("caption", "alt") * (not empty)
+    said = {
+        part: " ".join(getattr(_said(), f"{words}_{part}")({**shown, **facts}).split())
+        for part in ("title", *(() if empty else ("caption", "alt")))
     }
     drawn = Drawn(name=slug(name), width=width, height=height, empty=empty, **said, **shown)
     if empty:

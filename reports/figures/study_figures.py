@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
@@ -29,15 +30,6 @@ from curvebench.reports.figures.drawing import (
 )
 from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.measures import (
-    chosen_rates,
-    complete_curves,
-    curve_bands,
-    final_runs,
-    sensitivity,
-    study_values,
-    with_seconds,
-)
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import paces
@@ -83,7 +75,7 @@ class FigureCell:
     @property
     def final(self) -> pl.DataFrame:
         """The final runs."""
-        return final_runs(self.tables.runs, self.workload.name, self.backend)
+        return measures.final_runs(self.tables.runs, self.workload.name, self.backend)
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -174,10 +166,10 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
         recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
-        curves = complete_curves(final, recorded, metric, study.direction_of(metric))
+        curves = measures.complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
-            bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
-            bands = with_seconds(bands, final, pace)
+            bands = measures.curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
+            bands = measures.with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *known[:1]):
@@ -228,7 +220,7 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the judged metrics against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
-        rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
+        rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:
             yield _sensitivity(cell, metric, which, rates)
 
@@ -236,8 +228,8 @@ def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
 def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame) -> Drawn:
     study, direction = cell.study, cell.study.direction_of(metric)
     keys = ["method", "learning_rate"]
-    ends = quartile_bands(study_values(study, cell.final, metric, which), keys, "value")
-    chosen = chosen_rates(cell.runs).select(keys).join(ends, on=keys)
+    ends = quartile_bands(measures.study_values(study, cell.final, metric, which), keys, "value")
+    chosen = measures.chosen_rates(cell.runs).select(keys).join(ends, on=keys)
     lines, methods = cell.lines(rates), list(cell.lines(cell.runs))
     bases = list(dashes_of(methods))
     with optimizer_panels(methods, log_axes(direction, rates["lower_quartile"], True)) as grid:

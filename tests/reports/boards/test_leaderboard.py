@@ -20,17 +20,21 @@ from curvebench.spec.plan import StudyPlan, read_plan
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies
-from tests.reports.synthetic import BASIS_EVALUATIONS, RATES
-
-
-@pytest.fixture(scope="module")
-def board(studies: Studies) -> Board:
-    return leaderboard(studies, "jax")
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE, RATES
 
 
 @pytest.fixture(scope="module")
 def digits(studies: Studies) -> Board:
     return leaderboard(studies[:1], "jax")
+
+
+def test_methods_that_met_every_workload_come_first_then_the_score_and_the_mean_rank_decide(studies: Studies):
+    rows: Any = leaderboard(studies, "jax").rows
+    order = [(-row.mean_rank.workloads, -row.score.value, row.mean_rank.value) for row in rows]
+    assert order == sorted(order)
+    assert len({row.mean_rank.workloads for row in rows}) > 1
+    [new] = [row for row in rows if row.method == HOSTILE]
+    assert [entry is None for entry in new.entries] == [True, False, False]
 
 
 def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(studies: Studies, digits: Any):

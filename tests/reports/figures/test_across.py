@@ -137,7 +137,7 @@ def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: 
 
     def caption(stem: str, workload: str) -> str:
         name = f"{workload}.jax.{stem}"
-        drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", "Median.", "", 1, 1, stem)
+        drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", 1, 1, "Median.", stem=stem)
         return with_source_figures(study, drawn).caption
 
     assert caption("train_loss.epochs", "mask_000") == "As EGOP paper Fig. 6a. Median."
