@@ -1,8 +1,7 @@
-"""The templates of pages and of published READMEs, ready to render, and what was made for pages before."""
+"""The templates of pages, of published READMEs and of what commands print, ready to render."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
-from curvebench.spec.errors import InputError
 from curvebench.spec.sources import by_name
 
 if TYPE_CHECKING:
@@ -34,20 +32,6 @@ CONSTANTS = {
     "power": POWER,
     "range_below": formatting.RANGE_BELOW,
 }
-
-
-def read_made(path: Path, command: str) -> Any:
-    """What a command has made for the site, as JSON.
-
-    Raises:
-        InputError: when it is missing or damaged.
-    """
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); run snakemake, or curvebench {command}, which writes it"
-        ) from error
 
 
 def text_of(name: str, **context: Any) -> str:

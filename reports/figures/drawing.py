@@ -19,6 +19,7 @@ import polars as pl
 from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
 from curvebench.reports.formatting import plain, power_of_ten, slug
 from curvebench.reports.rendering import TEMPLATES, templates
+from curvebench.spec.errors import InputError
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
@@ -328,6 +329,21 @@ def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
     """Write the list of a folder's figures as `figures.json`, which the site reads."""
     manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
     (out / MANIFEST).write_text(manifest + "\n")
+
+
+def read_figures(folder: Path) -> list[dict[str, Any]]:
+    """Read the list of a folder's figures.
+
+    Raises:
+        InputError: when it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        figures: list[dict[str, Any]] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        remedy = "run snakemake, or curvebench figures, which writes it"
+        raise InputError(f"{path}: cannot be read ({error}); {remedy}") from error
+    return figures
 
 
 def _portable(svg: str) -> str:

@@ -130,7 +130,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     }
     pages: dict[str, str] = {}
 
-    def render(name: str, template: str, **context: Any) -> None:
+    def render(template: str, name: str = "", **context: Any) -> None:
+        name = name or f"{template}.html"
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
     log("overview")
@@ -138,7 +139,6 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     heat = heat_map(kept, first)
     on_map = {id(row.answer) for row in heat.leading.rows}
     render(
-        "index.html",
         "index",
         answers=sorted(kept, key=lambda answer: id(answer) not in on_map),
         more_answers=more,
@@ -156,8 +156,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         study, name = each.study, each.study.name
         log(f"{study_file(name)}, study {place} of {len(pages_of)}")
         render(
-            study_file(name),
             "study",
+            study_file(name),
             folder=figure_folder(name),
             commands=study_commands(each.planned, each.plan),
             versions=[
@@ -170,25 +170,17 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
             **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
         )
         for number, rows in enumerate(runs[name]):
-            render(
-                runs_file(name, number),
-                "runs",
-                study=study,
-                rows=rows,
-                number=number,
-                total=len(runs[name]),
-                metrics=run_metrics(study),
-            )
+            about = {"study": study, "total": len(runs[name]), "metrics": run_metrics(study)}
+            render("runs", runs_file(name, number), rows=rows, number=number, **about)
     log("figures of the leaderboard")
     times = anytime_of(boards, studies, drawings)
-    shown_times = {"sources": others, "anytime_of": times, "board_figures": BOARD_FIGURES}
-    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
+    shown_times: dict[str, Any] = {"sources": others, "anytime_of": times, "board_figures": BOARD_FIGURES}
+    render("leaderboard", boards=boards, warnings=warnings, **shown_times)
     log("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
-    render("compare.html", "compare", **comparison_page(studies, leaders))
+    render("compare", **comparison_page(studies, leaders))
     stored = read_ratios()
     render(
-        "kernels.html",
         "kernels",
         kernels=kernels,
         columns=COMMITS_SHOWN,
@@ -199,12 +191,12 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     )
     if parity:
         not_compared = [failure for failure in own.failures if failure["stage"] == "parity"]
-        render("parity.html", "parity", not_compared=not_compared, **parity)
-    render("methods.html", "methods", documents=sources())
+        render("parity", not_compared=not_compared, **parity)
+    render("methods", documents=sources())
     if environment.globals["any_claims"]:
-        render("claims.html", "claims", studies_shown={*plan_of}, run_here=run_here, **claims)
+        render("claims", studies_shown={*plan_of}, run_here=run_here, **claims)
     jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
-    render("provenance.html", "provenance", **provenance_page(jobs, warnings))
+    render("provenance", **provenance_page(jobs, warnings))
     folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]
     folders += [
         (version.check_folder, version.plan.checks.figures, version.check_figures)

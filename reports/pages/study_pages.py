@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,10 +16,8 @@ from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import TriedOf, tried_in
 from curvebench.reports.failures import faults_of
 from curvebench.reports.figures.all_figures import MOST_DRAWN
-from curvebench.reports.figures.drawing import MANIFEST
 from curvebench.reports.pages.heat_map import heat_map
 from curvebench.reports.pages.overview import Answer
-from curvebench.reports.rendering import read_made
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import clock_of
@@ -35,16 +32,6 @@ Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
-
-
-def read_figures(folder: Path) -> Rows:
-    """The list of a study's figures.
-
-    Raises:
-        InputError: when it is missing or damaged.
-    """
-    figures: Rows = read_made(folder / MANIFEST, "figures")
-    return figures
 
 
 def study_page(

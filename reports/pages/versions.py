@@ -12,7 +12,8 @@ import polars as pl
 from curvebench.reports.claims.page import check_rows, claim_entries
 from curvebench.reports.claims.verdict_list import unrun, verdicts_of
 from curvebench.reports.failures import failures_of, faults_of, read_jobs
-from curvebench.reports.pages.study_pages import Rows, read_figures
+from curvebench.reports.figures.drawing import read_figures
+from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.spec.plan import ReportPlan, StudyPlan

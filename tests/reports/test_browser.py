@@ -338,23 +338,27 @@ def test_the_seconds_of_jobs_on_gpus_are_bars_of_as_many_colours_as_phases(
 WIDE = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b.ariaLabel)"
 
 
+def saved(page: Any, take: Any, kind: str) -> tuple[str, str]:
+    """The name and the text of a table that is saved by a button of `take`."""
+    with page.expect_download() as download:
+        take.get_by_role("button", name=kind).click()
+    return download.value.suggested_filename, download.value.path().read_text()
+
+
 def test_a_table_is_saved_as_csv_and_latex_as_it_is_shown(page: Any, report: Report, tmp_path: Path):
     page.goto((report.site / "leaderboard.html").as_uri())
     page.get_by_label("Filter").fill("@ egop")
     table = page.locator("table").first
     table.get_by_role("button", name="Diverged").click()
     shown = [" ".join(name.split()) for name in table.locator("tbody th:visible").all_text_contents()]
-    texts = {}
-    for kind in ("CSV", "LaTeX"):
-        with page.expect_download() as download:
-            page.locator(".take").first.get_by_role("button", name=kind).click()
-        texts[download.value.suggested_filename] = download.value.path().read_text()
-    assert set(texts) == {"leaderboard.1.csv", "leaderboard.1.tex"}
-    rows = list(csv.DictReader(texts["leaderboard.1.csv"].splitlines()))
+    take = page.locator(".take").first
+    [(csv_name, as_csv), (tex_name, as_tex)] = (saved(page, take, kind) for kind in ("CSV", "LaTeX"))
+    assert (csv_name, tex_name) == ("leaderboard.1.csv", "leaderboard.1.tex")
+    rows = list(csv.DictReader(as_csv.splitlines()))
     assert [row["Method"] for row in rows] == shown
     assert [float(row["Score, in full"]) for row in rows] == [float(value) for value in column(page, 3)]
     assert re.fullmatch(r"[0-9.]+ \[[0-9.]+, [0-9.]+\]", rows[0]["Score"])
-    lines = texts["leaderboard.1.tex"].splitlines()
+    lines = as_tex.splitlines()
     written = [line.partition(" & ")[0] for line in lines if " & " in line]
     assert written == ["Method", *(name.replace("<", "$<$").replace(">", "$>$") for name in shown)]
     assert {"\\toprule", "\\midrule", "\\bottomrule"} < set(lines)
@@ -362,11 +366,8 @@ def test_a_table_is_saved_as_csv_and_latex_as_it_is_shown(page: Any, report: Rep
 
     page.goto((report.site / "index.html").as_uri())  # rows that span others
     page.locator(".answers td").first.evaluate(r"cell => { cell.textContent = '{a} $b_c \\ d % & # ~ ^'; }")
-    with page.expect_download() as download:
-        page.locator(".answers ~ .take, .scroll:has(.answers) + .take").first.get_by_role(
-            "button", name="LaTeX"
-        ).click()
-    lines = [line for line in download.value.path().read_text().splitlines() if line.endswith("\\\\")]
+    take = page.locator(".answers ~ .take, .scroll:has(.answers) + .take").first
+    lines = [line for line in saved(page, take, "LaTeX")[1].splitlines() if line.endswith("\\\\")]
     assert {line.count(" & ") for line in lines} == {4}
     signs = r"\{a\} \$b\_c \textbackslash{} d \% \& \# \textasciitilde{} \textasciicircum{}"
     assert lines[1].split(" & ")[1] == signs
