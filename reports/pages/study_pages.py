@@ -25,7 +25,7 @@ from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
 from curvebench.results.outcomes import WORKLOAD_FAULT, failed
 from curvebench.results.schema import TUNING
-from curvebench.spec.method import Method
+from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
@@ -197,13 +197,10 @@ def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
     values = measures.study_values(study, measures.final_runs(runs, workload, backend))
-    there = set(values["method"])
     rows: Rows = []
     for method in study.methods:
-        optimizer, _ = Method.of(method)
-        if method == optimizer or not {method, optimizer} <= there:
-            continue
-        found = effect_by_seed(study, values, method, optimizer)
+        optimizer, basis = Method.of(method)
+        found = None if basis == IDENTITY else effect_by_seed(study, values, method, optimizer)
         if found is not None:
             rows.append({"method": method, "control": optimizer, "found": found})
     return rows
