@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curvebench.reports.boards.runtimes import POINTS, Runtimes
+from curvebench.reports.boards.leaderboard import Board, Studies
+from curvebench.reports.boards.runtimes import POINTS, Runtimes, board_runtimes
 from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
@@ -73,6 +74,38 @@ class Shown:
     def ink(self, place: int) -> str:
         """The colour of a method."""
         return self.looks[Method.of(self.times.methods[place]).optimizer].ink.light
+
+
+@dataclass(frozen=True)
+class Anytime:
+    """A board's times to targets, and the figures of them."""
+
+    times: Runtimes
+    figures: tuple[Drawn, ...]
+
+
+def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
+    """Draw the figures of boards into a folder; None for a board on which no method gets anywhere.
+
+    Those of one problem are on its study's page, and other backends than the first repeat its instances:
+    None for such boards too. Which studies share a board, and which versions of them, is known when a site
+    is rendered and not before.
+
+    Args:
+        out: is made where it is missing.
+
+    Raises:
+        InputError: when a table of curves is missing or damaged.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    first = {study.name: study.backends[0] for study, _ in studies}
+    found: list[Anytime | None] = []
+    for board in boards:
+        leads = board.backend == first[board.studies[0]] and len(board.columns) > 1
+        times = board_runtimes(board, studies) if leads else None
+        name = f"{board.backend}.{board.studies[0]}"
+        found.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
+    return found
 
 
 def draw_board(found: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:

@@ -359,13 +359,6 @@ def _portable(svg: str) -> str:
 # --- numbers -------------------------------------------------------------------------------------
 
 
-def evenly(rows: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most so many rows, evenly by place, both ends among them."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
-
-
 def _finite(values: pl.Series) -> pl.Series:
     return values.filter(values.is_finite())
 

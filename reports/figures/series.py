@@ -14,7 +14,6 @@ from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     as_float,
-    evenly,
     floats,
     key_line,
     list_figures,
@@ -155,7 +154,8 @@ def _thinned(line: pl.DataFrame) -> pl.DataFrame:
     """The points of a line that a reader can tell apart, both ends among them."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
-    return evenly(line, POINTS)
+    places = np.linspace(0, len(line) - 1, min(len(line), POINTS))  # evenly, both ends among them
+    return line[places.round().astype(int)]
 
 
 def _spaced(points: np.ndarray) -> list[int]:

@@ -15,8 +15,8 @@ from curvebench.reports import formatting
 from curvebench.reports.boards.leaderboard import by_source, leaderboards
 from curvebench.reports.claims.page import claims_page
 from curvebench.reports.claims.rerun import study_commands
+from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
-from curvebench.reports.pages.anytime import anytime_of
 from curvebench.reports.pages.comparing import comparison_page
 from curvebench.reports.pages.heat_map import folded, heat_map
 from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios

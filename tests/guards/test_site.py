@@ -21,9 +21,8 @@ HERE = Path(__file__).parent
 
 def lines_of(page: Page) -> Iterator[str]:
     """Yield a line for each id, internal link and table: of a table the headers and the number of rows."""
-    given = [(name, value) for _, attributes in page.tags for name, value in attributes.items() if value]
-    yield from sorted(f"id {value}" for name, value in given if name == "id")
-    links = {value for name, value in given if name in ("href", "src") and not value.startswith("http")}
+    yield from (f"id {name}" for name in sorted(page.values("id")))
+    links = {link for link in page.values("href", "src") if not link.startswith("http")}
     yield from (f"link {link}" for link in sorted(links))
     for headers, *rows in page.tables:
         yield f"table of {len(rows) + 1} rows: {' | '.join(' '.join(header.split()) for header in headers)}"

@@ -50,6 +50,10 @@ class Page(HTMLParser):
         if not CELLS.isdisjoint(self.open):
             self.tables[-1][-1][-1] += f" {data}"
 
+    def values(self, *names: str) -> list[str]:
+        """Return the values of the attributes of these names, those that are empty left out."""
+        return [value for _, given in self.tags for name, value in given.items() if name in names and value]
+
     def all(self, tag: str) -> list[dict[str, str | None]]:
         """Return the attributes of each tag of a kind."""
         return [attributes for name, attributes in self.tags if name == tag]

@@ -38,18 +38,14 @@ def test_every_page_is_there_and_its_tags_are_closed(pages: dict[str, Page]):
 
 
 def test_links_resolve_inside_the_site(report: Report, pages: dict[str, Page]):
-    ids = {name: {a["id"] for _, a in page.tags if "id" in a} for name, page in pages.items()}
+    ids = {name: page.values("id") for name, page in pages.items()}
     for name, page in pages.items():
-        assert len(ids[name]) == sum("id" in attributes for _, attributes in page.tags)
-        for _, attributes in page.tags:
-            for key in ("href", "src"):
-                link = attributes.get(key)
-                if link is None:
-                    continue
-                assert not re.match(r"[a-z]+:|//", link)
-                file, _, anchor = link.partition("#")
-                assert (report.site / (file or name)).is_file()
-                assert not anchor or anchor in ids[file or name]
+        assert len(ids[name]) == len(set(ids[name]))
+        for link in page.values("href", "src"):
+            assert not re.match(r"[a-z]+:|//", link)
+            file, _, anchor = link.partition("#")
+            assert (report.site / (file or name)).is_file()
+            assert not anchor or anchor in ids[file or name]
 
 
 def test_pages_are_small(report: Report):
