@@ -19,6 +19,7 @@ from tests.reports.stored_kernels import history, write_stored
 from tests.reports.synthetic import CONVEX, Shape, write_plan
 
 Studies = list[tuple[StudyPlan, Tables]]
+Change = Callable[[dict[str, Any]], object]
 SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 
@@ -53,14 +54,17 @@ def site_of(plan: Path, folder: Path) -> Path:
     return folder / "site"
 
 
-def bare_site(
-    folder: Path, *shapes: Shape, change: Callable[[dict[str, Any]], object] = lambda raw: None
-) -> Path:
-    """The site of made-up studies without figures, whose plan's file, as JSON, was changed in place."""
-    plan = write_plan(folder, shapes)
+def changed_plan(plan: Path, folder: Path, change: Change) -> Path:
+    """The file, in a folder, of a plan that was changed in place, as JSON."""
     raw = json.loads(plan.read_text())
     change(raw)
-    plan.write_text(json.dumps(raw))
+    (folder / "plan.json").write_text(json.dumps(raw))
+    return folder / "plan.json"
+
+
+def bare_site(folder: Path, *shapes: Shape, change: Change = lambda raw: None) -> Path:
+    """The site of made-up studies without figures, whose plan was changed."""
+    plan = changed_plan(write_plan(folder, shapes), folder, change)
     leave_figures_out(folder, *(shape.name for shape in shapes))
     return site_of(plan, folder)
 
@@ -82,13 +86,9 @@ def leave_figures_out(folder: Path, *studies: str) -> None:
         list_figures([], folder / "figures" / name)
 
 
-def changed_site(report: Report, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The site of the made-up studies whose plan's file, as JSON, was changed in place."""
-    raw = json.loads(report.plan_file.read_text())
-    change(raw)
-    plan = folder / "plan.json"
-    plan.write_text(json.dumps(raw))
-    return site_of(plan, folder)
+def changed_site(report: Report, folder: Path, change: Change) -> Path:
+    """The site of the made-up studies whose plan was changed."""
+    return site_of(changed_plan(report.plan_file, folder, change), folder)
 
 
 @pytest.fixture(scope="session")
@@ -157,6 +157,5 @@ def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
     hashes = [f"{number:x}" * 40 for number in range(1, 13)]
     write_stored(folder / "stored", hashes[:3], "one")
     write_stored(folder / "stored", hashes, "two", spread=False, seconds=history(12, at=6))
-    plan = write_plan(folder, [])
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "stored")}))
-    return KernelReport(site_of(plan, folder), hashes)
+    site = bare_site(folder, change=lambda raw: raw.update(kernels=str(folder / "stored")))
+    return KernelReport(site, hashes)

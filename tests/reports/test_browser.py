@@ -416,7 +416,7 @@ def test_on_a_phone_the_method_stays_in_sight_and_answers_are_cards(page: Any, r
     assert third.evaluate(label) == "none"
 
 
-def test_tables_say_what_they_are_and_show_the_focus(page: Any, report: Report):
+def test_tables_say_what_they_are_and_the_focus_is_shown_and_reaches_the_content(page: Any, report: Report):
     for path in sorted(report.site.glob("*.html")):
         page.goto(path.as_uri())
         unnamed = "tables => tables.filter(t => !t.caption && !t.closest('[role=region][aria-label]')).length"
@@ -428,9 +428,6 @@ def test_tables_say_what_they_are_and_show_the_focus(page: Any, report: Report):
         page.keyboard.press("Tab")
         width = "getComputedStyle(document.activeElement).outlineWidth"
         assert page.evaluate(width) == "2px", page.evaluate("document.activeElement.outerHTML")
-
-
-def test_the_keyboard_reaches_the_content(page: Any, report: Report):
     page.goto((report.site / "index.html").as_uri())
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"

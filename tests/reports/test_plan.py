@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import read_plan
-from tests.reports.conftest import Report
+from tests.reports.conftest import Report, changed_plan
 
 
 @pytest.mark.parametrize(
@@ -38,9 +37,7 @@ def test_a_missing_or_broken_plan_names_its_file(tmp_path: Path, text: str | Non
 def test_a_comparison_that_cannot_be_made_is_refused(
     report: Report, tmp_path: Path, compare: dict, message: str
 ):
-    raw = json.loads(report.plan_file.read_text())
-    raw["studies"][0]["compare"] = compare
-    (tmp_path / "plan.json").write_text(json.dumps(raw))
+    changed_plan(report.plan_file, tmp_path, lambda raw: raw["studies"][0].update(compare=compare))
     with pytest.raises(InputError, match=message):
         read_plan(tmp_path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from curvebench.reports.tables import read_tables
 from curvebench.spec.method import BasisSpec
 from curvebench.spec.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
 from tests.reports.changing import replace
+from tests.reports.conftest import changed_plan
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(
@@ -42,11 +42,8 @@ RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
     """A made-up study with some of what its plan says replaced."""
-    path = write_plan(folder, [shape])
-    raw = json.loads(path.read_text())
-    raw["studies"][0] |= changes
-    path.write_text(json.dumps(raw))
-    return read_plan(path).study(shape.name)
+    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: raw["studies"][0].update(changes))
+    return read_plan(plan).study(shape.name)
 
 
 def drawn_by(study: StudyPlan, folder: Path, draw: Callable[[FigureCell], Iterable[Drawn]]) -> list[Drawn]:

@@ -17,7 +17,7 @@ from curvebench.reports.figures.all_figures import draw_figures
 from curvebench.reports.figures.drawing import Grid, draw_line, log_axes, on_axis, plain_ticks
 from curvebench.reports.figures.palette import look_of
 from curvebench.reports.tables import read_tables
-from tests.reports.conftest import Report
+from tests.reports.conftest import Report, changed_plan
 from tests.reports.synthetic import HOSTILE
 
 
@@ -121,10 +121,8 @@ def test_points_that_rounding_took_below_zero_are_drawn_on_the_floor():
 
 
 def test_figures_are_drawn_as_pdf_on_demand_with_what_they_say(report: Report, tmp_path: Path):
-    raw = json.loads(report.plan_file.read_text())
-    raw["studies"] = raw["studies"][1:]
-    (tmp_path / "plan.json").write_text(json.dumps(raw))
-    assert main(["figures", "--plan", str(tmp_path / "plan.json"), "--pdf", str(tmp_path)]) == 0
+    plan = changed_plan(report.plan_file, tmp_path, lambda raw: raw["studies"].pop(0))
+    assert main(["figures", "--plan", str(plan), "--pdf", str(tmp_path)]) == 0
     shown = json.loads((tmp_path / "convex/pdf/figures.json").read_text())
     assert shown == json.loads((report.plan.study("convex").figures / "figures.json").read_text())
     drawn = {path.stem: path.read_bytes() for path in (tmp_path / "convex/pdf").glob("*.pdf")}
