@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -181,22 +181,18 @@ class Board:
         return most if most and most.gradients and (most.tier or 1) > 1 else None
 
 
-def by_source(
-    boards: Sequence[Board], studies: Iterable[StudyPlan]
-) -> tuple[Board | None, dict[Source, list[Board]]]:
+def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
     """The board that comes first, that with most results (a method on a problem), and the others by source.
 
     The source of a board is the document that its studies cite first.
 
     Args:
         boards: of equal ones the first comes first.
-        studies: those of the boards.
     """
     first = max(boards, key=lambda board: len(board.entries), default=None)
-    cited = {study.name: source_of(study.source) for study in studies}
     others: dict[Source, list[Board]] = {}
     for board in (board for board in boards if board is not first):
-        others.setdefault(cited[board.studies[0]], []).append(board)
+        others.setdefault(source_of(board.columns[0].study.source), []).append(board)
     return first, others
 
 

@@ -98,10 +98,9 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
         InputError: when a table of curves is missing or damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
-    first = {study.name: study.backends[0] for study, _ in studies}
     found: list[Anytime | None] = []
     for board in boards:
-        leads = board.backend == first[board.studies[0]] and len(board.columns) > 1
+        leads = board.backend == board.columns[0].study.backends[0] and len(board.columns) > 1
         times = board_runtimes(board, studies) if leads else None
         name = f"{board.backend}.{board.studies[0]}"
         found.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)

@@ -88,13 +88,13 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)
     log("leaderboard")
-    first, others = by_source(leaderboards(studies), (study for study, _ in studies))
+    first, others = by_source(leaderboards(studies))
     boards = [*filter(None, [first]), *(board for own in others.values() for board in own)]
     board_of = {
-        id(study): board
+        id(column.study): board
         for board in boards
-        for study, _ in studies
-        if study.name in board.studies and board.backend == study.backends[0]
+        for column in board.columns
+        if board.backend == column.study.backends[0]
     }
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None

@@ -114,14 +114,14 @@ def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
 
 
 def test_the_board_with_most_results_comes_first_and_the_others_by_the_source_they_cite(studies: Studies):
-    boards = leaderboards(studies)
     cited = {"digits_mlp": "000 Fig. 1", "convex": "002 eq. 1"}
-    first, others = by_source(boards, [replace(study, source=cited[study.name]) for study, _ in studies])
+    citing = [(replace(study, source=cited[study.name]), tables) for study, tables in studies]
+    first, others = by_source(leaderboards(citing))
     assert first is not None
     assert first.studies == ("convex",)  # two problems
     [(source, own)] = others.items()
     assert (source.key, [board.studies for board in own]) == ("egop", [("digits_mlp",)] * 2)
-    assert by_source([], []) == (None, {})
+    assert by_source([]) == (None, {})
 
 
 def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digits: Board):
