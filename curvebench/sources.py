@@ -158,12 +158,19 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 def _content(path: Path) -> bytes:
     """Return the bytes of a file; for Python only its code, so that better prose recomputes no run."""
     content = path.read_bytes()
-    if path.suffix != ".py":
-        return content
+    return _code(content) if path.suffix == ".py" else content
+
+
+@cache
+def _code(source: bytes) -> bytes:
+    """Return what of a Python file decides its hash: its code, or all of it where it is no valid Python.
+
+    Parsing a file takes a hundred times as long as reading it, and a plan hashes most files for several jobs.
+    """
     try:
-        return code_of(ast.parse(content)).encode()
+        return code_of(ast.parse(source)).encode()
     except SyntaxError:
-        return content
+        return source
 
 
 def code_of(tree: ast.Module) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.engine.execution import Clock
 from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
@@ -25,12 +24,12 @@ from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TUNING
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, runs_spec
+from curvebench.spec.job import BasesSpec, JobSpec, estimated_at, runs_spec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.values import Option
 from curvebench.stages.basis_jobs import estimate_bases
-from curvebench.stages.job import Job, estimated_at
+from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
 # What rounding does to a run is measured beside it: lanes whose learning rate is off by so many units in the
@@ -223,7 +222,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
-        backend, device = estimated_at(found, study.backends[0], row["device"])
+        backend, device = estimated_at(found.alone, study.backends[0], row["device"])
         first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
@@ -250,9 +249,9 @@ def moved(rate: float, ulps: int, dtype: str) -> float:
     return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
-def _run(spec: JobSpec, results: Path, stage: Callable[[Job], list[str]]) -> Job:
+def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
     """The job, done; one that fails is no difference, since no run that is drawn has failed."""
-    job = Job(spec, results, Clock(), 1, provenance(1)["machine"])
+    job = Job(spec, results, provenance(1)["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
     stage(job)
     for failure in job.failures:

@@ -151,22 +151,17 @@ def check(method: str, newcomer: Newcomer) -> None:
         InputError: that names the method as the user does, not the study that was written for it.
     """
     from curvebench.commands.studies import check_methods
-    from curvebench.interop.foreign import missing_arguments
+    from curvebench.interop.foreign import REFUSES
     from curvebench.planning.newcomer import located
     from curvebench.planning.studies import read_study
 
     try:
-        study = read_study(newcomer.path)
-        (own,) = study.optimizers
-        if missing := missing_arguments(own.locator, own.options["arguments"]) if own.only_backend else ():
-            example = ", ".join(f"{one}: VALUE" for one in missing)
-            given = f"must be given {', '.join(missing)}: --options '{{{example}}}'"
-            raise InputError(f"{newcomer.path}: {given}")
-        check_methods([study])
+        check_methods([read_study(newcomer.path)])
     except InputError as error:
         text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
         text = text.replace(f"optimizers.{located(method)}: ", "")
-        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ")) from error
+        remedy = "; it is given others by --options '{NAME: VALUE}'" if REFUSES in text else ""
+        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy) from error
 
 
 def check_new_set(given: Namespace) -> None:

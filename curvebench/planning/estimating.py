@@ -22,14 +22,13 @@ from curvebench.planning.plan import Plan, PlannedStudy
 from curvebench.progress import Progress
 from curvebench.seeding import generator
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.spec.tuning import REFINED_RATES, Setting
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import (
     Instance,
     Job,
-    estimated_at,
     instance,
     precision_of,
     sampling_of,
@@ -153,7 +152,7 @@ class _Meter:
         """Return the seconds of estimating one basis."""
         if spec.device == "cpu":
             return sum(self.estimated(spec, workload, basis).clock.seconds.values())
-        count = sampling_of(basis, workload, self.instance(workload)).count
+        count = sampling_of(basis, self.instance(workload)).count
         return count * self.counted(spec, workload, ())[0]
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
@@ -161,7 +160,7 @@ class _Meter:
         settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
         tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
         runs = len(spec.seeds) * tried
-        steps = steps_of(spec, workload.settings, self.instance(workload).examples)
+        steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
         else:
@@ -200,7 +199,7 @@ class _Meter:
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """Return a job that has estimated a basis for one seed."""
-        backend, device = estimated_at(workload_of(workload), spec.backend, spec.device)
+        backend, device = estimated_at(workload_of(workload).alone, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
             stage="bases", backend=backend, device=device, precision=spec.precision, **cell, **NO_NAMES
@@ -210,7 +209,7 @@ class _Meter:
     def done(self, spec: JobSpec, stage: Callable[[Job], Any]) -> Job:
         """Return the job of a spec, done now or before."""
         if spec.hash not in self.jobs:
-            job = Job(spec, self.folder, Clock(), 1, machine="")
+            job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
             stage(job)
             for failure in job.failures:

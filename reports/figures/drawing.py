@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import polars as pl
 
 from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
 from curvebench.reports.formatting import plain, power_of_ten, slug
-from curvebench.reports.rendering import TEMPLATES, templates
+from curvebench.reports.rendering import TEMPLATES, macros
 from curvebench.spec.errors import InputError
 
 MANIFEST = "figures.json"
@@ -291,12 +290,6 @@ def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
 # --- saving --------------------------------------------------------------------------------------
 
 
-@cache
-def _said() -> Any:
-    """The macros of `figures.jinja`."""
-    return templates(markdown=True).get_template("figures.jinja").module
-
-
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
     """Write a figure as SVG that follows the page's theme and describe it; the same data give the same bytes.
 
@@ -310,7 +303,7 @@ def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, A
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     empty = not any(np.isfinite(panel.dataLim.intervaly).all() for panel in figure.axes)
     said = {
-        part: " ".join(getattr(_said(), f"{words}_{part}")({**shown, **facts}).split())
+        part: " ".join(getattr(macros("figures.jinja"), f"{words}_{part}")({**shown, **facts}).split())
         for part in ("title", *(() if empty else ("caption", "alt")))
     }
     drawn = Drawn(name=slug(name), width=width, height=height, empty=empty, **said, **shown)

@@ -19,6 +19,6 @@ def summary(own: Version, checked: Sequence[ClaimAgreement], site: Path) -> list
         checked: its claims next to those of published sets, of which a site of one set says nothing.
         site: the first page.
     """
-    verdicts = Counter(claim["verdict"] for claim in own.claims).most_common()
+    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
     about = {"own": own, "checked": checked, "verdicts": verdicts}
     return text_of("summary", site=site.resolve(), snakemake=SNAKEMAKE, **about).splitlines()

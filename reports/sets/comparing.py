@@ -19,11 +19,11 @@ from curvebench.reports.measures import CELL, headline_limit, held_at, study_val
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
+from curvebench.reports.sets.contents import provenance_of
 from curvebench.reports.sets.sides import Side, read_side
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
-from curvebench.results.merging import machines
 from curvebench.results.schema import CLAIMS
 from curvebench.spec.errors import InputError
 
@@ -345,16 +345,7 @@ def render(before: Side, after: Side) -> str:
         .render(
             style=(STATIC / "style.css").read_text(),
             sides=[
-                {
-                    "name": side.name,
-                    "plan": side.plan,
-                    "machines": machines(side.jobs).to_dicts(),
-                    "commits": side.jobs.select("commit", "dirty")
-                    .unique()
-                    .sort("commit", "dirty")
-                    .to_dicts(),
-                    "started": side.jobs["started"].max(),
-                }
+                {"name": side.name, "plan": side.plan, **provenance_of(side.jobs, 0)}
                 for side in (before, after)
             ],
             other_machines=set(before.jobs["machine"]) != set(after.jobs["machine"]),

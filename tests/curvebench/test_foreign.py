@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from curvebench.__main__ import main
 from curvebench.backends.engine import engine
+from curvebench.commands.studies import check_methods
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.interop.foreign import named_in
 from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
+from curvebench.planning.studies import read_study
 from curvebench.registry import RULES, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
@@ -123,7 +124,7 @@ def test_what_a_study_or_a_data_table_says_of_arguments_is_done() -> None:
 def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash(own: Path) -> None:
     entry = "{torch:torch.optim.Muon: {groups: {others: {optimizer: torch:own.py:Rebinding}}}}"
     study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
-    assert main(["check", "--studies", str(study.parent)]) == 0
+    check_methods([read_study(study)])
     plan = make_plan(Config(study_folder=study.parent, studies=("tiny",)))
     specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
     assert specs

@@ -12,7 +12,7 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.figures.drawing import list_figures
-from curvebench.reports.rendering import templates
+from curvebench.reports.rendering import macros
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
 from tests.reports.stored_kernels import history, write_stored
@@ -25,7 +25,7 @@ SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 def words_of(template: str, macro: str, *arguments: Any) -> str:
     """What a macro says, as text."""
-    said = getattr(templates(markdown=True).get_template(template).module, macro)(*arguments)
+    said = getattr(macros(template), macro)(*arguments)
     return " ".join(said.split())
 
 

@@ -253,9 +253,8 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
 
 
 STAGES = [
-    "sweep",
     "timing",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "refine", "final")),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "sweep", "refine", "final")),
 ]
 
 
@@ -398,7 +397,7 @@ def test_a_gpu_that_is_not_there_is_bad_input(
     """Nothing is computed or written, so that the same command does it all where there is one."""
     changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
     spec = SWEEP.changed(**changes) if stage == "sweep" else of_stage(stage, **changes)
-    monkeypatch.setattr("curvebench.stages.jobs._computed", pytest.fail)
+    monkeypatch.setattr("curvebench.stages.jobs._compute", pytest.fail)
     said = f"^study small, scale quick: device: gpu: {library} sees no GPU on this machine"
     with pytest.raises(InputError, match=said):
         run(spec, tmp_path)

@@ -23,12 +23,13 @@ from hypothesis import strategies as st
 from curvebench.__main__ import main
 from curvebench.reports.claims import verdict_list
 from curvebench.reports.claims.outcome_measures import values_at_equal_cost
-from curvebench.reports.claims.verdict_list import listed, read_verdicts, verdicts_of
+from curvebench.reports.claims.verdict_list import as_json, listed, read_verdicts, verdicts_of
+from curvebench.reports.rendering import lines
 from curvebench.reports.sets.checking import alike, disagreements, flaws
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from curvebench.reports.sets.derived import read_set, texts
 from curvebench.reports.sets.files import new_folder, seal
-from curvebench.reports.sets.objections import changed_rules, in_short, objections, sentence
+from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
 from curvebench.reports.tables import read_tables
 from curvebench.results.reading import read, with_method
@@ -176,12 +177,12 @@ def test_rules_that_are_not_those_of_the_runs_are_objected_to_in_one_sentence_fo
         {"claim": "egop.as-planned"},
         {"claim": "egop.not-run", "verdict": "not run", "rule_of_runs": None},
     )
-    found = changed_rules(claims)
+    found, in_short = changed_rules(claims), partial(lines, "objections.jinja", "in_short")
     assert [each.kind for each in found] == ["rules"] * 3
     told = "the rules of 2 claims were changed after the runs were planned: egop.a, egop.b"
     dirty_job = Objection(kind="dirty", where="toy", count=1, of=2)
-    assert in_short([dirty_job, *found]) == [sentence(dirty_job), told]
-    assert in_short(found[:1]) == [sentence(found[0])]
+    assert in_short([dirty_job, *found]) == [*in_short([dirty_job]), told]
+    assert in_short(found[:1]) == lines("objections.jinja", "sentence", found[0])
     assert in_short(found[:2]) == ["the rule of a claim was changed after the runs were planned: egop.a"]
 
 
@@ -217,13 +218,13 @@ def test_the_verdicts_that_a_set_holds_are_those_that_its_tables_give(
     plan = read_set(made)
     found = read_verdicts(plan)
     computed = listed(plan, found.claims, found.findings)
-    told = [one for one in computed if one["comparisons"]]
+    told = [one for one in computed if one.comparisons]
     assert told
     folder = shutil.copytree(made, tmp_path / "made.quick")
     monkeypatch.setattr(verdict_list, "read_verdicts", None)  # nothing is computed
-    assert verdicts_of(read_set(folder)) == computed
-    alone = narrowed(read_set(folder), [told[0]["study"]], [])
-    assert {one["study"] for one in verdicts_of(alone)} == {told[0]["study"]}
+    assert as_json(verdicts_of(read_set(folder))) == as_json(computed)
+    alone = narrowed(read_set(folder), [told[0].study], [])
+    assert {one.study for one in verdicts_of(alone)} == {told[0].study}
     (folder / "claims.parquet").write_text("[")
     with pytest.raises(InputError, match=r"claims\.parquet: not a whole Parquet file"):
         verdicts_of(read_set(folder))
