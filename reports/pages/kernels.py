@@ -75,8 +75,9 @@ def read_stored(folder: Path) -> Stored:
     stored = pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
     stored = stored.filter(pl.col("value").is_not_nan().fill_null(True))  # a case that was not asked for
     ends = pl.col("low", "high")
-    frame, dropped = _comparable(stored.with_columns(pl.when(ends.is_finite()).then(ends)))
-    if dropped:
+    stored = stored.with_columns(pl.when(ends.is_finite()).then(ends))
+    frame = stored.filter(pl.col("version") == pl.col("version").sort_by(*ORDER).last().over("measure"))
+    if dropped := len(stored) - len(frame):
         notes.append(
             f"{dropped} values of an older version of a benchmark are left out: what they measure differs"
         )
@@ -109,13 +110,6 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
             ends = {"value": value, "low": low, "high": high}
             rows.append({**about, "case": case, "backend": backend, **ends})
     return rows
-
-
-def _comparable(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The values of each benchmark's latest version, and how many others there are."""
-    latest = pl.col("version").sort_by(*ORDER).last().over("measure")
-    kept = frame.filter(pl.col("version") == latest)
-    return kept, len(frame) - len(kept)
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -179,15 +173,12 @@ def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
     """What is shown of each machine and environment."""
-    several = dict(stored.frame.group_by("machine").agg(pl.col("environment").n_unique()).rows())
-    parts = stored.frame.sort(*ORDER).group_by("machine", "environment", maintain_order=True)
+    several = pl.col("environment").n_unique().over("machine") > 1
+    both = pl.format("{}, {}", "machine", "environment")
+    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
     return [
-        machine_part(
-            rows,
-            f"{machine}, {environment}" if several[machine] > 1 else str(machine),
-            stored.machines.get(str(machine), {}),
-        )
-        for (machine, environment), rows in sorted(parts)
+        machine_part(rows, name, stored.machines.get(rows["machine"][0], {}))
+        for (name,), rows in sorted(named.group_by("name"))
     ]
 
 

@@ -86,19 +86,6 @@ def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[Stud
         assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
 
 
-def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
-    rows = rows_of(*long)
-    assert list(rows) == list(long[0].methods)
-    adam = rows["adam"]
-    assert (adam["jobs"], adam["runs"], adam["alone"]) == (4, 1, True)
-    whole = sum(TAKEN.values())
-    assert [adam[name] for name in ("least", "total_seconds", "most")] == [whole, 2 * whole, 4 * whole]
-    assert adam["waiting_seconds"] == 2 * INSIDE["waiting"]
-    assert adam["data_seconds"] == 2 * (TAKEN["data"] - INSIDE["waiting"])
-    assert adam["other_seconds"] == 2 * (TAKEN["other"] - INSIDE["checkpoint"])
-    assert adam["examples_a_second"] == pytest.approx(BATCH * STEPS[-1] / (2 * TAKEN["step"]))
-
-
 def test_a_run_that_diverged_has_no_examples_a_second(long: tuple[StudyPlan, Tables]):
     jobs = final_jobs(*long, "long", "jax").filter(method="sgd").sort("total_seconds")
     assert jobs["examples"].is_null().to_list() == [True, False, False, False]
