@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +15,7 @@ import polars as pl
 from curvebench.reports import formatting
 from curvebench.reports.boards.leaderboard import by_source, leaderboards
 from curvebench.reports.claims.page import claims_page
-from curvebench.reports.claims.rerun import study_commands
+from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
 from curvebench.reports.claims.verdict_list import unrun
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
@@ -35,7 +36,6 @@ from curvebench.reports.pages.study_pages import (
     study_page,
     when_and_where,
 )
-from curvebench.reports.pages.summary import summary
 from curvebench.reports.pages.versions import (
     ShownStudy,
     checked_against,
@@ -44,7 +44,7 @@ from curvebench.reports.pages.versions import (
     renamed_here,
 )
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
-from curvebench.reports.rendering import templates
+from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
 from curvebench.spec.archive import shown_plans
@@ -207,7 +207,9 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     folders.append((BOARD_FIGURES, drawings, drawn))
     log(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
-    return summary(own, checked, out / "index.html")
+    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
+    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    return text_of("summary", own=own, checked=checked, **about).splitlines()
 
 
 def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:
