@@ -9,11 +9,9 @@ from typing import Any
 from curvebench.planning.studies import (
     Study,
     at_defaults,
-    final_seeds,
-    first_final_seed,
+    first_seeds,
     missing_of,
     rule_of,
-    tuning_seeds,
 )
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import claims_of, file_of
@@ -32,12 +30,8 @@ from curvebench.spec.plan import (
     StudyPlan,
     WorkloadPlan,
 )
+from curvebench.spec.study import Sized
 from curvebench.stages.parity_problems import PROBLEMS, STEPS, TOLERANCE
-
-# What a plan has of a study's scale.
-OF_SCALE = (
-    *("seeds", "budget", "tuning_epochs", "evaluations", "evaluated_splits", "gradient_accumulation"),
-)
 
 
 def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
@@ -53,12 +47,12 @@ def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
 
 def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
     """A study as the report shows it, in folders that are not known yet."""
-    own = study.scales[scale]
+    own, first = study.scales[scale], first_seeds(study, scale)
     runs_on = {
-        name: BackendPlan.taken_from(
-            own.backends[name],
+        name: BackendPlan(
+            device=own.backends[name].device,
             tuned_on=own.backends[name].tuned_on or name,
-            final_seeds=len(final_seeds(study, scale, name)),
+            final_seeds=own.final_seeds(name),
         )
         for name in backends
     }
@@ -67,12 +61,13 @@ def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
         notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
         workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
         runs_on=runs_on,
-        first_tuning_seed=tuning_seeds(study, scale)[0],
-        first_final_seed=first_final_seed(study, scale),
+        first_tuning_seed=first.tuning,
+        first_final_seed=first.final,
         targets=dict(sorted(study.targets.items())),  # the first one heads pages
         tables=Path(),
         figures=Path(),
-        **{name: getattr(own, name) for name in OF_SCALE},
+        budget=own.budget,
+        **{name: getattr(own, name) for name in Sized.model_fields},
         **deciding(study, scale),
     )
 

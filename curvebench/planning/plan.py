@@ -28,11 +28,10 @@ from curvebench.planning.studies import (
     FirstSeeds,
     Study,
     at_defaults,
-    final_seeds,
     missing_of,
     read_studies,
     rule_of,
-    tuning_seeds,
+    running_on,
 )
 from curvebench.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
@@ -136,14 +135,14 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
         one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
         for one in read_plan(config.seeds_of).studies
     }
-    return tuple(replace(study, first_seeds=known.get(study.name)) for study in studies)
+    return tuple(study.model_copy(update={"first_seeds": known.get(study.name)}) for study in studies)
 
 
 def _why_skipped(study: Study, config: Config) -> str | None:
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     own = study.scales[config.scale].backends
-    used = [name for name in own if study.running_on(name)]
+    used = [name for name in own if running_on(name, study)]
     if not set(config.backends or used).intersection(used):
         backends = ", ".join(config.backends or own)
         return f"it does not run on {backends} at this scale (it runs on: {', '.join(used) or 'none'})"
@@ -228,36 +227,43 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes the jobs of one study at one scale."""
+    """Makes the jobs of one study at one scale.
 
-    study: Study
+    Args:
+        size: what the scale has besides its study's plan.
+    """
+
+    study: StudyPlan
     scale: str
+    size: Scale
     results: Path
     tree: SourceTree
 
     @property
-    def size(self) -> Scale:
-        """The study's scale."""
-        return self.study.scales[self.scale]
+    def workloads(self) -> tuple[WorkloadSpec, ...]:
+        """The study's workloads as jobs have them."""
+        return tuple(workload.spec for workload in self.study.workloads)
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
         """The seeds that settings are tried on."""
-        return tuning_seeds(self.study, self.scale)
+        first = self.study.first_tuning_seed
+        return tuple(range(first, first + self.study.seeds.tuning))
 
-    def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
-        """All jobs that the given backends need, upstream jobs first."""
-        most_final_seeds = max(
-            (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
-        )
+    def final_seeds(self, backend: str) -> tuple[int, ...]:
+        """The seeds that methods are judged on, disjoint from the tuning seeds."""
+        first = self.study.first_final_seed
+        return tuple(range(first, first + self.size.final_seeds(backend)))
+
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """All jobs that the study's backends need, upstream jobs first."""
         tuning_bases = self._bases(self.tuning_seeds, self.study.tried_bases)
-        final_bases = self._bases(most_final_seeds, self.study.bases)
+        final_bases = self._bases(max(map(self.final_seeds, self.size.backends), key=len), self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
-        for backend in backends:
-            for optimizer in self.study.running_on(backend):
-                elsewhere = None if rule_of(optimizer).backend else self.size.backends[backend].tuned_on
-                tuner = elsewhere or backend
+        for backend in self.study.backends:
+            for optimizer in running_on(backend, self.study):
+                tuner = backend if rule_of(optimizer).backend else self.study.tuned_on[backend]
                 key = tuner, optimizer.label
                 if key not in tuned:
                     tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
@@ -278,7 +284,7 @@ class Planner:
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
         """The jobs that compute bases for some seeds; none where no basis is estimated."""
         bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
-        workloads = self.study.workloads[self.scale] if bases else ()
+        workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
         places = [estimated_at(find_workload(one.locator), first, where.device) for one in workloads]
         jobs = []
@@ -330,12 +336,11 @@ class Planner:
         self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
     ) -> Iterator[PlannedJob]:
         """The final jobs of an optimizer, as the scale cuts them."""
-        seeds = final_seeds(self.study, self.scale, backend)
+        seeds = self.final_seeds(backend)
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
-        rules = deciding(self.study, self.scale)["rules"]
         for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
             compared = self._compared(optimizer, share.bases)
-            own = {"compared": compared, "claim_rules": rules}
+            own: dict[str, Any] = {"compared": compared, "claim_rules": self.study.rules}
             yield self._runs("final", backend, optimizer, share, upstream, **own)
 
     def _cut(
@@ -346,8 +351,8 @@ class Planner:
         Args:
             settings: how many a tuning stage tries; None for finals, whose settings are known later.
         """
-        alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
-        workloads = self.study.workloads[self.scale]
+        workloads = self.workloads
+        alone = {spec.name: find_workload(spec.locator).alone for spec in workloads}
         together = tuple(workload for workload in workloads if not alone[workload.name])
         shares = self._shares(bases, seeds) if settings is None else [(bases, seeds)]
         yield from (RunSelection(together, own, some) for own, some in shares if together)
@@ -378,7 +383,6 @@ class Planner:
             settings = (settings[share.setting],)
         spec = runs_spec(
             self.study,
-            self.size,
             stage=stage,
             tuning=tuning,
             settings=settings,
@@ -395,17 +399,15 @@ class Planner:
         """Those of some bases in which claims of the study compare final runs of a method."""
         if not self.size.alternatives:
             return ()
-        compared = frozenset[str]().union(*(one.methods for one in self.study.own_claims))
+        compared = frozenset[str]().union(*(one.methods for one in self.study.claims))
         labels = [basis.label for basis in bases]
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = final_seeds(self.study, self.scale, backend)[:1]
+        seeds = self.final_seeds(backend)[:1]
         upstream = tuple(job for job in upstream if seeds[0] in job.spec.seeds)
-        common = self._common(backend, self.study.running_on(backend), seeds, upstream)
-        spec = TimingSpec(
-            stage="timing", **training(self.study, self.size), **common, **self._running(backend)
-        )
+        common = self._common(backend, running_on(backend, self.study), seeds, upstream)
+        spec = TimingSpec(stage="timing", **training(self.study), **common, **self._running(backend))
         count = len(methods(spec.optimizers, spec.bases))
         return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
 
@@ -419,7 +421,7 @@ class Planner:
         workloads: tuple[WorkloadSpec, ...] | None = None,
     ) -> dict[str, Any]:
         """What every job of the study has; of all its bases and workloads where none are given."""
-        workload_specs = self.study.workloads[self.scale] if workloads is None else workloads
+        workload_specs = self.workloads if workloads is None else workloads
         used = self.study.bases if bases is None else bases
         origins = [
             *(
@@ -865,11 +867,11 @@ def _planned(
     study = study.at(config.scale)
     own = study.scales[config.scale].backends
     backends = tuple(
-        name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
+        name for name in own if running_on(name, study) and (not config.backends or name in config.backends)
     )
-    jobs = Planner(study, config.scale, config.results, tree).jobs(backends)
-    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
     described = describe(study, config.scale, backends)
+    jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
+    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
     figures_hash = _digest([tables_hash, described.model_dump(mode="json"), reports_code])
     name = f"{study.name}.{config.scale}"
     folders = {

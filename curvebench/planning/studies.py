@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +25,14 @@ from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload
 from curvebench.results.verdicts import rule_hash
 from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
-from curvebench.spec.document import Headline, Targets
+from curvebench.spec.document import Headline
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import (
     FIRST_FINAL_SEED,
     Contestant,
-    Contribution,
     Named,
+    Resolved,
     Scale,
     Schedule,
     StudyFile,
@@ -41,12 +40,14 @@ from curvebench.spec.study import (
     read_study_file,
     read_yaml,
 )
-from curvebench.spec.tuning import Search, Tuning
+from curvebench.spec.tuning import Search
 from curvebench.spec.values import Given, Precision, completed
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 
 BLOCKS = 1_000_000  # of final seeds
+# Keys that came after the first published sets: left out of the hash of final seeds where they are not given.
+LATER_KEYS = {"clip_gradient_norm", "gradient_accumulation", "evaluated_splits", "tuning_epochs"}
 
 
 class FirstSeeds(NamedTuple):
@@ -56,37 +57,19 @@ class FirstSeeds(NamedTuple):
     final: int
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(Resolved):
     """A question with the grid of runs that answers it; its name is its file's stem.
 
     Args:
-        precision: of all runs; None: each workload's own.
-        compare: the headline metric, with its floor.
-        settings: each scale's workloads with their settings completed.
+        workloads: each scale's, with their settings completed.
         first_seeds: those of a published set that is run again; None: as the rules say.
     """
 
-    name: str
     path: Path
-    question: str
-    source: str
-    source_figures: Mapping[str, str]
     setting_notes: tuple[str, ...]
-    optimizers: tuple[OptimizerSpec, ...]
-    bases: tuple[BasisSpec, ...]
-    tuning: Tuning
-    schedule: Schedule
-    stop: Mapping[str, float]
-    clip_gradient_norm: float | None
-    targets: Targets
-    precision: Precision | None
-    compare: Headline
     claims: tuple[Claim, ...]
-    joins: str
-    contributed: Contribution | None
-    scales: Mapping[str, Scale]
-    workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+    scales: dict[str, Scale]
+    workloads: dict[str, tuple[WorkloadSpec, ...]]
     first_seeds: FirstSeeds | None = None
 
     def at(self, scale: str) -> Study:
@@ -94,33 +77,19 @@ class Study:
         own = self.scales[scale]
         kept = tuple(one for one in self.optimizers if own.optimizers is None or one.label in own.optimizers)
         labels = set(methods(kept, self.bases))
-        return replace(
-            self,
-            tuning=self.tuning.sized(own.tuning),
-            optimizers=kept,
-            bases=tuple(basis for basis in self.bases if any(basis.is_of(one.label) for one in kept)),
-            claims=tuple(claim for claim in self.claims if set(claim.methods) <= labels),
+        return self.model_copy(
+            update={
+                "tuning": self.tuning.sized(own.tuning),
+                "optimizers": kept,
+                "bases": tuple(one for one in self.bases if any(one.is_of(method.label) for method in kept)),
+                "claims": tuple(claim for claim in self.claims if claim.methods <= labels),
+            }
         )
 
     def scale_deciding(self, claim: Claim, preferred: str) -> str:
         """A scale at which a claim is decided: the preferred one, else that of the paper, else the first."""
         deciding = [name for name in self.scales if claim in self.at(name).claims]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
-
-    def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """The optimizers that run on a backend: those of other libraries run on one alone."""
-        return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))
-
-    def tuning_of(self, optimizer: OptimizerSpec) -> Tuning:
-        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
-        if not optimizer.space:
-            return self.tuning
-        return Search.model_validate({**dict(self.tuning), "space": dict(optimizer.space)})
-
-    @property
-    def tried_bases(self) -> tuple[BasisSpec, ...]:
-        """The bases that tuning tries its settings in."""
-        return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
 
     @property
     def own_claims(self) -> tuple[Claim, ...]:
@@ -137,49 +106,40 @@ class Study:
         """Whether it has claims, all of them repeated."""
         return bool(self.claims) and all(claim.repeats for claim in self.claims)
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The labels of all methods, basis by basis."""
-        return methods(self.optimizers, self.bases)
-
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
     """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
     return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
-def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
-    """The seeds that settings are tried on: from 0, or just below the final ones.
+def running_on(backend: str, study: Resolved) -> tuple[OptimizerSpec, ...]:
+    """The optimizers that run on a backend: those of other libraries run on one alone."""
+    return tuple(one for one in study.optimizers if rule_of(one).backend in (None, backend))
 
-    The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
+
+def first_seeds(study: Study, scale: str) -> FirstSeeds:
+    """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
+
+    The latter where claims compare tuning runs, so that these too move when a rule or a setting does. A
+    published set that is run again has its own.
     """
     count = study.scales[scale].seeds.tuning
     if study.first_seeds is not None:
         tuning, final = study.first_seeds
-        first = min(tuning, final - count)  # where there are more of them now, none is a final one
-        return tuple(range(first, first + count))
+        return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
+    final = _first_final_seed(study, scale)
     judging = any(claim.of_tuning for claim in study.own_claims)
-    first = first_final_seed(study, scale) - count if judging else 0
-    return tuple(range(first, first + count))
+    return FirstSeeds(final - count if judging else 0, final)
 
 
-def final_seeds(study: Study, scale: str, backend: str) -> tuple[int, ...]:
-    """The seeds that methods are judged on, disjoint from the tuning seeds."""
-    size, first = study.scales[scale], first_final_seed(study, scale)
-    own = size.backends[backend].seeds
-    return tuple(range(first, first + (size.seeds.final if own is None else own.final)))
-
-
-def first_final_seed(study: Study, scale: str) -> int:
+def _first_final_seed(study: Study, scale: str) -> int:
     """The first seed that methods are judged on; of a study with claims that of a block of its own.
 
     Which block follows from all that decides the claims (their rules, what they compare, where it is
     evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
     nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
-    moves no block. A published set that is run again has its own.
+    moves no block.
     """
-    if study.first_seeds is not None:
-        return study.first_seeds.final
     claims = study.own_claims
     if not claims:
         return FIRST_FINAL_SEED
@@ -231,14 +191,8 @@ def first_final_seed(study: Study, scale: str) -> int:
         "stop": study.stop,
         "precision": study.precision,
     }
-    defaults = {**StudyFile.model_fields, **Scale.model_fields}
-    training = {
-        "clip_gradient_norm": study.clip_gradient_norm,
-        "gradient_accumulation": size.gradient_accumulation,
-        "evaluated_splits": size.evaluated_splits,
-        "tuning_epochs": size.tuning_epochs,
-    }
-    decisive |= {name: value for name, value in training.items() if value != defaults[name].default}
+    for given in (study, size):
+        decisive |= given.model_dump(include=LATER_KEYS, exclude_defaults=True)
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
@@ -360,20 +314,17 @@ def read_study(path: Path) -> Study:
         report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
     if problems:
         raise InputError("\n".join(dict.fromkeys(problems)))  # several scales may share a problem
-    return Study(
+    return Study.taken_from(
+        file,
         name=path.stem,
         path=path,
         optimizers=optimizers_,
         bases=bases_,
-        stop=file.stop.model_dump(exclude_none=True),
         compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
         workloads=workloads,
-        **{name: getattr(file, name) for name in AS_WRITTEN},
     )
 
 
-CHANGED = {"optimizers", "bases", "stop", "compare", "workloads"}  # what a study has otherwise than its file
-AS_WRITTEN = {one.name for one in fields(Study)} & StudyFile.model_fields.keys() - CHANGED
 Report = Callable[[str, object], None]
 Known = tuple[Named, str, Workload]  # a workload as the study has it, where it is found, and what is there
 
@@ -606,14 +557,14 @@ def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Repor
 
 def _check_ties(file: StudyFile, report: Report) -> None:
     """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
-    choose, ties, stop = file.tuning.choose, file.tuning.ties, file.stop.model_dump()
-    if ties is None and stop.get(choose.metric) is not None:
+    choose, ties = file.tuning.choose, file.tuning.ties
+    if ties is None and choose.metric in file.stop:
         given = f"median steps_to_stop {choose.metric}"
         report(
             "tuning.ties",
             f"all settings that stop tie by {choose.metric}; give what decides, such as {given}",
         )
-    if ties is not None and ties.which == "steps_to_stop" and stop.get(ties.metric) is None:
+    if ties is not None and ties.which == "steps_to_stop" and ties.metric not in file.stop:
         report("tuning.ties", f"runs do not stop at a {ties.metric}; give it in stop")
     if ties is not None and ties.which == "steps_to_target" and ties.metric not in file.targets:
         report("tuning.ties", f"there is no target of {ties.metric}; give it in targets")
@@ -623,7 +574,7 @@ def _check_condition(
     key: str, condition: Condition, file: StudyFile, metrics: Mapping[str, Metric], report: Report
 ) -> None:
     """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
-    stop = file.stop.model_dump().get(condition.metric)
+    stop = file.stop.get(condition.metric)
     untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
     if condition.of_tuning and untried:
         report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
