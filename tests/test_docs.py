@@ -21,7 +21,7 @@ from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
 from curvebench.planning.studies import read_studies
 from curvebench.results import schema
-from curvebench.spec import claim, study, tuning
+from curvebench.spec import claim, document, study, tuning
 from tests.curvebench.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -261,7 +261,7 @@ def test_the_reference_of_study_files_leaves_no_part_out():
     }
     parts -= {base for part in parts for base in part.__mro__[1:]}
     shorthand = {study.NamedBasis, study.Contestant, study.FinalSeeds, tuning.TieCriterion}
-    of_plans = {study.Resolved, study.TrainingProtocol, study.Headline}
+    of_plans = {study.Resolved, study.TrainingProtocol, document.Headline}
     assert parts - shorthand - of_plans == set(MODELS.values())
 
 

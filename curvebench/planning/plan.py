@@ -23,11 +23,13 @@ from curvebench.optimizers.bases import bases as known_bases
 from curvebench.paths import stored_kernels
 from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
-from curvebench.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
 from curvebench.planning.studies import (
     FirstSeeds,
     Study,
     at_defaults,
+    cost_of,
+    deciding,
+    describe,
     missing_of,
     read_studies,
     rule_of,
@@ -59,6 +61,10 @@ from curvebench.spec.job import (
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import (
     ChecksPlan,
+    ClaimPlan,
+    ParityPlan,
+    PartPlan,
+    ProblemPlan,
     ReportPlan,
     SkippedStudy,
     StudyPlan,
@@ -68,7 +74,7 @@ from curvebench.spec.plan import (
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
 from curvebench.stages.job import estimated_at
-from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
+from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.stages.supervision import FAILED
 from curvebench.workloads.data import FOLDER_VARIABLE
 
@@ -545,6 +551,32 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     )
     lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
     return PlannedJob(spec, results, lanes)
+
+
+def describe_parity(tables: Iterable[Path]) -> ParityPlan:
+    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    problems = tuple(map(ProblemPlan.taken_from, PROBLEMS))
+    return ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
+
+
+def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
+    """The claims that property checks decide as the report shows them, in figures that are not known yet.
+
+    Args:
+        tables: the folder of each module's tables.
+    """
+    claims = [
+        ClaimPlan.taken_from(
+            claim,
+            file=file_of(module),
+            rule=check_rule(claim),
+            missing=missing_of(at_defaults(claim.workloads)) or "",
+            parts=tuple(PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks),
+        )
+        for module in tables
+        for claim in claims_of(module)
+    ]
+    return ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
 
 
 # --- the whole -----------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def _stopping(metric: str) -> str:
     return metric
 
 
-class Training(Document):
+class Trained(Document):
     """How all methods of a study are trained, at any scale.
 
     Args:
@@ -191,7 +191,7 @@ class Evaluated(Document):
     gradient_accumulation: Positive = 1
 
 
-class TrainingProtocol(Training, Evaluated):
+class TrainingProtocol(Trained, Evaluated):
     """How runs are made: all that decides what a run of a method computes, but for the method itself.
 
     Args:
@@ -306,7 +306,7 @@ class Contribution(Document):
     code: str = ""
 
 
-class Asked(Training):
+class Asked(Trained):
     """What a study asks, and how its methods are tuned and trained.
 
     Args:

@@ -11,9 +11,9 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
 from curvebench.planning import studies
-from curvebench.planning.describing import describe
 from curvebench.planning.studies import (
     FirstSeeds,
+    describe,
     first_seeds,
     missing_of,
     read_studies,
