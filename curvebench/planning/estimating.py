@@ -99,7 +99,7 @@ def check_has_studies(plan: Plan) -> None:
     """
     if plan.studies:
         return
-    reasons = [f"{study.name}: {reason}" for study, reason in plan.skipped]
+    reasons = [f"{study.name}: {study.reason}" for study in plan.report.skipped]
     names = ", ".join(plan.config.studies)
     said = reasons or [f"{names}: only property checks, whose cost is not estimated; name a study"]
     raise InputError("\n".join(f"nothing to estimate at scale {plan.config.scale}: {each}" for each in said))
@@ -280,7 +280,7 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
             for planned, cost in found
         ],
         "total": asdict(sum((cost for _, cost in found), Cost())),
-        "skipped": {study.name: reason for study, reason in plan.skipped},
+        "skipped": {study.name: study.reason for study in plan.report.skipped},
         "rough": list(ROUGH),
     }
 

@@ -35,7 +35,7 @@ from curvebench.planning.studies import (
     rule_of,
     running_on,
 )
-from curvebench.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
+from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
@@ -478,15 +478,14 @@ def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _gathered(spec: JobSpec) -> dict[str, list[str]]:
-    """The hashes of the runs alone that a run alone reads, by stage.
+def _gathered(spec: JobSpec) -> list[str]:
+    """The stages of the runs alone that a run alone reads.
 
     They are gathered, and what reads them waits for that: n runs that read m others each are then n + m edges
     of Snakemake's graph, not n m.
     """
-    if not (isinstance(spec, RunsSpec) and spec.alone):
-        return {}
-    return {stage: list(hashes) for stage, hashes in spec.upstream.items() if stage != "bases"}
+    alone = isinstance(spec, RunsSpec) and spec.alone
+    return [stage for stage in spec.upstream if alone and stage != "bases"]
 
 
 def parity_job(
@@ -584,59 +583,39 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that `snakemake reports` will do."""
+    """All that `snakemake reports` will do.
+
+    Args:
+        others: the jobs of no study: the parity of backends, and property checks.
+        report: what the site shows, with the hash of the code that shows it.
+        kernels: the files of kernel speed.
+        archive_figures: the folder of the figures of published sets.
+    """
 
     config: Config
     studies: tuple[PlannedStudy, ...]
-    skipped: tuple[tuple[Study, str], ...]
-    parity: tuple[PlannedJob, ...]
-    checks: tuple[PlannedJob, ...]
-    claims: ChecksPlan | None  # what is shown of the checks; None where there are none
-    reports_code: str
-    kernels: tuple[Path, ...]  # the files of kernel speed
-    archive: tuple[ReportPlan, ...]  # what is shown of published sets
-    census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
-    archive_figures: Path  # the folder of their figures
-
-    @cached_property
-    def report(self) -> ReportPlan:
-        """What the site shows, with the hash of the code that shows it."""
-        return ReportPlan(
-            scale=self.config.scale,
-            studies=tuple(study.plan for study in self.studies),
-            skipped=tuple(
-                SkippedStudy(reason=reason, cost=cost_of(study), **deciding(study, self.config.scale))
-                for study, reason in self.skipped
-            ),
-            parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
-            checks=self.claims,
-            code=self.reports_code,
-            jobs=len(self.jobs),
-            kernels=stored_kernels(self.config.results) if self.kernels else None,
-            folders=self.config.other_folders,
-            archive=self.archive,
-            census=self.census,
-        )
+    others: tuple[PlannedJob, ...]
+    report: ReportPlan
+    kernels: tuple[Path, ...]
+    archive_figures: Path
 
     @cached_property
     def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
         """The folders of figures: what is drawn into each, and the tables that it is drawn from."""
-        report = partial(ReportPlan, scale=self.config.scale)
-        drawn = {
-            study.plan.figures: (report(studies=(study.plan,)), _merged(study.plan)) for study in self.studies
-        }
-        if self.claims:
-            tables = tuple(tables_in(job.folder for job in self.checks))
-            drawn[self.claims.figures] = report(studies=(), checks=self.claims), tables
-        if self.archive:
-            tables = tuple(name for plan in self.archive for study in plan.studies for name in _merged(study))
-            drawn[self.archive_figures] = report(studies=(), archive=self.archive), tables
+        shown, report = self.report, partial(ReportPlan, scale=self.config.scale)
+        drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in shown.studies}
+        if shown.checks:
+            tables = tuple(tables_in(shown.checks.tables))
+            drawn[shown.checks.figures] = report(studies=(), checks=shown.checks), tables
+        if shown.archive:
+            tables = _merged(study for plan in shown.archive for study in plan.studies)
+            drawn[self.archive_figures] = report(studies=(), archive=shown.archive), tables
         return drawn
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs, upstream first."""
-        return (*(job for planned in self.studies for job in planned.jobs), *self.parity, *self.checks)
+        return (*(job for planned in self.studies for job in planned.jobs), *self.others)
 
     @property
     def report_path(self) -> Path:
@@ -651,26 +630,35 @@ class Plan:
     @cached_property
     def wiring(self) -> Wiring:
         """What the Snakefile asks."""
-        shown = [name for study in self.studies for name in _merged(study.plan)]
-        shown += map(str, self.kernels)
-        shown += tables_in(job.folder for job in (*self.parity, *self.checks))
-        shown += map(str, self.figures)
-        tables = {_hash_of(study.plan.tables): study for study in self.studies}
-        upstream = {hash_: tuple(job.spec.hash for job in study.jobs) for hash_, study in tables.items()}
+        shown = (
+            *_merged(self.report.studies),
+            *map(str, self.kernels),
+            *tables_in(job.folder for job in self.others),
+            *map(str, self.figures),
+        )
+        made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
+        for study in self.studies:
+            made_of[_hash_of(study.plan.tables)] = tuple(tables_in(job.folder for job in study.jobs))
+        jobs = {job.spec.hash: WiredJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
-            gathered = _gathered(job.spec)
-            direct = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
-            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *direct)
-            upstream |= {_digest(hashes): tuple(hashes) for hashes in gathered.values()}
+            spec, files = job.spec, []
+            for stage in _gathered(spec):
+                runs = [one for one in job.upstream if one.spec.stage == stage]
+                hash_ = _digest([run.spec.hash for run in runs])
+                gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
+                files.append(f"{self.config.results}/{gathered}")
+                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
+                jobs[hash_] = WiredJob(who=said)
+                made_of[hash_] = tuple(tables_in(run.folder for run in runs))
+            direct = (one.folder for one in job.upstream if one.spec.stage not in _gathered(spec))
+            made_of[spec.hash] = (*files, *tables_in(direct))
         return Wiring(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
-            shown=tuple(shown),
-            jobs={job.spec.hash: WiredJob.of(job.spec, job.folder) for job in self.jobs},
-            upstream=upstream,
-            tables={hash_: str(study.plan.tables) for hash_, study in tables.items()},
-            drawn={_hash_of(folder): tables for folder, (_, tables) in self.figures.items()},
+            shown=shown,
+            jobs=jobs,
+            made_of=made_of,
         )
 
     def summary(self) -> str:
@@ -686,19 +674,19 @@ class Plan:
                 f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: "
                 f"{'; '.join([*stages, *_remarks(planned.jobs)])}"
             )
-        if self.parity:
-            compared = sum(job.lanes for job in self.parity)
-            lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
-        if self.checks:
-            claims = sum(job.lanes for job in self.checks)
-            lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
+        kinds = {"parity": (f"parity of {' and '.join(BACKENDS)}", "problems")}
+        kinds["checks"] = ("property checks", "claims")
+        for stage, (name, unit) in kinds.items():
+            if jobs := [job for job in self.others if job.spec.stage == stage]:
+                lines.append(f"  {name}: {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {unit}")
         return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
 
     @property
     def left_out(self) -> list[str]:
         """What is skipped, studies and property claims, in a line a reason."""
-        claims = {claim.id: claim.missing for claim in (self.claims.claims if self.claims else ())}
-        studies = {study.name: reason for study, reason in self.skipped}
+        checks = self.report.checks
+        claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
+        studies = {study.name: study.reason for study in self.report.skipped}
         return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
 
 
@@ -733,6 +721,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     names, config = config.studies, config.with_tour()
     names = names and config.studies  # none for the tour and for all
     planned, skipped = [], []
+    scale, results = config.scale, config.results
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
     claims = _property_claims(names, config, root)
@@ -741,49 +730,48 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
         if reason is not None:
-            skipped.append((study, reason))
+            about = deciding(study, scale)
+            skipped.append(SkippedStudy(reason=reason, cost=cost_of(study), **about))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
-    own_plans = [one.plan for one in planned]
-    archive = archive_of(named, own_plans)
-    studies_of_sets = (one for plan in archive for one in plan.studies)
-    sums = sums_of((plan.published for plan in archive), studies_of_sets)
+    archive = archive_of(named, [one.plan for one in planned])
+    sums = sums_of((plan.published for plan in archive), (one for plan in archive for one in plan.studies))
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
-    archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
-    folders = dict(config.other_folders)
-    for key in ("study_folder", "seeds_of"):  # the studies of published sets are the checkout's
-        folders.pop(key, None)
-    parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
+    archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
+    own = {"study_folder", "seeds_of"}  # the studies of published sets are the checkout's
+    folders = {key: folder for key, folder in config.other_folders.items() if key not in own}
+    parity = [parity_job(*one, results, tree) for one in _compared(planned, config)]
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
-    checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
-    shown = _shown_claims(checks, config, [results_code, reports_code]) if checks else None
-    decided = {
-        *_decided(ReportPlan(scale=config.scale, studies=tuple(own_plans), checks=shown, archive=archive)),
-        *(claim.id for study, _ in skipped for claim in study.claims),
-    }
-    return Plan(
-        config=config,
-        studies=tuple(_with_joined(one, archive, config) for one in planned),
+    checks = {module: checks_job(module, scale, results, tree) for module in modules}
+    planned = [_with_joined(one, archive, config) for one in planned]
+    others = (*parity, *checks.values())
+    kernels = _kernels(results)
+    report = ReportPlan(
+        scale=scale,
+        studies=tuple(one.plan for one in planned),
         skipped=tuple(skipped),
-        parity=parity,
-        checks=tuple(checks.values()),
-        claims=shown,
-        reports_code=reports_code,
-        kernels=_kernels(config.results),
+        parity=describe_parity(job.folder for job in parity) if parity else None,
+        checks=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
+        code=reports_code,
+        jobs=sum(len(one.jobs) for one in planned) + len(others),
+        kernels=stored_kernels(results) if kernels else None,
+        folders=config.other_folders,
         archive=tuple(
             with_figures(plan, archive_figures / plan.published).model_copy(update={"folders": folders})
             for plan in archive
         ),
-        archive_figures=archive_figures,
-        census=() if names else _census(config, studies, claims, decided),
     )
+    if not names:
+        census = _census(config, studies, claims, set(_decided(report)))
+        report = report.model_copy(update={"census": census})
+    return Plan(config, tuple(planned), others, report, kernels, archive_figures)
 
 
 def _decided(plan: ReportPlan) -> Iterator[str]:
-    """The ids of all claims that a plan and its archive decide."""
+    """The ids of all claims that a plan, what it leaves out, and its archive decide."""
     for one in (plan, *plan.archive):
-        yield from (claim.id for study in one.studies for claim in study.claims)
+        yield from (claim.id for study in (*one.studies, *one.skipped) for claim in study.claims)
         yield from (claim.id for claim in (one.checks.claims if one.checks else ()))
 
 
@@ -827,9 +815,9 @@ def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: C
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 
 
-def _merged(study: StudyPlan) -> tuple[str, ...]:
-    """The merged tables of a study, and of those that join it."""
-    folders = (study.tables, *(one.tables for one in study.joining))
+def _merged(studies: Iterable[StudyPlan]) -> tuple[str, ...]:
+    """The merged tables of studies, and of those that join them."""
+    folders = (one.tables for study in studies for one in (study, *study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
 
 

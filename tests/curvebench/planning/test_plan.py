@@ -180,10 +180,8 @@ def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
 def test_what_cannot_run_is_skipped_with_the_reason(config):
     write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other.claim"), name="other")
     plan = make_plan(config)
-    ((study, reason),) = plan.skipped
-    assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
     (left_out,) = plan.report.skipped
-    assert (left_out.name, left_out.reason) == ("other", reason)
+    assert (left_out.name, left_out.reason) == ("other", "it has no scale 'quick' (it has: huge)")
     assert "skipped other: it has no scale 'quick'" in plan.summary()
     with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
@@ -191,7 +189,7 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it():
     plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
-    skipped = {study.name: reason for study, reason in plan.skipped}
+    skipped = {study.name: study.reason for study in plan.report.skipped}
     assert skipped["field"] == "it has no scale 'paper' (it has: standard)"
     assert skipped["imagenet25_vit"].endswith("takes minutes to hours; name the study to run it")
     assert "cifar-10-binary.tar.gz" in skipped["cifar10_speed"]
@@ -224,8 +222,8 @@ def test_what_only_repeats_claims_is_run_where_it_is_asked_for(config, asked, fo
 
 
 def test_parity_is_left_out_where_it_is_not_asked_for(config):
-    assert make_plan(config).parity
-    assert not make_plan(changed(config, parity=False)).parity
+    assert make_plan(config).report.parity
+    assert not make_plan(changed(config, parity=False)).report.parity
     assert read_config({"parity": "false"}).parity is False
 
 
