@@ -158,12 +158,15 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 def _content(path: Path) -> bytes:
     """Return the bytes of a file; for Python only its code, so that better prose recomputes no run."""
     content = path.read_bytes()
-    if path.suffix != ".py":
-        return content
+    return _code(content) if path.suffix == ".py" else content
+
+
+@cache  # each plan that a process makes hashes the same files
+def _code(source: bytes) -> bytes:
     try:
-        return code_of(ast.parse(content)).encode()
+        return code_of(ast.parse(source)).encode()
     except SyntaxError:
-        return content
+        return source
 
 
 def code_of(tree: ast.Module) -> str:
