@@ -121,13 +121,13 @@ TORCH_FORMS = {  # name of each plain loop on torch: whether it is compiled, and
 
 
 def plain_torch(
-    network: TimedNetwork, precision: str, device: str, batch_size: int, compiled: bool, channels_last: bool
+    network: TimedNetwork, made: Engine, precision: str, batch_size: int, compiled: bool, channels_last: bool
 ) -> Ready:
     """The steps of AdamW that a user of PyTorch would write."""
     import torch
     from torch.nn import functional
 
-    place = {"gpu": "cuda"}.get(device, device)
+    place = made.device
     before = alive_bytes("torch", place)
     model = network.module().to(place)
     if precision == "bfloat16":
@@ -152,18 +152,13 @@ def plain_torch(
             loss.backward()
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if place == "cuda":
-            torch.cuda.synchronize()
+        made.finish(None)
 
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
-    peak = None
-    if place == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        run()
-        peak = int(torch.cuda.max_memory_allocated()) - before - data
-    return Ready(run, seconds, alive_bytes("torch", place) - before - data, peak)
+    peak, taken = made.device_peak(called, run), before + data
+    return Ready(run, seconds, alive_bytes("torch", place) - taken, None if peak is None else peak - taken)
 
 
 def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: Any = None) -> Ready:
@@ -222,11 +217,10 @@ def plain_loops(
     if made.ops.backend == "jax":
         yield "jitted optax", partial(plain_jax, network, made, batch_size)
         return
-    device = "gpu" if made.device.startswith("cuda") else "cpu"
     for name, (compiled, channels_last) in TORCH_FORMS.items():
         if channels_last and network.field != "images":
             continue
-        yield name, partial(plain_torch, network, precision, device, batch_size, compiled, channels_last)
+        yield name, partial(plain_torch, network, made, precision, batch_size, compiled, channels_last)
 
 
 # --- counting ------------------------------------------------------------------------------------
@@ -249,15 +243,14 @@ def matrix_rate(precision: str, device: str) -> float:
     """Floating point operations a second of torch's product of large square matrices."""
     import torch
 
-    place, rows = {"gpu": "cuda"}.get(device, device), MATRIX[device]
-    kind = torch.bfloat16 if precision in ("mixed", "bfloat16") else torch.float32
-    one = torch.randn(rows, rows, device=place, dtype=kind)
     made = engine("torch", "tf32" if precision == "tf32" else "float32", device)
+    kind = torch.bfloat16 if precision in ("mixed", "bfloat16") else torch.float32
+    rows = MATRIX[device]
+    one = torch.randn(rows, rows, device=made.device, dtype=kind)
 
     def run() -> None:
         torch.matmul(one, one)
-        if place == "cuda":
-            torch.cuda.synchronize()
+        made.finish(None)
 
     with made.context(), made.products():
         run()

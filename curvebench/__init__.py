@@ -1,13 +1,16 @@
 """curvebench: benchmarks of adaptive and curvature-aware optimizers.
 
 Everything that rules, workloads, property claims and analyses are written with is imported from here, for
-instance `from curvebench import Rule, as_torch, load`. Names are loaded at first use, so that
-`import curvebench` is cheap, and neither PyTorch nor JAX is imported before it is needed.
+instance `from curvebench import Rule, as_torch, load`. The imports below, which type checkers follow, are the
+list of public names. Names are loaded at first use, so that `import curvebench` is cheap, and neither PyTorch
+nor JAX is imported before it is needed.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,33 +56,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_NAMES = {  # modules, and the public names that they define
-    "backends.engine": "make_engine",
-    "backends.numpy_ops": "numpy_ops",
-    "engine.execution": "Bundle execute",
-    "engine.replaying": "Online replay",
-    "interop.optax_transformation": "as_optax",
-    "interop.torch_export": "as_torch",
-    "loading": "LoadedResults load published",
-    "optimizers.needs": "LossAtPoint Need",
-    "optimizers.rule": "Array Hyperparameter LEARNING_RATE Ops Rule",
-    "property_checks.checks": "CORRECTED Check Measure PRINTED PropertyClaim Series",
-    "registry": "find_rule find_workload",
-    "reports.statistics.profiles": "score_intervals",
-    "results.reading": "named",
-    "seeding": "WorkloadRandom",
-    "spec.errors": "InputError",
-    "workloads.workload": "Arrays Likelihood Metric Problem Random Role Setting Settings Workload",
-}
-EXPORTS = {name: f"curvebench.{module}" for module, names in _NAMES.items() for name in names.split()}
-RENAMED = {"make_engine": "engine"}  # names in the modules; `curvebench.engine` is a package
+
+def _public() -> dict[str, tuple[str, str]]:
+    """Read the imports above: by public name, the module that defines it and its name there."""
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    nodes = (node for node in block.body if isinstance(node, ast.ImportFrom))
+    return {str(name.asname): (str(node.module), name.name) for node in nodes for name in node.names}
+
+
+_PUBLIC = _public()
+EXPORTS = {name: module for name, (module, _) in _PUBLIC.items()}
 __all__ = [*EXPORTS]  # noqa: PLE0604  # all strings
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it (PEP 562)."""
-    if name in EXPORTS:
-        return getattr(importlib.import_module(EXPORTS[name]), RENAMED.get(name, name))
+    if name in _PUBLIC:
+        module, defined = _PUBLIC[name]
+        return getattr(importlib.import_module(module), defined)
     raise AttributeError(f"module 'curvebench' has no attribute {name!r}")
 
 

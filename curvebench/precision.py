@@ -53,20 +53,32 @@ def table_of_model(ops: Ops, policy: Policy) -> Ops:
     return HalfProducts(ops, policy) if policy.products == HALF else ops  # type: ignore[return-value]
 
 
-def _wide(name: str) -> Callable[..., Any]:
-    """A function computed in the table's precision, its result in that too."""
+# Functions of the table by the precision of what enters and of what they give.
+PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # half precision, both
+WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # the table's, both
+# Computed in the table's, and given in that of the first argument: XLA's own sums of half precision are in
+# that. Statistics of a batch stay in the table's.
+NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")
+NARROWED = ("gelu", "silu", "tanh", "sigmoid", "average_pool2d", *NORMS)
 
-    def computed(self: HalfProducts, x: Array, *arguments: Any, **options: Any) -> Array:
-        return getattr(self.ops, name)(self.ops.astype_float(x), *arguments, **options)
 
-    return computed
+def _converting(name: str) -> Callable[..., Any]:
+    """The function of this name, its arrays cast as they enter, and its first result as it leaves."""
 
+    def computed(self: HalfProducts, x: Array, *arguments: Any, **options: Any) -> Any:
+        def cast(value: Any) -> Any:
+            if isinstance(value, Sequence):
+                return [cast(each) for each in value]
+            if not hasattr(value, "dtype"):  # an option, or no array
+                return value
+            return self.ops.cast(value, HALF) if name in PRODUCTS else self.ops.astype_float(value)
 
-def _computed_wide(name: str) -> Callable[..., Any]:
-    """A function computed in the table's precision, its result in that of its first argument."""
-
-    def computed(self: HalfProducts, x: Array, *arguments: Any) -> Array:
-        return self.ops.cast_like(getattr(self.ops, name)(self.ops.astype_float(x), *arguments), x)
+        found = getattr(self.ops, name)(*map(cast, (x, *arguments)), **options)
+        if name not in NARROWED:
+            return found
+        first, *others = found if isinstance(found, tuple) else (found,)
+        narrow = self.ops.cast_like(first, x)
+        return (narrow, *others) if others else narrow
 
     return computed
 
@@ -86,12 +98,6 @@ class HalfProducts:
     ops: Ops
     policy: Policy
 
-    softmax, log_softmax, logsumexp, log_sigmoid = map(
-        _wide, ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
-    )
-    gelu, silu, tanh, sigmoid = map(_computed_wide, ("gelu", "silu", "tanh", "sigmoid"))
-    average_pool2d = _computed_wide("average_pool2d")  # XLA's own sum of half precision is in that
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ops, name)
 
@@ -99,48 +105,6 @@ class HalfProducts:
         """As the backend's; reals in the precision of parameters."""
         return self.ops.cast(self.ops.asarray(x), self.policy.parameters)
 
-    def _half(self, array: Array) -> Array:
-        return self.ops.cast(array, HALF)
 
-    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """As the backend's, in half precision."""
-        return self.ops.linear(self._half(x), self._half(weight), None if bias is None else self._half(bias))
-
-    def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
-        """As the backend's, in half precision."""
-        return self.ops.linear_layers(self._half(x), [self._half(weight) for weight in weights])
-
-    def matmul(self, x: Array, y: Array) -> Array:
-        """As the backend's, in half precision."""
-        return self.ops.matmul(self._half(x), self._half(y))
-
-    def conv2d(self, x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
-        """As the backend's, in half precision."""
-        return self.ops.conv2d(self._half(x), self._half(weight), stride, padding)
-
-    def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
-        """As the backend's, its products in half precision and its softmax wide."""
-        return self.ops.attention(self._half(query), self._half(key), self._half(value), causal)
-
-    def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
-        """As the backend's, computed wide."""
-        wide = self.ops.astype_float
-        return self.ops.cast_like(self.ops.layer_norm(wide(x), wide(scale), wide(shift), epsilon), x)
-
-    def batch_norm(
-        self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
-    ) -> Array:
-        """As the backend's, computed wide."""
-        wide = self.ops.astype_float
-        normalized = self.ops.batch_norm(wide(x), mean, variance, wide(scale), wide(shift), epsilon)
-        return self.ops.cast_like(normalized, x)
-
-    def batch_norm_in_training(
-        self, x: Array, scale: Array, shift: Array, epsilon: float
-    ) -> tuple[Array, Array, Array]:
-        """As the backend's, computed wide; the statistics stay so."""
-        wide = self.ops.astype_float
-        normalized, mean, variance = self.ops.batch_norm_in_training(
-            wide(x), wide(scale), wide(shift), epsilon
-        )
-        return self.ops.cast_like(normalized, x), mean, variance
+for _name in (*PRODUCTS, *WIDE, *NARROWED):
+    setattr(HalfProducts, _name, _converting(_name))

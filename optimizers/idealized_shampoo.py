@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
-from curvebench.optimizers.matricization import as_matrix
+from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.rule import (
@@ -15,7 +13,6 @@ from curvebench.optimizers.rule import (
     Hyper,
     Hyperparameter,
     Ops,
-    Part,
     Rule,
     configured,
     share,
@@ -45,47 +42,37 @@ def _accumulated(ops: Ops, matrix: Array, state: Sides, kept: Array) -> tuple[Ar
     )
 
 
-@dataclass(frozen=True)
-class _IdealizedTensors:
-    """The functions of the rule for parameters of `order` axes."""
+def _init(ops: Ops, param: Array) -> Sides:
+    *leading, rows, columns = param.shape
 
-    order: int
+    def zeros() -> tuple[Array, ...]:
+        return tuple(ops.zeros((*leading, size, size)) for size in (rows, columns))
 
-    def init(self, ops: Ops, param: Array) -> Sides:
-        *leading, rows, columns = as_matrix(ops, param, self.order).shape
+    return Sides(zeros(), zeros())
 
-        def zeros() -> tuple[Array, ...]:
-            return tuple(ops.zeros((*leading, size, size)) for size in (rows, columns))
 
-        return Sides(zeros(), zeros())
+def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
+    """sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), of pseudo-inverses where singular."""
+    kept = hyper["beta2"]
+    statistics = _accumulated(ops, grad, state, kept)
+    means = [statistic / (1 - kept ** hyper["step"]) for statistic in statistics]
+    left, right = (
+        inverse_root(ops, mean, 0.5, hyper["epsilon"], rank_cutoff(ops, mean.shape[-1])) for mean in means
+    )
+    trace = ops.sum(ops.diagonal(means[0]), axis=-1)[..., None, None]
+    return RefreshedIdealized(Sides(statistics, (ops.sqrt(trace) * left, right)))
 
-    def refresh(self, ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
-        """sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), of pseudo-inverses where singular."""
-        kept, epsilon = (as_matrix(ops, hyper[name], self.order) for name in ("beta2", "epsilon"))
-        matrix = as_matrix(ops, grad, self.order)
-        statistics = _accumulated(ops, matrix, state, kept)
-        means = [
-            statistic / (1 - kept ** as_matrix(ops, hyper["step"], self.order)) for statistic in statistics
-        ]
-        left, right = (
-            inverse_root(ops, mean, 0.5, epsilon, rank_cutoff(ops, mean.shape[-1])) for mean in means
-        )
-        trace = ops.sum(ops.diagonal(means[0]), axis=-1)[..., None, None]
-        return RefreshedIdealized(Sides(statistics, (ops.sqrt(trace) * left, right)))
 
-    def update(
-        self, ops: Ops, grad: Array, state: Sides | RefreshedIdealized, param: Array, hyper: Hyper
-    ) -> tuple[Array, Sides]:
-        """W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2) (002 Sec. 6.2.1)."""
-        matrix = as_matrix(ops, grad, self.order)
-        if isinstance(state, RefreshedIdealized):
-            state = state.sides
-        else:
-            kept = as_matrix(ops, hyper["beta2"], self.order)
-            state = state._replace(statistics=_accumulated(ops, matrix, state, kept))
-        left, right = state.roots
-        direction = ops.reshape(left @ matrix @ right, tuple(param.shape))
-        return param - hyper["learning_rate"] * direction, state
+def _update(
+    ops: Ops, grad: Array, state: Sides | RefreshedIdealized, param: Array, hyper: Hyper
+) -> tuple[Array, Sides]:
+    """W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2) (002 Sec. 6.2.1)."""
+    if isinstance(state, RefreshedIdealized):
+        state = state.sides
+    else:
+        state = state._replace(statistics=_accumulated(ops, grad, state, hyper["beta2"]))
+    left, right = state.roots
+    return param - hyper["learning_rate"] * (left @ grad @ right), state
 
 
 OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roots", whole(1))}
@@ -99,28 +86,22 @@ def idealized_shampoo(chosen: Options) -> Rule:
     trace and the other side cancel: w <- w - eta E[g g^T]^(-1/2) g. The step does not depend on the scale of
     gradients without epsilon. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
     """
-
-    def rule(order: int) -> Rule:
-        functions = _IdealizedTensors(order)
-        return Rule(
-            name="idealized_shampoo",
-            source="002 Sec. 6.2.1, Lemma 6.1",
-            hyperparameters={
-                "learning_rate": LEARNING_RATE,
-                "beta2": share("the share of the statistics kept", 0.999, low_open=True),
-                "epsilon": Hyperparameter(
-                    "times the identity, added to both statistics; 0: their pseudo-inverses", 0.0, 0.0
-                ),
-            },
-            init=functions.init,
-            update=functions.update,
-            scope="leaf",
-            refresh=functions.refresh,
-            refresh_every=chosen["refresh_every"],
-        )
-
-    parts = cache(lambda order: Part(rule(order)))
-    return replace(rule(2), part=lambda role, shape: parts(len(shape)))
+    rule = Rule(
+        name="idealized_shampoo",
+        source="002 Sec. 6.2.1, Lemma 6.1",
+        hyperparameters={
+            "learning_rate": LEARNING_RATE,
+            "beta2": share("the share of the statistics kept", 0.999, low_open=True),
+            "epsilon": Hyperparameter(
+                "times the identity, added to both statistics; 0: their pseudo-inverses", 0.0, 0.0
+            ),
+        },
+        init=_init,
+        update=_update,
+        refresh=_refresh,
+        refresh_every=chosen["refresh_every"],
+    )
+    return for_matrices(lambda order: rule)
 
 
 RULES = (idealized_shampoo({}),)

@@ -22,49 +22,49 @@ def as_matrix(ops: Ops, array: Array, order: int) -> Array:
     return ops.reshape(array, (*array.shape[: array.ndim - order], 1, -1))
 
 
+def seeing_matrices(rule: Rule, order: int) -> Rule:
+    """A rule for parameters of so many axes out of one for matrices.
+
+    Args:
+        rule: has no needs; its functions see parameters and gradients by `as_matrix` and hyperparameters as
+            (..., 1, 1), and its state belongs to the matrix.
+        order: the number of a parameter's axes.
+    """
+
+    def init(ops: Ops, param: Array) -> State:
+        return rule.init(ops, as_matrix(ops, param, order))
+
+    def seen(ops: Ops, hyper: Hyper) -> Hyper:
+        return {name: as_matrix(ops, value, order) for name, value in hyper.items()}
+
+    def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
+        gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
+        new, state = rule.update(ops, gradient, state, matrix, seen(ops, hyper))
+        return ops.reshape(new, tuple(param.shape)), state
+
+    def amortized(work: Amortized | None) -> Amortized | None:
+        if work is None:
+            return None
+        return lambda ops, grad, state, hyper: work(ops, as_matrix(ops, grad, order), state, seen(ops, hyper))
+
+    return replace(
+        rule,
+        init=init,
+        update=update,
+        refresh=amortized(rule.refresh),
+        start=amortized(rule.start),
+        scope="leaf",
+    )
+
+
 def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
     """A rule for parameters of any order out of rules for matrices.
 
     Args:
-        rule_of: `rule_of(order)`, the rule for parameters of so many axes, which has no needs; its functions
-            see them and their gradients by `as_matrix`, hyperparameters as (..., 1, 1), and its state belongs
-            to the matrix.
+        rule_of: `rule_of(order)`, the rule for parameters of so many axes, as `seeing_matrices` takes it.
 
     Returns:
         The rule with a `part`, the same object for all parameters of one order.
     """
-
-    @cache
-    def part(order: int) -> Part:
-        rule = rule_of(order)
-
-        def init(ops: Ops, param: Array) -> State:
-            return rule.init(ops, as_matrix(ops, param, order))
-
-        def seen(ops: Ops, hyper: Hyper) -> Hyper:
-            return {name: as_matrix(ops, value, order) for name, value in hyper.items()}
-
-        def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-            gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
-            new, state = rule.update(ops, gradient, state, matrix, seen(ops, hyper))
-            return ops.reshape(new, tuple(param.shape)), state
-
-        def amortized(work: Amortized | None) -> Amortized | None:
-            if work is None:
-                return None
-            return lambda ops, grad, state, hyper: work(
-                ops, as_matrix(ops, grad, order), state, seen(ops, hyper)
-            )
-
-        return Part(
-            replace(
-                rule,
-                init=init,
-                update=update,
-                refresh=amortized(rule.refresh),
-                start=amortized(rule.start),
-                scope="leaf",
-            )
-        )
-
+    part = cache(lambda order: Part(seeing_matrices(rule_of(order), order)))
     return replace(part(2).rule, part=lambda role, shape: part(len(shape)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.matricization import seeing_matrices
 from curvebench.optimizers.matrix_functions import rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, Options
@@ -168,46 +170,28 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 
 
 # --- rules -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """Parameters of `order` axes as vectors: one of order 1 as it is, else each slice of the first axis."""
-
-    order: int
-
-    def vectors(self, ops: Ops, array: Array) -> Array:
-        """The vectors (..., n) of parameters (..., *shape)."""
-        if self.order == 1:
-            return array
-        return ops.reshape(array, (*array.shape[: array.ndim - self.order + 1], -1))
-
-    def like_vectors(self, ops: Ops, value: Array) -> Array:
-        """A hyperparameter that broadcasts against parameters as one that does against vectors."""
-        if self.order == 1:
-            return value
-        return ops.reshape(value, (*value.shape[: value.ndim - self.order], 1, 1))
-
+#
+# Their vectors are the rows of a parameter as a matrix: a parameter of one axis is a row, one of more has a
+# row for each slice of the first axis.
 
 # what a rule moves a vector to before it is brought back: (ops, gradient, point, learning rate)
 Step = Callable[[Ops, Array, Array, Array], Array]
 
 
 @dataclass(frozen=True)
-class _Spheres(_Vectors):
+class _Spheres:
     """The functions of a rule that keeps each vector's length."""
 
     step: Step
 
     def init(self, ops: Ops, param: Array) -> Radius:
-        return Radius(normalized(ops, self.vectors(ops, param), -1)[1])
+        return Radius(normalized(ops, param, -1)[1])
 
     def update(
         self, ops: Ops, grad: Array, state: Radius, param: Array, hyper: Hyper
     ) -> tuple[Array, Radius]:
-        point, rate = self.vectors(ops, param), self.like_vectors(ops, hyper["learning_rate"])
-        moved = self.step(ops, self.vectors(ops, grad), point, rate)
-        return ops.reshape(retracted(ops, moved, state.radius, point), tuple(param.shape)), state
+        moved = self.step(ops, grad, param, hyper["learning_rate"])
+        return retracted(ops, moved, state.radius, param), state
 
 
 def _pin_to_sphere(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
@@ -236,7 +220,7 @@ def _trust_region(norm: str) -> Step:
 
 
 @dataclass(frozen=True)
-class _WeightNormalization(_Vectors):
+class _WeightNormalization:
     """The functions of weight normalization.
 
     Args:
@@ -246,39 +230,32 @@ class _WeightNormalization(_Vectors):
     frozen: bool
 
     def init(self, ops: Ops, param: Array) -> DirectionAndScale:
-        vectors = self.vectors(ops, param)
-        return DirectionAndScale(ops.zeros_like(vectors) + vectors, normalized(ops, vectors, -1)[1])
+        return DirectionAndScale(ops.zeros_like(param) + param, normalized(ops, param, -1)[1])
 
     def update(
         self, ops: Ops, grad: Array, state: DirectionAndScale, param: Array, hyper: Hyper
     ) -> tuple[Array, DirectionAndScale]:
         """v <- v - eta g_v and s <- s - eta g_s, w = s v / |v| (002 eq. 74)."""
-        gradient, rate = self.vectors(ops, grad), self.like_vectors(ops, hyper["learning_rate"])
+        rate = hyper["learning_rate"]
         unit, length = normalized(ops, state.direction, -1)
         factor = safe_divide(ops, state.scale, length)
-        direction = state.direction - rate * factor * tangential(ops, gradient, unit)
-        scale = state.scale if self.frozen else state.scale - rate * _inner(ops, unit, gradient)
-        weight = scale * normalized(ops, direction, -1)[0]
-        return ops.reshape(weight, tuple(param.shape)), DirectionAndScale(direction, scale)
+        direction = state.direction - rate * factor * tangential(ops, grad, unit)
+        scale = state.scale if self.frozen else state.scale - rate * _inner(ops, unit, grad)
+        return scale * normalized(ops, direction, -1)[0], DirectionAndScale(direction, scale)
 
 
 def _is_vectors(role: ParameterRole, order: int) -> bool:
     return role.kind == "vector" if order == 1 else role.kind in ROWS and order > 1
 
 
-def _rule(
-    name: str, source: str, functions: Callable[[int, Options], Any], options: Mapping[str, Option]
-) -> Rule:
-    """A rule of vectors, with another rule for all else; `functions(order, chosen)` has its functions."""
+def _rule(name: str, source: str, functions: Callable[[Options], Any], options: Mapping[str, Option]) -> Rule:
+    """A rule of vectors, with another rule for all else; `functions(chosen)` has its functions."""
 
     @configured(name, options)
     def build(chosen: Options) -> Rule:
-        def rule(order: int) -> Rule:
-            made = functions(order, chosen)
-            numbers = {"learning_rate": LEARNING_RATE}
-            return Rule(name, source, numbers, made.init, made.update, scope="leaf")
-
-        return with_fallback(rule, _is_vectors, chosen["others"])
+        made = functions(chosen)
+        rule = Rule(name, source, {"learning_rate": LEARNING_RATE}, made.init, made.update)
+        return with_fallback(partial(seeing_matrices, rule), _is_vectors, chosen["others"])
 
     return build({})
 
@@ -287,25 +264,25 @@ RULES = (
     _rule(
         "pin_to_sphere",
         "002 eq. 70",
-        lambda order, chosen: _Spheres(order, _pin_to_sphere),
+        lambda chosen: _Spheres(_pin_to_sphere),
         {"others": OTHERS},
     ),
     _rule(
         "riemannian_sgd",
         "002 eq. 72",
-        lambda order, chosen: _Spheres(order, _riemannian),
+        lambda chosen: _Spheres(_riemannian),
         {"others": OTHERS},
     ),
     _rule(
         "trust_region_sphere",
         "002 eq. 73, Lemma S.21",
-        lambda order, chosen: _Spheres(order, _trust_region(chosen["norm"])),
+        lambda chosen: _Spheres(_trust_region(chosen["norm"])),
         {"norm": Option("l2", f"that bounds the step: {', '.join(NORMS)}", choice(*NORMS)), "others": OTHERS},
     ),
     _rule(
         "weight_normalization",
         "002 eqs. 74-76, Lemma 8.1",
-        lambda order, chosen: _WeightNormalization(order, chosen["scale"] == "frozen"),
+        lambda chosen: _WeightNormalization(chosen["scale"] == "frozen"),
         {
             "scale": Option("free", "free, learned like the direction, or frozen", choice("free", "frozen")),
             "others": OTHERS,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
+from curvebench.optimizers.matricization import seeing_matrices
 from curvebench.optimizers.matrix_functions import rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.muon import OPTIONS as OPTIONS_OF_MUON
@@ -14,7 +16,6 @@ from curvebench.optimizers.muon import is_matrix, polar_factor
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.others import with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule, configured
-from curvebench.optimizers.tensors import hyper_for_matrices
 from curvebench.spec.values import whole
 
 PolarFactor = Callable[[Ops, Array], Array]
@@ -120,16 +121,14 @@ def tangential_direction(
 
 @dataclass(frozen=True)
 class _Stiefel:
-    """The functions of the rule for parameters of `order` axes, the first of which counts outputs."""
+    """The functions of the rule for matrices (..., outputs, inputs)."""
 
-    order: int
     dual_steps: int
     polar: PolarFactor
     clipped: Callable[[Ops, Array], Array]
 
-    def tall(self, ops: Ops, array: Array) -> Array:
-        """Parameters (..., *shape) as matrices (..., D, d), D >= d."""
-        matrix = ops.reshape(array, (*array.shape[: array.ndim - self.order + 1], -1))
+    def tall(self, ops: Ops, matrix: Array) -> Array:
+        """Matrices as (..., D, d), D >= d."""
         rows, columns = matrix.shape[-2:]
         return ops.matrix_transpose(matrix) if rows < columns else matrix
 
@@ -138,17 +137,13 @@ class _Stiefel:
 
     def update(self, ops: Ops, grad: Array, state: Point, param: Array, hyper: Hyper) -> tuple[Array, Point]:
         """W <- Orth(W - eta Z) (002 eq. 77)."""
-        rate, tolerance = (
-            hyper_for_matrices(ops, hyper[name], self.order)
-            for name in ("learning_rate", "tangency_tolerance")
-        )
+        tolerance = hyper["tangency_tolerance"]
         direction = tangential_direction(
             ops, self.tall(ops, grad), state.point, tolerance, self.dual_steps, self.polar, self.clipped
         )
-        point = self.polar(ops, state.point - rate * direction)
-        outputs = param.shape[param.ndim - self.order]
-        matrix = point if point.shape[-2] == outputs else ops.matrix_transpose(point)
-        return ops.reshape(matrix, tuple(param.shape)), Point(point)
+        point = self.polar(ops, state.point - hyper["learning_rate"] * direction)
+        matrix = point if point.shape[-2:] == param.shape[-2:] else ops.matrix_transpose(point)
+        return matrix, Point(point)
 
 
 @configured("manifold_muon", OPTIONS)
@@ -171,18 +166,10 @@ def manifold_muon(chosen: Options) -> Rule:
         ),
     }
 
-    def rule(order: int) -> Rule:
-        functions = _Stiefel(order, chosen["dual_steps"], polar, clipped)
-        return Rule(
-            name="manifold_muon",
-            source="002 eqs. 77-79, Lemma S.22",
-            hyperparameters=numbers,
-            init=functions.init,
-            update=functions.update,
-            scope="leaf",
-        )
-
-    return with_fallback(rule, is_matrix, chosen["others"])
+    functions = _Stiefel(chosen["dual_steps"], polar, clipped)
+    source = "002 eqs. 77-79, Lemma S.22"
+    rule = Rule("manifold_muon", source, numbers, functions.init, functions.update)
+    return with_fallback(partial(seeing_matrices, rule), is_matrix, chosen["others"])
 
 
 RULES = (manifold_muon({}),)

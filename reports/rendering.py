@@ -11,11 +11,12 @@ from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
 from curvebench.reports.sets.objections import in_short
-from curvebench.reports.statistics.decisions import POWER
+from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
+from curvebench.spec.claim import OF_TUNING, TO_THRESHOLD
 from curvebench.spec.errors import InputError
 from curvebench.spec.sources import by_name
 
@@ -29,10 +30,13 @@ CONSTANTS = {
     "kept": KEPT,
     "level": LEVEL,
     "limit": LIMIT,
+    "most_seeds": SEEDS[-1],
     "nearly": NEARLY,
     "negligible": NEGLIGIBLE,
+    "of_tuning": OF_TUNING,
     "power": POWER,
     "range_below": formatting.RANGE_BELOW,
+    "to_threshold": TO_THRESHOLD,
 }
 
 
@@ -75,6 +79,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         "by_name": by_name,
         "criterion": criterion,
         "objections": in_short,
+        "quoted": '"{}"'.format,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}

@@ -69,7 +69,7 @@ def cpu_model(information: Path = CPU_INFO) -> str:
 
 def gpu_and_driver() -> tuple[str | None, str | None]:
     """Names and driver of the NVIDIA GPUs, or (None, None) where `nvidia-smi` finds none."""
-    lines = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    lines = output_of(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     pairs = [line.rpartition(", ") for line in (lines or "").splitlines() if ", " in line]
     if not pairs:
         return None, None
@@ -82,11 +82,11 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     (None, None) where there is no git or the folder is not the top of a working tree, (None, True) before
     the first commit.
     """
-    top = _output(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
+    top = output_of(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
     if top is None or Path(top).resolve() != folder.resolve():
         return None, None
-    revision = _output(["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"])
-    changes = _output(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
+    revision = output_of(["git", "-C", str(folder), "rev-parse", "--verify", "HEAD"])
+    changes = output_of(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
     if changes is None:
         return revision, None
     # files of Python at the top that were never added are a user's own optimizers
@@ -109,7 +109,7 @@ def check_committed(file: Path | None = None, otherwise: str = "") -> None:
             "the code that runs jobs and computes verdicts is not what a commit has (git status); commit it "
             f"first{otherwise}"
         )
-    if file and not _output(["git", "-C", str(PROJECT), "ls-tree", "HEAD", "--", str(file)]):
+    if file and not output_of(["git", "-C", str(PROJECT), "ls-tree", "HEAD", "--", str(file)]):
         raise InputError(f"{file}: no commit of {PROJECT} has this file; move it there and commit it first")
 
 
@@ -129,13 +129,13 @@ def environment_hash(versions: dict[str, str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _output(command: Sequence[str]) -> str | None:
-    """What a program prints, or None when it is missing, fails or takes more than 20 s."""
+def output_of(command: Sequence[str]) -> str | None:
+    """What a program prints, or None when it is missing, fails or takes more than a minute."""
     # inside a git hook, these would point git at another repository
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=20, check=True, env=environment
+            command, capture_output=True, text=True, errors="replace", timeout=60, check=True, env=environment
         )
     except (OSError, subprocess.SubprocessError):
         return None

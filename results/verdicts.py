@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
+SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
+LogAxes = Literal["", "x", "y", "x y"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
 ALPHA = 0.05  # one-sided, for each comparison that must hold, and for all refutations of a claim together
 KEPT = 0.95  # of the choices that other tuning seeds would lead to, those at which a finding must be the same
@@ -40,6 +42,17 @@ def rules(study: Deciding) -> dict[str, str]:
     """The hash of the rule of each claim of a study, by id."""
     claims = (*study.claims, *study.repeated)
     return {claim.id: rule_hash(claim.written_rule, study.at_most_partly) for claim in claims}
+
+
+def reason(
+    code: str,
+    count: int | None = None,
+    of: int | None = None,
+    value: float | None = None,
+    names: Sequence[str] = (),
+) -> dict[str, object]:
+    """Return a reason of a claim's verdict; `curvebench.results.schema.REASONS` explains its numbers."""
+    return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
 def _order(condition: Mapping[str, Any]) -> str:

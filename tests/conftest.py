@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -120,6 +120,23 @@ def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages
         patch.setattr(idx, "CONTENTS", write_images(folder / idx.SUBFOLDER, real.checksums))
         patch.setenv(data.FOLDER_VARIABLE, str(folder))
         yield real
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rules_checked_once() -> Iterator[None]:
+    """Have `curvebench check` take the steps of each rule of the project once in the tests' process."""
+    from curvebench.engine import lanes
+
+    check, checked = lanes.check_lanes, dict[int, Any]()
+
+    def once(rule: Any) -> None:
+        if checked.get(id(rule)) is not rule:
+            check(rule)
+            checked[id(rule)] = rule
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "check_lanes", once)
+        yield
 
 
 def skip(reason: str) -> NoReturn:

@@ -32,7 +32,7 @@ from curvebench.engine.layout import layout, roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
-from curvebench.planning.plan import make_plan, prepare, write_specs
+from curvebench.planning.plan import Plan, make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
 from curvebench.property_checks.checks import Measure, Series
 from curvebench.registry import find_rule
@@ -154,13 +154,18 @@ def table_holds(change: Callable[[bytes], bytes]) -> Act:
     return act
 
 
+def planned(folder: Path) -> Plan:
+    """The plan of the tiny study."""
+    studies = folder / "studies"
+    write_study(studies)
+    return make_plan(Config(studies=("tiny",), results=folder, site=folder / "site", study_folder=studies))
+
+
 def spec_holds(old: str, new: str) -> Act:
     """`curvebench run` on a spec whose text is changed."""
 
     def act(folder: Path, _: pytest.MonkeyPatch) -> int:
-        write_study(folder / "studies")
-        config = Config(results=folder, site=folder / "site", study_folder=folder / "studies")
-        plan = make_plan(config)
+        plan = planned(folder)
         write_specs(plan)
         path = plan.jobs[0].spec_path
         path.write_text(path.read_text().replace(old, new))
@@ -177,14 +182,14 @@ def folder_refuses(number: int) -> Act:
             raise OSError(number, os.strerror(number), str(given["dir"]))
 
         monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-        return configures({})(folder, monkeypatch)
+        return configures({"studies": "tiny"})(folder, monkeypatch)
 
     return act
 
 
 def folder_is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     (folder / "taken").write_text("")
-    return configures({"results": str(folder / "taken" / "results")})(folder, monkeypatch)
+    return configures({"studies": "tiny", "results": str(folder / "taken" / "results")})(folder, monkeypatch)
 
 
 FILES = [
@@ -261,9 +266,7 @@ def test_messages_are_as_they_were_reviewed(frozen):
 
 
 def test_a_full_disk_leaves_no_half_written_spec(tmp_path, monkeypatch):
-    write_study(tmp_path / "studies")
-    config = Config(results=tmp_path, site=tmp_path / "site", study_folder=tmp_path / "studies")
-    plan = make_plan(config)
+    plan = planned(tmp_path)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -20,13 +20,11 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip installed a wheel that it built from a copy of the sources."""
+    """A folder into which pip installed the wheel that it built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "sources", ignore=ignored, symlinks=True)
-    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), "."]
+    build = [*PIP, "install", "--no-deps", "--no-build-isolation", "--target", str(folder / "site"), "."]
     subprocess.run(build, cwd=folder / "sources", check=True)
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*PIP, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
     return folder / "site"
 
 

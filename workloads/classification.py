@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,19 +88,40 @@ class Classifier:
         return self.trained(ops, params, state, batch, noise)[0]
 
 
-class SizedNetwork(Protocol):
+class Parameter(NamedTuple):
+    """A parameter of a network: its shape, what it is, and what draws its start."""
+
+    shape: tuple[int, ...]
+    role: Role
+    draw: Callable[[np.random.Generator], np.ndarray]
+
+
+def constant(shape: tuple[int, ...], role: Role, value: float) -> Parameter:
+    """Return a parameter whose entries all start at a value."""
+    return Parameter(shape, role, lambda generator: np.full(shape, value))
+
+
+class SizedNetwork(ABC):
     """A network's sizes, as a study chooses them."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> dict[str, Parameter]:
+        """Each parameter by name, in the order that flattening keeps and that starts are drawn in."""
 
     @property
     def roles(self) -> dict[str, Role]:
         """What each parameter is."""
+        return {name: parameter.role for name, parameter in self.parameters.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter."""
+        return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial parameters."""
+        return {name: parameter.draw(generator) for name, parameter in self.parameters.items()}
 
 
 def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
@@ -154,7 +177,7 @@ MINIBATCH_METRICS = {
 
 
 @dataclass(frozen=True)
-class ReluNetwork:
+class ReluNetwork(SizedNetwork):
     """A fully-connected ReLU network with parameters W1, b1, W2, b2, ...; the last weight is a head.
 
     Args:
@@ -167,29 +190,15 @@ class ReluNetwork:
     bias: Draw
 
     @property
-    def roles(self) -> dict[str, Role]:
-        """What each parameter is."""
-        roles, last = {}, len(self.widths) - 2
-        for layer in range(last + 1):
-            roles[f"W{layer + 1}"] = Role("weight" if layer < last else "head", layer)
-            roles[f"b{layer + 1}"] = Role("bias", layer)
-        return roles
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for layer, (inputs, outputs) in enumerate(pairwise(self.widths), start=1):
-            shapes |= {f"W{layer}": (outputs, inputs), f"b{layer}": (outputs,)}
-        return shapes
-
-    def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw the parameters layer by layer, each weight before its bias."""
-        parameters = {}
-        for layer, (inputs, outputs) in enumerate(pairwise(self.widths), start=1):
-            parameters[f"W{layer}"] = self.weight(outputs, inputs, generator)
-            parameters[f"b{layer}"] = self.bias(outputs, inputs, generator)
-        return parameters
+    def parameters(self) -> dict[str, Parameter]:
+        """Layer by layer, each weight before its bias."""
+        found: dict[str, Parameter] = {}
+        for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
+            weight = Role("weight" if layer < len(self.widths) - 2 else "head", layer)
+            fans = outputs, inputs
+            found[f"W{layer + 1}"] = Parameter(fans, weight, partial(self.weight, *fans))
+            found[f"b{layer + 1}"] = Parameter((outputs,), Role("bias", layer), partial(self.bias, *fans))
+        return found
 
 
 def _relu_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:

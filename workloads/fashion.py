@@ -1,8 +1,7 @@
-"""Fashion-MNIST, photographs of clothing: ReLU networks, a vision transformer and a residual network."""
+"""Fashion-MNIST, photographs of clothing: ReLU networks and a vision transformer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 
 from curvebench.spec.values import choice, number, whole
 from curvebench.workloads.classification import (
-    MINIBATCH_METRICS,
     RELU_CLASSIFIER,
     Classifier,
     ReluNetwork,
@@ -21,9 +19,7 @@ from curvebench.workloads.classification import (
 from curvebench.workloads.data import random_parts
 from curvebench.workloads.idx import FASHION, read_fashion
 from curvebench.workloads.initialization import torch_default_bias, torch_default_weight
-from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
-from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_outputs
-from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
+from curvebench.workloads.networks.transformer import QKV_MATRICES
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import (
     Array,
@@ -140,13 +136,33 @@ FASHION_LARGE = _of_classes(
 )
 
 
-# --- the first images, for larger networks -----------------------------------------------------------
+# --- the vision transformer, on the first images -----------------------------------------------------
 
 
-def _images(part: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels (examples, rows, columns) in [-1, 1] and labels of a standard part's first images."""
+def _vit(settings: Settings) -> PlainViT:
+    sizes = settings["patch"] ** 2, settings["width"], settings["depth"]
+    return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
+
+
+@lru_cache(maxsize=2)  # the seeds of a job share both parts
+def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The patches (examples, tokens, side * side) in [-1, 1] and labels of a standard part's first images."""
     images, labels = (array[:count] for array in read_fashion(part))
-    return images / 127.5 - 1, labels.astype(np.int64)
+    return patches_of((images / 127.5 - 1)[..., None], side), labels.astype(np.int64)
+
+
+def _vit_problem(settings: Settings, random: Random) -> Problem:
+    """Return the first images of the training part; of the test part the first, then as many others."""
+    held_out, side = settings["held_out_examples"], settings["patch"]
+    train, labels = _patches("train", side, settings["train_examples"])
+    others, other_labels = _patches("test", side, 2 * held_out)
+    splits = {
+        "train": {"patches": train, "labels": labels},
+        "validation": {"patches": others[:held_out], "labels": other_labels[:held_out]},
+        "test": {"patches": others[held_out:], "labels": other_labels[held_out:]},
+    }
+    state = fixed_positions((SIDE // side) ** 2, settings["width"])
+    return Problem(_vit(settings).sample(random("parameters")), splits, state)
 
 
 def _check_examples(settings: Settings) -> None:
@@ -160,75 +176,6 @@ def _check_examples(settings: Settings) -> None:
             raise ValueError(f"{name} = {settings[name]} is larger than the {most} images of the {part}")
 
 
-_EXAMPLES = {
-    "train_examples": Setting(TRAIN, "first images of the standard training part", whole(1)),
-    "held_out_examples": Setting(
-        TEST // 2,
-        "images of validation, and as many of test, of the first of the standard test part",
-        whole(1),
-    ),
-}
-
-
-def _of_first_images(
-    network: Callable[[Settings], Transformer | ResidualNetwork],
-    classifier: Classifier,
-    read: Callable[[Settings, str, int], tuple[np.ndarray, np.ndarray]],
-    settings: dict[str, Setting],
-    state: Callable[[Settings], dict[str, np.ndarray]] = lambda settings: {},
-    field: str = "images",
-    **own: Any,
-) -> Workload:
-    """Return the workload of a network on the first images of the standard parts.
-
-    Args:
-        network: the network by completed settings.
-        classifier: its loss and evaluation.
-        read: the first images of a part, and their labels, by completed settings, part and count.
-        settings: those besides the batch size and the numbers of examples.
-        state: the model state at the start.
-        field: what a split calls the images.
-        own: the workload's other fields.
-    """
-
-    def problem(chosen: Settings, random: Random) -> Problem:
-        """Return the first images of the training part; of the test part the first, then as many others."""
-        held_out = chosen["held_out_examples"]
-        train, labels = read(chosen, "train", chosen["train_examples"])
-        others, other_labels = read(chosen, "test", 2 * held_out)
-        splits = {
-            "train": {field: train, "labels": labels},
-            "validation": {field: others[:held_out], "labels": other_labels[:held_out]},
-            "test": {field: others[held_out:], "labels": other_labels[held_out:]},
-        }
-        return Problem(network(chosen).sample(random("parameters")), splits, state(chosen))
-
-    return Workload(
-        settings={"batch_size": batch_size(128), **settings, **_EXAMPLES},
-        **of_network(network, classifier),
-        problem=problem,
-        evaluation_batch=1_000,
-        check=_check_examples,
-        **DATA,
-        **own,
-    )
-
-
-# --- the vision transformer ----------------------------------------------------------------------
-
-
-def _vit(settings: Settings) -> PlainViT:
-    sizes = settings["patch"] ** 2, settings["width"], settings["depth"]
-    return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
-
-
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
-def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The patches (examples, tokens, side * side) and labels of a standard part's first images."""
-    images, labels = _images(part, count)
-    return patches_of(images[..., None], side), labels
-
-
 def _read_width(value: Any) -> Any:
     if type(value) is not int or value < HEAD_WIDTH or value % HEAD_WIDTH:
         raise ValueError(f"is not a multiple of {HEAD_WIDTH}, the units of an attention head")
@@ -239,100 +186,29 @@ def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
 
-FASHION_VIT = _of_first_images(
-    _vit,
-    Classifier(with_fixed_state(_vit_logits)),
-    lambda settings, part, count: _patches(part, settings["patch"], count),
+FASHION_VIT = Workload(
     name="fashion_vit",
     description="vision transformer on Fashion-MNIST, at patch = 7 and width = 64 with 2 blocks (d = 103946)",
     source="003 Sec. 4.4 (PlainViT), with other data and sizes",
     metrics=classification_metrics(("train", "validation", "test")),
     settings={
+        "batch_size": batch_size(128),
         "patch": Setting(7, "side of the square patches, in pixels", choice(*WINDOWS)),
         "width": Setting(64, f"of a token; with a head for every {HEAD_WIDTH} units", _read_width),
         "depth": Setting(2, "blocks of attention and MLP", whole(1)),
         "qkv_matrices": QKV_MATRICES,
-    },
-    state=lambda settings: fixed_positions((SIDE // settings["patch"]) ** 2, settings["width"]),
-    field="patches",
-)
-
-
-# --- the residual network, and the hierarchical vision transformer ---------------------------------
-
-
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
-def _channels_first(part: str, count: int, margin: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The images (examples, 1, rows, columns), with black pixels around, and labels of the first images."""
-    images, labels = _images(part, count)
-    around = (margin, margin)
-    return np.pad(images[:, None], ((0, 0), (0, 0), around, around), constant_values=-1.0), labels
-
-
-def _resnet(settings: Settings) -> ResidualNetwork:
-    return ResidualNetwork(1, tuple(settings["blocks"]), settings["width"], CLASSES, stem=3)
-
-
-FASHION_RESNET = _of_first_images(
-    _resnet,
-    Classifier(residual_outputs),
-    lambda settings, part, count: _channels_first(part, count),
-    name="fashion_resnet",
-    description="residual network on Fashion-MNIST, at width = 16 with 3 stages of a block (d = 77754)",
-    source="000 Fig. 2, C.2 (ResNet-34), with other data and sizes",
-    metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
-    settings={
-        "width": Setting(16, "channels of the first stage; each next has twice as many", whole(1)),
-        "blocks": Setting([1, 1, 1], "basic blocks of two convolutions in each stage", read_stages),
-    },
-    state=lambda settings: _resnet(settings).state,
-    mapped=False,
-)
-
-MARGIN = 2  # black pixels on each side, so that 8 x 8 patches with a stride of 4 can be halved twice
-MASK_UNITS = MaskUnitAttention(head_width=HEAD_WIDTH, mask_unit=4, masked_stages=2, pooled_stages=2)
-
-
-def _hiera(settings: Settings) -> HieraViT:
-    return HieraViT(
-        side=SIDE + 2 * MARGIN,
-        channels=1,
-        width=settings["width"],
-        stages=tuple(settings["blocks"]),
-        attention=MASK_UNITS,
-        classes=CLASSES,
-        qkv_matrices=settings["qkv_matrices"],
-    )
-
-
-def _read_three_stages(value: Any) -> Any:
-    if len(read_stages(value)) != 3:
-        raise ValueError("is not a list of 3 whole numbers above 0, one a stage")
-    return value
-
-
-def _hiera_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
-    return hiera_logits(ops, params, split["images"], MASK_UNITS)
-
-
-FASHION_HIERA = _of_first_images(
-    _hiera,
-    Classifier(with_fixed_state(_hiera_logits)),
-    lambda settings, part, count: _channels_first(part, count, MARGIN),
-    name="fashion_hiera",
-    description="hierarchical vision transformer on Fashion-MNIST, at width = 16 with 3 blocks (d = 63450)",
-    source="003 Sec. 4.4 (HieraViT), with other data and sizes",
-    metrics=classification_metrics(("train", "validation", "test")) | MINIBATCH_METRICS,
-    settings={
-        "width": Setting(
-            16,
-            f"of a token in the first stage, doubled in each next; with a head for every {HEAD_WIDTH} units",
-            _read_width,
+        "train_examples": Setting(TRAIN, "first images of the standard training part", whole(1)),
+        "held_out_examples": Setting(
+            TEST // 2,
+            "images of validation, and as many of test, of the first of the standard test part",
+            whole(1),
         ),
-        "blocks": Setting([1, 1, 1], "blocks of attention and MLP in each stage", _read_three_stages),
-        "qkv_matrices": QKV_MATRICES,
     },
-    mapped=False,
+    **of_network(_vit, Classifier(with_fixed_state(_vit_logits))),
+    problem=_vit_problem,
+    evaluation_batch=1_000,
+    check=_check_examples,
+    **DATA,
 )
 
-WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT, FASHION_RESNET, FASHION_HIERA)
+WORKLOADS = (FASHION_SMALL, FASHION_LARGE, FASHION_VIT)

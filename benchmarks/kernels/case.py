@@ -1,4 +1,4 @@
-"""What a kernel case is: a piece of work with its sizes, its memory traffic and its float64 reference."""
+"""What a kernel case is: a piece of work with its sizes and its float64 reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 
-ITEM_BYTES = {"float32": 4, "float64": 8}
 PRECISIONS = ("float32", "float64")
 Arrays = tuple[np.ndarray, ...]
 
@@ -41,7 +40,6 @@ class KernelCase:
     Args:
         name: the kind of work (`step`, `basis` or `matrix`), what, and sizes, with dots between.
         sizes: what the sizes are called, and the sizes.
-        entries: array entries that a call must read plus those that it must write.
         prepare: `prepare(backend, dtype) -> Prepared`.
         reference: the result in float64 after `calls` calls, by another way than `prepare`'s.
         tolerance: the largest error allowed, by precision; see `relative_error`.
@@ -55,7 +53,6 @@ class KernelCase:
 
     name: str
     sizes: Mapping[str, Any]
-    entries: int
     prepare: Callable[[str, str], ReadyCase]
     reference: Callable[[], np.ndarray]
     tolerance: Mapping[str, float]
@@ -64,10 +61,6 @@ class KernelCase:
     backends: tuple[str, ...] = BACKENDS
     dtypes: tuple[str, ...] = PRECISIONS
     optimizer: str = ""
-
-    def bytes(self, dtype: str) -> int:
-        """The least memory traffic of a call, in bytes: what is read plus what is written, each once."""
-        return self.entries * ITEM_BYTES[dtype]
 
 
 def on_backend(backend: str, dtype: str, function: Callable[..., Any], arrays: Arrays) -> ReadyCase:

@@ -54,7 +54,6 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
     return KernelCase(
         name=f"matrix.newton_schulz.{rows}x{columns}",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
-        entries=2 * rows * columns,
         prepare=lambda backend, dtype: on_backend(
             backend,
             dtype,
@@ -159,7 +158,6 @@ def spectral_step_case(cayley: str) -> KernelCase:
     return KernelCase(
         name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",
         sizes={"lanes": LANES, "dimension": DIMENSION},
-        entries=LANES * (3 * DIMENSION**2 + DIMENSION),
         prepare=lambda backend, dtype: on_backend(
             backend, dtype, partial(_spectral_step, cayley=cayley), _spectral()
         ),
@@ -170,7 +168,6 @@ def spectral_step_case(cayley: str) -> KernelCase:
 
 def matrix_cases() -> tuple[KernelCase, ...]:
     """Newton-Schulz, an inverse root, the refresh of a basis, and steps of a spectral factorization."""
-    squares = LANES * DIMENSION**2
     square_sizes = {"lanes": LANES, "dimension": DIMENSION}
     return (
         newton_schulz_case(ROWS, COLUMNS, {"float64": 5e-14, "float32": 1e-5}),
@@ -178,7 +175,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
         KernelCase(
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             sizes=square_sizes,
-            entries=2 * squares,
             prepare=lambda backend, dtype: on_backend(
                 backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()
             ),
@@ -188,7 +184,6 @@ def matrix_cases() -> tuple[KernelCase, ...]:
         KernelCase(
             name=f"matrix.orthogonal_iteration.{LANES}x{DIMENSION}x{DIMENSION}",
             sizes=square_sizes,
-            entries=3 * squares,
             prepare=lambda backend, dtype: on_backend(backend, dtype, _refresh, _drifted()),
             reference=_refreshed,
             tolerance={"float64": 5e-14, "float32": 5e-6},

@@ -13,7 +13,6 @@ import numpy as np
 from curvebench import replay
 from curvebench.backends.engine import engine
 from curvebench.engine.derivatives import StepInfo, map_arrays, model_of
-from curvebench.engine.execution import state_entries
 from curvebench.engine.layout import layout, roles_of
 from curvebench.engine.program import Constants, Inputs, Program, Update
 from curvebench.optimizers import rules
@@ -148,22 +147,12 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
     return end_to_end(path[-1])
 
 
-def step_entries(rule: Rule, shapes: Shapes) -> int:
-    """Entries moved at least: gradient, parameter and state are read, parameter and state are written.
-
-    A state's part that a step replaces without reading it, such as roots at a refresh, counts as read too.
-    """
-    lay = layout(shapes, roles_of(shapes))
-    return 3 * lay.total + 2 * state_entries(rule, lay)
-
-
 def step_case(rule: Rule, kind: str) -> KernelCase:
     """The case of a rule on one of the shape sets."""
     shapes = {**SHAPE_SETS, **NETWORKS}[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",
         sizes={"leaves": len(shapes), "parameters": sum(map(prod, shapes.values()))},
-        entries=step_entries(rule, shapes),
         prepare=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype),
         prepare_few=lambda backend, dtype: optimizer_step(backend, rule, shapes, dtype, STEPS),
         reference=lambda: _reference(rule, shapes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from curvebench.backends.engine import NO_GPU
+from curvebench.backends.engine import NO_GPU, Engine
 from curvebench.backends.jax_ops import jax_ops
 from curvebench.backends.ops import Array
 from curvebench.engine.program import Carry, Constants, Inputs, Program, Work, step_of
-from curvebench.precision import policy_of, table_of_model
+from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
@@ -26,16 +26,16 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 MANY_EXAMPLES = 1_000
 
 
-class JaxEngine:
+class JaxEngine(Engine):
     """The engine of JAX (curvebench.backends.engine.Engine)."""
 
+    tree = jax.tree_util
+
     def __init__(self, precision: str, device: str) -> None:
-        self.policy, self.device = policy_of(precision), device
+        super().__init__(precision, device)
         self.ops = jax_ops(self.policy.computed, device)
         self.model_ops = self.single_run_ops = table_of_model(self.ops, self.policy)
         self.many_examples = MANY_EXAMPLES if device == "cpu" else math.inf
-        self.notes: list[str] = []
-        self.threads = 1
 
     def context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
@@ -71,9 +71,6 @@ class JaxEngine:
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         return jax.value_and_grad(function, has_aux=True)
-
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function
 
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.grad(function)
@@ -112,51 +109,27 @@ class JaxEngine:
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
 
-    def compile_alone(
-        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
-    ) -> bool:
-        return False  # what calls it is compiled as a whole
-
-    def send(self, array: np.ndarray) -> jax.Array:
-        sent: jax.Array = self.ops.asarray(array)
-        return sent
-
-    def limit_threads(self, threads: int) -> None:
-        self.threads = threads  # JAX reads the environment variable NPROC when it is imported
-
     def finish(self, value: Any) -> None:
         jax.block_until_ready(value)
 
     def state_bytes(self, state: Any) -> int:
         return sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
-    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
-        leaves = jax.tree.leaves_with_path(carry)
-        return {jax.tree_util.keystr(path): _bits(leaf) for path, leaf in leaves}
+    def to_bits(self, leaf: Array) -> np.ndarray:
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        found = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
 
-    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        def restore(path: Any, like: Array) -> Array:
-            bits, found = _bits(like), arrays[jax.tree_util.keystr(path)]
-            if (bits.shape, bits.dtype) != (found.shape, found.dtype):
-                raise ValueError(f"{jax.tree_util.keystr(path)} is {found.dtype} of shape {found.shape}")
-            if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(jnp.array(found), impl=jax.random.key_impl(like))
-            return jnp.array(found.view(like.dtype))
-
-        return jax.tree.map_with_path(restore, carry)
+    def from_bits(self, bits: np.ndarray, like: Array) -> Array:
+        if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(jnp.array(bits), impl=jax.random.key_impl(like))
+        return jnp.array(bits.view(like.dtype))
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """What the compiler laid out for the largest program: exact, and the same on every run and device."""
         run()
         assert isinstance(segment, _Loop)
         return max(laid_out_bytes(program) for program in segment.programs.values())
-
-
-def _bits(array: Array) -> np.ndarray:
-    """An array, or the data of random keys, on the host, bit for bit: files of NumPy have no bfloat16."""
-    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-    found = np.asarray(jax.random.key_data(array) if is_key else array)
-    return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
 
 
 def laid_out_bytes(program: Any) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.engine import NO_GPU
+from curvebench.backends.engine import NO_GPU, Engine
 from curvebench.backends.ops import Ops
 from curvebench.backends.torch_compiled import (
     Compilable,
@@ -42,7 +42,7 @@ from curvebench.engine.program import (
 )
 from curvebench.interop.foreign import TorchRule
 from curvebench.interop.torch_contestant import KeptContestant, TorchContestant
-from curvebench.precision import policy_of, table_of_model
+from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
@@ -54,7 +54,7 @@ ENTRIES_WORTH_COMPILING = 1 << 30
 STEPS_WORTH_COMPILING = 50_000
 
 
-class TorchEngine:
+class TorchEngine(Engine):
     """The engine of PyTorch (curvebench.backends.engine.Engine).
 
     Args:
@@ -67,6 +67,8 @@ class TorchEngine:
         fused: whether PyTorch's own kernels update single runs where there is one.
     """
 
+    tree = pytree
+
     def __init__(
         self,
         precision: str,
@@ -76,14 +78,12 @@ class TorchEngine:
         loss_worth_compiling: float | None = None,
         fused: bool = True,
     ) -> None:
-        self.policy, self.device = policy_of(precision), device
+        super().__init__(precision, device)
         self.ops = torch_ops(device, self.policy.computed)
         self.model_ops = table_of_model(self.ops, self.policy)
         single = torch_ops(device, self.policy.computed, SingleRunOps)
         self.single_run_ops = table_of_model(single, self.policy)
         self.many_examples = math.inf
-        self.notes: list[str] = []
-        self.threads = 1
         self.compiler, self.fused = compiler, fused
         self.worth_compiling = worth_compiling
         usual = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
@@ -240,14 +240,6 @@ class TorchEngine:
         worth = ENTRIES_WORTH_COMPILING if self.worth_compiling is None else self.worth_compiling
         return "entries" if entries * steps < worth else None
 
-    def note(self, text: str) -> None:
-        """Keep a note for the provenance, once."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        return function
-
     def send(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
@@ -257,8 +249,8 @@ class TorchEngine:
         )
 
     def limit_threads(self, threads: int) -> None:
+        super().limit_threads(threads)
         torch.set_num_threads(threads)
-        self.threads = threads
 
     def finish(self, value: Any) -> None:
         if self.device.startswith("cuda"):
@@ -270,24 +262,19 @@ class TorchEngine:
             leaves += pytree.tree_leaves(list(contestant.states()))
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
-    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
-        return {
-            pytree.keystr(path): leaf.kept().to_bytes() if isinstance(leaf, TorchContestant) else _bits(leaf)
-            for path, leaf in pytree.tree_leaves_with_path(carry)
-            if leaf is not None
-        }
+    def to_bits(self, leaf: torch.Tensor | TorchContestant) -> np.ndarray:
+        if isinstance(leaf, TorchContestant):
+            return leaf.kept().to_bytes()
+        found = leaf.detach().cpu()
+        bits: np.ndarray = (found.view(torch.int16) if found.dtype == torch.bfloat16 else found).numpy()
+        return bits
+
+    def from_bits(self, bits: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+        # into memory that is aligned as PyTorch's own
+        return torch.from_numpy(bits).view(like.dtype).to(like.device, copy=True)
 
     def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        def restore(path: Any, like: torch.Tensor | None) -> torch.Tensor | None:
-            if like is None:
-                return None
-            found = torch.from_numpy(arrays[pytree.keystr(path)])
-            found = found.view(torch.bfloat16) if like.dtype == torch.bfloat16 else found
-            if (found.shape, found.dtype) != (like.shape, like.dtype):
-                raise ValueError(f"{pytree.keystr(path)} is {found.dtype} of shape {tuple(found.shape)}")
-            return found.to(like.device, copy=True)  # into memory that is aligned as PyTorch's own
-
-        found: Carry = pytree.tree_map_with_path(restore, carry)
+        found = super().restored(carry, arrays)
         for number, held in enumerate(found.state):
             if isinstance(held, list):  # of an optimizer of torch, which is made at the first step
                 held[:] = [KeptContestant.from_bytes(arrays[f".state[{number}][0]"])]
@@ -578,13 +565,6 @@ def _steps_of(inputs: Inputs) -> list[Inputs]:
         return [None] * count if value is None else value[:count].unbind(0)
 
     return [Inputs(*fields) for fields in zip(*map(unbound, inputs), strict=True)]
-
-
-def _bits(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor on the host, bit for bit: NumPy has no bfloat16."""
-    found = tensor.detach().cpu()
-    bits: np.ndarray = (found.view(torch.int16) if found.dtype == torch.bfloat16 else found).numpy()
-    return bits
 
 
 def _writable(state: Any, coordinates: torch.Tensor) -> Any:

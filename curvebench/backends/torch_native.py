@@ -17,6 +17,8 @@ from curvebench.optimizers.rule import Rule
 Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
+Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
+EVERY = {"lr": "learning_rate", "weight_decay": "weight_decay"}  # of every kernel
 
 
 @dataclass(frozen=True)
@@ -37,58 +39,36 @@ class Native:
     applies: Callable[[Hyper], bool] = lambda hyper: True
 
 
+def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **constants: Any) -> Step:
+    """The step of a fused kernel `kernel(params, grads, *lists, lr=..., maximize=False, ...)`.
+
+    Args:
+        kernel: of torch.
+        numbers: the hyperparameter by the kernel's argument; those that a rule does not have are 0.
+        lists: what the kernel takes besides, of the rule's state and the numbers of the step.
+        constants: its other arguments.
+    """
+
+    def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
+        given = {argument: hyper.get(name, 0.0) for argument, name in {**EVERY, **numbers}.items()}
+        others = lists((*state, [number] * len(params)))
+        kernel(params, grads, *others, **given, maximize=False, **constants)
+
+    return step
+
+
 def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
     torch._foreach_add_(params, grads, alpha=-hyper["learning_rate"])
 
 
-def _momentum(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    torch._fused_sgd_(
-        params,
-        grads,
-        state.velocity,
-        weight_decay=0.0,
-        momentum=hyper["momentum"],
-        lr=hyper["learning_rate"],
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        is_first_step=False,
-    )
-
-
-def _adagrad(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    torch._fused_adagrad_(
-        params,
-        grads,
-        state.sum_of_squares,
-        [number] * len(params),
-        lr=hyper["learning_rate"],
-        lr_decay=0.0,
-        weight_decay=0.0,
-        eps=hyper["epsilon"],
-        maximize=False,
-    )
+def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
+    """Nothing: an eager program computes the gradient whether it is used or not."""
 
 
 def _adam_family(kernel: Any) -> Step:
-    def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-        kernel(
-            params,
-            grads,
-            state.first,
-            state.second,
-            [],
-            [number] * len(params),
-            lr=hyper["learning_rate"],
-            beta1=hyper["beta1"],
-            beta2=hyper["beta2"],
-            weight_decay=hyper.get("weight_decay", 0.0),
-            eps=hyper["epsilon"],
-            amsgrad=False,
-            maximize=False,
-        )
-
-    return step
+    numbers = {"beta1": "beta1", "beta2": "beta2", "eps": "epsilon"}
+    # no largest second moments
+    return _fused(kernel, numbers, lambda lists: (*lists[:-1], [], lists[-1]), amsgrad=False)
 
 
 def _has_epsilon(hyper: Hyper) -> bool:
@@ -96,26 +76,24 @@ def _has_epsilon(hyper: Hyper) -> bool:
     return hyper["epsilon"] > 0
 
 
-def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    """Nothing: an eager program computes the gradient whether it is used or not."""
-
-
+DESCENT, ADAM = "curvebench.optimizers.gradient_descent", "curvebench.optimizers.adam"
+MOMENTUM = {"dampening": 0.0, "nesterov": False, "is_first_step": False}
 NATIVE: Mapping[str, Native] = {
     "null": Native("curvebench.timing.step_times", _null, "no kernel"),
-    "sgd": Native("curvebench.optimizers.gradient_descent", _sgd, "torch._foreach_add_"),
-    "momentum": Native("curvebench.optimizers.gradient_descent", _momentum, "torch._fused_sgd_"),
+    "sgd": Native(DESCENT, _sgd, "torch._foreach_add_"),
+    "momentum": Native(
+        DESCENT,
+        _fused(torch._fused_sgd_, {"momentum": "momentum"}, lambda lists: lists[:-1], **MOMENTUM),
+        "torch._fused_sgd_",
+    ),
     "adagrad": Native(
         "curvebench.optimizers.adagrad",
-        _adagrad,
+        _fused(torch._fused_adagrad_, {"eps": "epsilon"}, lr_decay=0.0),
         "torch._fused_adagrad_",
         lambda hyper: _has_epsilon(hyper) and hyper["initial_accumulator"] == 0,
     ),
-    "adam": Native(
-        "curvebench.optimizers.adam", _adam_family(torch._fused_adam_), "torch._fused_adam_", _has_epsilon
-    ),
-    "adamw": Native(
-        "curvebench.optimizers.adam", _adam_family(torch._fused_adamw_), "torch._fused_adamw_", _has_epsilon
-    ),
+    "adam": Native(ADAM, _adam_family(torch._fused_adam_), "torch._fused_adam_", _has_epsilon),
+    "adamw": Native(ADAM, _adam_family(torch._fused_adamw_), "torch._fused_adamw_", _has_epsilon),
 }
 
 

@@ -105,7 +105,7 @@ class Renewal:
                 self.sample(here, random),
             )
         except OptionError as error:
-            self.engine.notes.append(f"after step {steps} a lane keeps its basis: {error}")
+            self.engine.note(f"after step {steps} a lane keeps its basis: {error}")
             return []
         return [matrix for matrix, _ in found]
 

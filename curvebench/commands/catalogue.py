@@ -23,16 +23,12 @@ from curvebench.spec.sources import sources
     ),
     JSON,
     argument("--markdown", action="store_true", help="print the page of all optimizers"),
-    argument("--foreign", action="store_true", help="try those of other libraries; print their page"),
     STUDIES,
 )
 def list_names(given: Namespace) -> None:
     """List workloads, optimizers, bases, backends, studies, claims, a line each."""
-    if given.names and (given.markdown or given.foreign):
-        raise InputError("--markdown and --foreign print whole pages: leave the names out")
-    if given.foreign:
-        _print_foreign()
-        return
+    if given.names and given.markdown:
+        raise InputError("--markdown prints a whole page: leave the names out")
     content = _named(catalogue(given.studies), given.names)
     if given.json:
         print_json(content)
@@ -71,14 +67,6 @@ def _chosen(items: Any, names: Sequence[str]) -> Any:
         for name, about in items.items()
         if name.startswith(tuple(names)) or not numbers.isdisjoint(re.findall(r"\w+", about["source"]))
     }
-
-
-def _print_foreign() -> None:
-    from curvebench.interop.offered import RATE, STEPS, tables
-    from curvebench.reports.rendering import templates
-
-    page = templates(markdown=True).get_template("foreign.md.jinja")
-    print(page.render(modules=list(tables()), steps=STEPS, rate=RATE), end="")
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:

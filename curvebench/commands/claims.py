@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, SCALE, argument, command, print_json
 from curvebench.paths import SITE
@@ -13,6 +13,7 @@ from curvebench.spec.errors import InputError, by_reason, no_beginning, unknown
 
 if TYPE_CHECKING:
     from curvebench.planning.studies import Study
+    from curvebench.reports.claims.verdict_list import ClaimVerdict
     from curvebench.spec.claim import Claim
 
 
@@ -106,10 +107,8 @@ def verdicts(given: Namespace) -> None:
     from curvebench.reports.claims.verdict_list import as_json, as_text
 
     listing, names = _listing(given.plan), given.claims or [""]
-    found = [one for one in listing if any(_is_of(one["id"], one["source"], name) for name in names)]
-    lacking = [
-        name for name in given.claims if not any(_is_of(one["id"], one["source"], name) for one in found)
-    ]
+    found = [one for one in listing if any(_is_of(one.id, one.source, name) for name in names)]
+    lacking = [name for name in given.claims if not any(_is_of(one.id, one.source, name) for one in found)]
     if found or given.json:
         print(as_json(found) if given.json else as_text(found, details=bool(given.claims)))
     ways, errors = _ways() if lacking else {}, []
@@ -120,12 +119,12 @@ def verdicts(given: Namespace) -> None:
         if undecided:
             print("\n".join(undecided), file=sys.stderr)
         else:
-            errors.append(no_beginning(name, [*(verdict["id"] for verdict in listing), *ways]))
+            errors.append(no_beginning(name, [*(verdict.id for verdict in listing), *ways]))
     if errors:
         raise InputError("\n".join(errors))
 
 
-def _listing(path: Path | None) -> list[dict[str, Any]]:
+def _listing(path: Path | None) -> list[ClaimVerdict]:
     """The verdicts of a plan, its own runs first; without a path of the site, and of the published sets
     those that it does not have.
 
@@ -133,20 +132,19 @@ def _listing(path: Path | None) -> list[dict[str, Any]]:
         InputError: when a plan or a table is missing or damaged.
     """
     from curvebench.paths import PUBLISHED
-    from curvebench.reports.claims.verdict_list import detailed, unrun, verdicts_of
+    from curvebench.reports.claims.verdict_list import unrun, verdicts_of
     from curvebench.spec.archive import read_archive, shown_plans
     from curvebench.spec.plan import read_plan
     from curvebench.spec.sets import PLAN
 
-    listing: list[dict[str, Any]] = []
+    listing: list[ClaimVerdict] = []
     if path or (SITE / PLAN).exists():
         plan = read_plan(path or SITE / PLAN)
         *sets, own = shown_plans(plan)
-        details = [verdict for one in (own, *sets) for verdict in detailed(one, verdicts_of(one))]
-        listing = [*details, *({**one, "missed": []} for one in unrun(plan))]
+        listing = [*(verdict for one in (own, *sets) for verdict in verdicts_of(one)), *unrun(plan)]
     if path:
         return listing
-    decided = {one["id"] for one in listing if one["verdict"] != "not run"}
-    published = (verdict for one in read_archive(PUBLISHED) for verdict in detailed(one, verdicts_of(one)))
-    further = {one["id"]: one for one in published if one["id"] not in decided}
-    return [*(one for one in listing if one["id"] not in further), *further.values()]
+    decided = {one.id for one in listing if one.verdict != "not run"}
+    published = (verdict for one in read_archive(PUBLISHED) for verdict in verdicts_of(one))
+    further = {one.id: one for one in published if one.id not in decided}
+    return [*(one for one in listing if one.id not in further), *further.values()]

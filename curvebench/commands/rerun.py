@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.engine.execution import Clock
 from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
@@ -248,9 +247,9 @@ def moved(rate: float, ulps: int, dtype: str) -> float:
     return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
-def _run(spec: JobSpec, results: Path, stage: Callable[[Job], list[str]]) -> Job:
+def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
     """The job, done; one that fails is no difference, since no run that is drawn has failed."""
-    job = Job(spec, results, Clock(), 1, provenance(1)["machine"])
+    job = Job(spec, results, provenance(1)["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
     stage(job)
     for failure in job.failures:

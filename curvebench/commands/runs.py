@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from argparse import SUPPRESS, Namespace
 from pathlib import Path
 
 from curvebench.commands.command import RESULTS_FOLDER, argument, command, folder, positive, positive_number
 from curvebench.paths import RESULTS
-
-
-def announce_threads(threads: int) -> None:
-    """Say how many threads libraries may use, in what they read when they are loaded."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = str(threads)
+from curvebench.timing.clocks import limit_threads
 
 
 @command(
@@ -32,7 +26,7 @@ def announce_threads(threads: int) -> None:
 )
 def run(given: Namespace) -> None:
     """Compute one job from its spec file, as Snakemake does."""
-    announce_threads(given.threads)
+    limit_threads(given.threads)
     from curvebench.spec.job import read_spec
     from curvebench.stages.devices import see_own
     from curvebench.stages.jobs import run_job

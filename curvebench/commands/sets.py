@@ -64,10 +64,8 @@ def _rerun(given: Namespace) -> int:
     argument(
         "--plan",
         type=Path,
-        nargs="+",
-        action="extend",
         required=True,
-        help="the plan JSON that Snakemake wrote, or those of sets, whose studies become one set",
+        help="the plan JSON that Snakemake wrote, or that of a set",
     ),
     argument("--name", required=True, help="the set's name, a new one"),
     argument("--folder", type=Path, default=NEW_SETS, help="where sets lie (default: %(default)s)"),
@@ -81,12 +79,11 @@ def _rerun(given: Namespace) -> int:
     ),
 )
 def publish(given: Namespace) -> None:
-    """Write the tables of a report, or of several, as a published set."""
+    """Write the tables of a report as a published set."""
     from curvebench.reports.sets import publish
     from curvebench.spec.plan import read_plan
 
-    plan, *others = map(read_plan, given.plan)
-    folder = publish.publish(plan, given.name, given.folder, given.waive, given.readme, others=others)
+    folder = publish.publish(read_plan(given.plan), given.name, given.folder, given.waive, given.readme)
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 

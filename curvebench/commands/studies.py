@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
-from curvebench.commands.runs import announce_threads
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, Problems
+from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
@@ -233,7 +233,7 @@ def tflops(text: str) -> float:
 )
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
-    announce_threads(1)
+    limit_threads(1)
     from curvebench.planning.estimating import (
         HEAD,
         ROUGH,
@@ -243,11 +243,9 @@ def estimate(given: Namespace) -> None:
         estimates,
         line,
     )
-    from curvebench.timing.clocks import limit_threads
 
     plan = _plan_of(given, given.scale, given.backend)
     check_has_studies(plan)
-    limit_threads(1)
     if given.json:
         print_json(described(plan, list(estimates(plan, given.tflops))))
         return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,23 +20,8 @@ if TYPE_CHECKING:
     from curvebench.planning.newcomer import Newcomer
     from curvebench.planning.plan import Plan
 
-UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 FIELD = "field"  # the study whose published set newcomers join
 STAGES = 3  # of jobs, one after the other: the coarse sweep, the refined one, the final runs
-PAGES = 40.0  # seconds that a plan, figures and pages take
-
-
-def duration(text: str) -> float:
-    """Seconds of an argument such as `3min` or `90s`.
-
-    Raises:
-        ArgumentTypeError: for anything else.
-    """
-    for unit, seconds in UNITS.items():
-        number = text.removesuffix(unit)
-        if number != text and number.replace(".", "", 1).isdecimal() and float(number) > 0:
-            return float(number) * seconds
-    raise ArgumentTypeError(f"{text!r} is no time such as 90s, 3min or 1h")
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -53,7 +37,6 @@ def names(text: str) -> tuple[str, ...]:
     argument("--options", default="{}", metavar="YAML", help="its arguments, such as '{betas: [0.9, 0.95]}'"),
     argument("--label", default="", help="what tables call it"),
     argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
-    argument("--budget", type=duration, metavar="TIME", help="such as 3min: leaves out the dearest problems"),
     argument("--author", default="", help="who hands the method in"),
     argument("--paper", default="", help="where it is described"),
     argument("--code", default="", help="where its code is"),
@@ -84,7 +67,6 @@ def try_method(given: Namespace) -> int:
     from curvebench.spec.archive import HERE
     from curvebench.spec.plan import read_plan
     from curvebench.spec.study import Contribution
-    from curvebench.timing.clocks import limit_threads
 
     field = given.studies / f"{FIELD}.yaml"
     if not field.exists():
@@ -99,17 +81,10 @@ def try_method(given: Namespace) -> int:
     if given.publish:
         check_new_set(given)
     by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
-    wanted = {"label": given.label, "options": options, "contributed": by}
-    newcomer = write_newcomer(given.method, field, given.results, problems=given.problems, **wanted)
-    if (
-        given.budget is not None
-    ):  # steps are measured on one thread, as jobs run; JAX reads it when it is imported
-        limit_threads(1)
+    about = {"label": given.label, "options": options, "problems": given.problems, "contributed": by}
+    newcomer = write_newcomer(given.method, field, given.results, **about)
     try:
         check(given.method, newcomer)
-        if given.budget is not None:
-            kept = within(given.budget, newcomer.config(given.results))
-            newcomer = write_newcomer(given.method, field, given.results, problems=kept, **wanted)
         config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
         planned = plan_of(config)
         if given.publish:
@@ -176,22 +151,17 @@ def check(method: str, newcomer: Newcomer) -> None:
         InputError: that names the method as the user does, not the study that was written for it.
     """
     from curvebench.commands.studies import check_methods
-    from curvebench.interop.foreign import missing_arguments
+    from curvebench.interop.foreign import REFUSES
     from curvebench.planning.newcomer import located
     from curvebench.planning.studies import read_study
 
     try:
-        study = read_study(newcomer.path)
-        (own,) = study.optimizers
-        if missing := missing_arguments(own.locator, own.options["arguments"]) if own.only_backend else ():
-            example = ", ".join(f"{one}: VALUE" for one in missing)
-            given = f"must be given {', '.join(missing)}: --options '{{{example}}}'"
-            raise InputError(f"{newcomer.path}: {given}")
-        check_methods([study])
+        check_methods([read_study(newcomer.path)])
     except InputError as error:
         text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
         text = text.replace(f"optimizers.{located(method)}: ", "")
-        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ")) from error
+        remedy = "; it is given others by --options '{NAME: VALUE}'" if REFUSES in text else ""
+        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy) from error
 
 
 def check_new_set(given: Namespace) -> None:
@@ -207,8 +177,8 @@ def check_new_set(given: Namespace) -> None:
     from curvebench.spec.sets import check_name
 
     check_name(given.publish, NEW_SETS)
-    if given.problems or given.budget is not None:
-        raise InputError("--publish: a set has all problems; leave --problems and --budget out")
+    if given.problems:
+        raise InputError("--publish: a set has all problems; leave --problems out")
     named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)
     check_committed(Path(named["path"]).resolve() if named else None)
 
@@ -245,30 +215,6 @@ def check_runs(planned: Plan, folder: Path) -> None:
             f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
             "again"
         )
-
-
-def within(budget: float, config: Config) -> list[str]:
-    """The problems that fit into some seconds, the cheapest first; says which are left out.
-
-    Raises:
-        InputError: where none does.
-    """
-    from curvebench.planning.estimating import problem_costs
-
-    left, kept = budget - PAGES, []
-    costs = problem_costs(plan_of(config))
-    for name, seconds in sorted(costs.items(), key=lambda item: item[1]):
-        left -= seconds
-        kept += [name] if left >= 0 else []
-    dropped = [f"{name} ({costs[name]:.0f} s)" for name in costs if name not in kept]
-    if not kept:
-        raise InputError(
-            f"--budget: {budget:.0f} s are too few: pages take {PAGES:.0f} s, and {', '.join(dropped)}; the "
-            f"least is --budget {math.ceil(PAGES + min(costs.values()))}s"
-        )
-    if dropped:
-        print(f"left out for the budget: {', '.join(dropped)}", file=sys.stderr)
-    return kept
 
 
 def _written(value: object) -> str:

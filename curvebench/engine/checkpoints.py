@@ -23,7 +23,6 @@ EVERY = 15 * 60.0  # seconds of a run between two checkpoints
 SHARE = 0.01  # of a run's time, which saving takes at most: on a slow disk checkpoints are rarer
 WORTH = 60.0  # seconds of a run that a SIGTERM has saved; fewer are computed again
 KEPT = 2  # the last ones: where one is damaged, the run goes on from the one before
-NOTES = "notes.json"  # beside the checkpoints: a list of what was noted when a process went on from one
 HEADER = "header"  # the array of a file that is JSON: of which run it is, and what is no array
 
 Restored = TypeVar("Restored")
@@ -138,21 +137,8 @@ class Checkpoints:
     def newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         """What is made of the newest checkpoint that is whole and of this run; None where there is none.
 
-        Others are removed, with a note. Notes are stored at once: this process may be killed before it has a
-        checkpoint of its own.
+        Others are removed, with a note.
         """
-        file = self.folder / NOTES
-        with suppress(OSError, ValueError):
-            stored = json.loads(file.read_text())
-            if isinstance(stored, list) and all(isinstance(note, str) for note in stored):
-                self.notes += stored
-        found = self._newest(restore)
-        if self.notes:
-            with suppress(OSError), taking_place(file) as temporary:
-                temporary.write_text(json.dumps(self.notes))
-        return found
-
-    def _newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         for path in sorted(self.folder.glob("[0-9]*.npz"), reverse=True):
             try:
                 written, checkpoint = path.stat().st_mtime, self._read(path)

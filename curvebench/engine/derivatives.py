@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from curvebench.backends.ops import Array, Ops
@@ -75,56 +76,41 @@ class Derivatives(Protocol):
         """
 
 
-def over_lanes(derivatives: Derivatives, one: Function, per_seed: bool, noise: bool) -> Function:
-    """`one(params, model, batch)`, or with noise, mapped over settings and then seeds.
-
-    Few examples are computed for all lanes at once, which saves overhead, and many in turn, which keeps
-    what lies between layers in the processor's cache.
-
-    Args:
-        per_seed: whether the batch has a leading axis of seeds; noise always has one.
-        noise: whether that is an argument.
-    """
-
-    def nested(mapping: Callable[..., Function]) -> Function:
-        over_settings = mapping(one, (0, 0, None, *(None,) * noise))
-        return mapping(over_settings, (0, 0, 0 if per_seed else None, *(0,) * noise))
-
-    at_once, in_turn = nested(derivatives.vmap), nested(derivatives.in_turn)
-
-    def mapped(params: Any, model: Any, batch: Any, *noises: Any) -> Any:
-        shapes = [each.shape[per_seed:] for each in batch.values() if each.ndim > per_seed]
-        # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
-        examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
-        return (in_turn if examples >= derivatives.many_examples else at_once)(params, model, batch, *noises)
-
-    return mapped
-
-
 @dataclass(frozen=True)
 class OverLanes:
-    """A function `f(params, model, batch, *noise)` of lanes (S, K).
+    """A function `f(params, model, batch, *noise)` of lanes (S, K), mapped over settings and then seeds.
 
-    A single run need not pay for mapping: a mapped convolution is a grouped one, which is slower.
+    Few examples are computed for all lanes at once, which saves overhead, and many in turn, which keeps
+    what lies between layers in the processor's cache. A single run need not pay for mapping: a mapped
+    convolution is a grouped one, which is slower.
 
     Args:
-        mapped: over settings and then seeds.
-        single: of one run.
+        derivatives: what maps it.
+        mapped: the function of one run, as it is mapped.
+        single: the function of one run, as it is called for a single one.
         per_seed: whether the batch has a leading axis of seeds; noise always has one.
     """
 
+    derivatives: Derivatives
     mapped: Function
     single: Function
     per_seed: bool
 
     def __call__(self, params: Any, model: Any, batch: Any, *noises: Any) -> Any:
         """What it gives, with the axes of lanes in front."""
-        if _first(params).shape[:2] != (1, 1):
-            return self.mapped(params, model, batch, *noises)
-        batch = _at(batch, 0) if self.per_seed else batch
-        own = [_at(noise, 0) for noise in noises]
-        found = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *own)
-        return map_arrays(lambda array: array[None, None], found)
+        if _first(params).shape[:2] == (1, 1):
+            batch = _at(batch, 0) if self.per_seed else batch
+            own = [_at(noise, 0) for noise in noises]
+            found = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *own)
+            return map_arrays(lambda array: array[None, None], found)
+        shapes = [each.shape[self.per_seed :] for each in batch.values() if each.ndim > self.per_seed]
+        # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
+        examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
+        in_turn = examples >= self.derivatives.many_examples
+        mapping = self.derivatives.in_turn if in_turn else self.derivatives.vmap
+        over_settings = mapping(self.mapped, (0, 0, None, *(None for _ in noises)))
+        over_seeds = mapping(over_settings, (0, 0, 0 if self.per_seed else None, *(0 for _ in noises)))
+        return over_seeds(params, model, batch, *noises)
 
 
 def _first(params: Any) -> Array:
@@ -148,39 +134,6 @@ def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def _differentiated(derivatives: Derivatives, loss: Function, alone: bool, shared: bool = False) -> Function:
-    """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane.
-
-    `shared` says that what it computes is computed for a need too, and is the same there.
-    """
-    table = derivatives.single_run_ops if alone and not shared else derivatives.model_ops
-
-    def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        loss_value, new_model, _ = loss(table, params, model, batch, noise)
-        return loss_value, new_model
-
-    return derivatives.value_and_grad(value, alone)
-
-
-def _gradient(derivatives: Derivatives, differentiated: Function) -> Function:
-    """Loss, gradient and new model state, `f(params, model, batch, noise)`, of one lane."""
-
-    def of_one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        with derivatives.products():
-            (loss_value, new_model), grads = differentiated(params, model, batch, noise)
-        return loss_value, grads, new_model
-
-    return of_one
-
-
-def lane_gradient(derivatives: Derivatives, loss: Function, per_seed: bool) -> Function:
-    """Loss, gradient and new model state, `f(params, model, batch, noise)`, of lanes (S, K)."""
-    mapped, single = (
-        _gradient(derivatives, _differentiated(derivatives, loss, alone)) for alone in (False, True)
-    )
-    return OverLanes(over_lanes(derivatives, mapped, per_seed, noise=True), single, per_seed)
-
-
 DRAWS = "drawn targets"  # among noise, what a need draws targets with
 
 
@@ -191,84 +144,91 @@ def model_of(lay: Layout) -> Model:
 
 @dataclass(frozen=True)
 class StepEvaluation:
-    """The evaluation of a step; see `Evaluation` for what it is called with.
+    """The evaluation of a step: the gradient of every lane, and what a rule needs besides (`Evaluation`).
 
     Args:
-        evaluate: that.
-        loss_gradient: the backend's value and gradient of a single run's loss, which it calls.
+        derivatives: what differentiates.
+        loss: the workload's.
+        per_seed: whether a batch has a leading axis of seeds; noise always has one.
+        likelihood: that of the workload, where needs ask for it.
+        lay: the layout of the parameters, where there are needs.
+        needs: of the rule.
     """
 
-    evaluate: Evaluation
-    loss_gradient: Function
+    derivatives: Derivatives
+    loss: Function
+    per_seed: bool
+    likelihood: Likelihood | None = None
+    lay: Layout | None = None
+    needs: Sequence[Need] = ()
 
     def __call__(self, params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
-        """What a step learns of the loss."""
-        return self.evaluate(params, model, batch, noise, observes)
+        """What a step learns of the loss; amortized needs are evaluated where it `observes`."""
+        due = [need for need in self.needs if observes or not need.amortized]
+        mapped, single = (partial(self.of_one, alone, due) for alone in (False, True))
+        info: StepInfo = OverLanes(self.derivatives, mapped, single, self.per_seed)(
+            params, model, batch, noise
+        )
+        return info
 
+    @cached_property
+    def loss_gradient(self) -> Function:
+        """The backend's value and gradient of a single run's loss."""
+        return self._differentiated(alone=True)
 
-def step_evaluation(
-    derivatives: Derivatives,
-    loss: Function,
-    likelihood: Likelihood | None,
-    lay: Layout,
-    per_seed: bool,
-    needs: Sequence[Need],
-) -> StepEvaluation:
-    """The evaluation of a step: the gradient of every lane, and what a rule needs besides."""
-    ops = derivatives.ops
+    @cached_property
+    def _mapped_gradient(self) -> Function:
+        return self._differentiated(alone=False)
 
-    def needed(need: Need, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> Any:
-        params = map_arrays(ops.astype_float, params)
+    def _differentiated(self, alone: bool) -> Function:
+        """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane."""
+        # what is computed for a need too is the same there
+        table = self.derivatives.single_run_ops if alone and not self.needs else self.derivatives.model_ops
+
+        def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+            loss_value, new_model, _ = self.loss(table, params, model, batch, noise)
+            return loss_value, new_model
+
+        return self.derivatives.value_and_grad(value, alone)
+
+    def of_one(
+        self, alone: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
+    ) -> StepInfo:
+        """What a step of one lane learns, with the needs that are due; `alone` says that it is not mapped."""
+        own = {name: value for name, value in noise.items() if name != DRAWS}
+        gradient = self.loss_gradient if alone else self._mapped_gradient
+        with self.derivatives.products():
+            (value, new_model), grads = gradient(params, model, batch, own)
+        point = map_arrays(self.derivatives.ops.astype_float, params) if due else params
+        seen = partial(self._seen, alone, point, model, batch, own, noise.get(DRAWS))
+        return StepInfo(value, grads, new_model, {need.name: need.evaluate(seen()) for need in due})
+
+    def _seen(self, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> LossAtPoint:
+        """The loss as a need sees it."""
+        ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
+        assert lay is not None, "given where there are needs"
 
         def loss_by(table: Ops, params: Any) -> Any:
-            return loss(table, params, state, batch, noise)[0]
+            return self.loss(table, params, state, batch, noise)[0]
 
         def outputs(table: Ops, params: Any) -> Any:
             assert likelihood is not None, "given only where there is one"
             return likelihood.outputs(table, params, state, batch, noise)
 
-        return need.evaluate(
-            LossAtPoint(
-                ops=ops,
-                model=model_of(lay),
-                point=end_to_end(ops, lay.parameters, params, 0),
-                parameters=params,
-                loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
-                loss_by=loss_by,
-                outputs=outputs if likelihood else None,
-                likelihood=likelihood,
-                draws=draws,
-                examples=next(iter(batch.values())).shape[0],
-                derivatives=derivatives,
-                alone=alone,
-            )
+        return LossAtPoint(
+            ops=ops,
+            model=model_of(lay),
+            point=end_to_end(ops, lay.parameters, params, 0),
+            parameters=params,
+            loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
+            loss_by=loss_by,
+            outputs=outputs if likelihood else None,
+            likelihood=likelihood,
+            draws=draws,
+            examples=next(iter(batch.values())).shape[0],
+            derivatives=self.derivatives,
+            alone=alone,
         )
-
-    mapped, single = (
-        _differentiated(derivatives, loss, alone, shared=bool(needs)) for alone in (False, True)
-    )
-
-    def evaluation(due: Sequence[Need]) -> Function:
-        def one(alone: bool) -> Function:
-            gradient = _gradient(derivatives, single if alone else mapped)
-
-            def of_one(params: Any, model: Any, batch: Any, noise: Any) -> StepInfo:
-                own = {name: value for name, value in noise.items() if name != DRAWS}
-                value, grads, new_model = gradient(params, model, batch, own)
-                draws = noise.get(DRAWS)
-                found = {need.name: needed(need, alone, params, model, batch, own, draws) for need in due}
-                return StepInfo(value, grads, new_model, found)
-
-            return of_one
-
-        return OverLanes(over_lanes(derivatives, one(False), per_seed, noise=True), one(True), per_seed)
-
-    always, observing = evaluation([need for need in needs if not need.amortized]), evaluation(needs)
-
-    def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
-        return (observing if observes else always)(params, model, batch, noise)
-
-    return StepEvaluation(evaluate, single)
 
 
 def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> OverLanes:
@@ -280,8 +240,8 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
 
         return one
 
-    mapped = over_lanes(derivatives, by(derivatives.model_ops), per_seed, noise=False)
-    return OverLanes(mapped, derivatives.alone(by(derivatives.single_run_ops)), per_seed)
+    single = derivatives.alone(by(derivatives.single_run_ops))
+    return OverLanes(derivatives, by(derivatives.model_ops), single, per_seed)
 
 
 def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, alone: bool) -> Function:
@@ -292,10 +252,10 @@ def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool
         per_sample: whether the batch has that axis too.
         alone: whether the axis has one sample, which is not mapped.
     """
-    gradient = _gradient(derivatives, _differentiated(derivatives, loss, alone))
+    evaluation = StepEvaluation(derivatives, loss, per_sample)
 
     def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        return gradient(params, model, batch, noise)[1]
+        return evaluation.of_one(alone, (), params, model, batch, noise).gradient
 
     def single(params: Any, model: Any, batch: Any, noise: Any) -> Any:
         batch = _at(batch, 0) if per_sample else batch

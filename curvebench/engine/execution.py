@@ -21,10 +21,9 @@ from curvebench.engine.checkpoints import Checkpoint, Checkpoints
 from curvebench.engine.derivatives import (
     DRAWS,
     OverLanes,
+    StepEvaluation,
     lane_evaluation,
-    lane_gradient,
     model_of,
-    step_evaluation,
 )
 from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
 from curvebench.engine.layout import Layout, end_to_end, layout
@@ -398,7 +397,7 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
     program = Program(
         ops=ops,
         update=Update(rule_held(bundle.rule, engine.policy), lay),
-        evaluation=step_evaluation(engine, workload.loss, workload.likelihood, lay, per_seed, bundle.needs),
+        evaluation=StepEvaluation(engine, workload.loss, per_seed, workload.likelihood, lay, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
         held=engine.policy.parameters,
         clip_gradient_norm=bundle.clip_gradient_norm,
@@ -464,14 +463,14 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
 
     if workload.evaluation_batch is not None:
         return _in_pieces(bundle, engine, carry, constants, values, mapped, host)
-    full_gradient = lane_gradient(engine, workload.loss, per_seed=not workload.shared_data)
+    full = StepEvaluation(engine, workload.loss, per_seed=not workload.shared_data)
 
     def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         found = values(carry, constants, splits)
         if GRADIENT_NORM in workload.metrics:
             params = program.evaluated(carry, constants)
-            _, grads, _ = full_gradient(params, carry.model, constants.data, {})
-            flat = end_to_end(program.ops, program.update.layout.parameters, grads, 2)
+            info = full(params, carry.model, constants.data, {}, observes=False)
+            flat = end_to_end(program.ops, program.update.layout.parameters, info.gradient, 2)
             flat = program.ops.astype_float(flat)
             found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
         return found
@@ -753,7 +752,7 @@ def execute(
             if record.done in ends:
                 measure()
                 progress(record.done)
-            engine.notes += sorted(set(_notes(bundle)).difference(engine.notes))
+            engine.note(*sorted(_notes(bundle)))
             if record.done < steps:
                 if keeper is not None:
                     keeper.offer(carry, constants)
@@ -834,8 +833,7 @@ class _Keeper:
 
     def _copy_notes(self) -> None:
         """Have what is noted of checkpoints in the provenance, in later processes too."""
-        notes = self.engine.notes
-        notes += [note for note in self.checkpoints.notes if note not in notes]
+        self.engine.note(*self.checkpoints.notes)
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:

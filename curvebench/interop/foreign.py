@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
 NUMBER = Hyperparameter("a number that the study tunes")
 GROUPS, CLOSURE, VALUE = "groups", "closure", "value"  # arguments of the engine, and of no constructor
+REFUSES = "refuses its arguments"  # what a message says of a constructor that raises
 OTHERS = "others"  # the group of all parameters that no other group has
 LOSS = Need(
     name="loss",
@@ -153,8 +154,7 @@ def rule(locator: str) -> Rule:
         near = nearest(at.package, filter(str.isidentifier, _distributions()))
         get = f"; pip install {at.package}, or name a file by its path, {at.library}:PATH.py:{at.name}"
         raise InputError(f"{locator}: the package {at.package!r} is not installed{near or get}")
-    needed = NEEDED.get(f"{at.module}.{at.name}")
-    defaults = {} if needed is None else dict(needed.arguments)
+    defaults = dict(NEEDED.get(f"{at.module}.{at.name}", {}))
     options = {
         "arguments": Option(
             defaults, "what its constructor is given, by name", _arguments(locator, defaults)
@@ -226,27 +226,6 @@ def _tuned(locator: str) -> Callable[[Any], Any]:
 def _check(locator: str, name: str) -> None:
     if name in ("learning_rate", RATE_NAMES[locator.partition(":")[0]]):
         raise OptionError("gives the learning rate, which the study tunes")
-
-
-def missing_arguments(locator: str, given: Mapping[str, Any]) -> list[str]:
-    """The arguments of a contestant's constructor that have no default and are not given.
-
-    Raises:
-        InputError: when it cannot be found.
-    """
-    at, made = place(locator), _load(locator)
-    try:
-        parameters = list(signature(made).parameters.values())[at.library == "torch" :]
-    except (TypeError, ValueError):  # what is no function, or hides its signature
-        return []
-    needed = NEEDED.get(f"{at.module}.{at.name}")
-    known = {*given, *(needed.arguments if needed else ()), "params", *RATE_NAMES.values()}
-    free = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return [
-        one.name
-        for one in parameters
-        if one.default is Parameter.empty and one.kind not in free and one.name not in known
-    ]
 
 
 # --- PyTorch --------------------------------------------------------------------------------------
@@ -468,6 +447,4 @@ def _called(locator: str, *params: Any, **arguments: Any) -> Any:
         shown = f" {given}" if given else ""
         rate = "lr" if "lr" in arguments else "learning_rate"
         hint = f"; it is called with {rate}" if isinstance(error, TypeError) else ""
-        raise InputError(
-            f"{locator}: refuses its arguments{shown} ({type(error).__name__}: {error}){hint}"
-        ) from error
+        raise InputError(f"{locator}: {REFUSES}{shown} ({type(error).__name__}: {error}){hint}") from error

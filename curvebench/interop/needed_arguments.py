@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Needed:
-    """Arguments that an optimizer has unless a study gives its own, and why."""
-
-    arguments: Mapping[str, Any]
-    reason: str
-
-
 ADAMW = "torch:torch.optim.AdamW"
-MATRICES = Needed({"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}, "takes matrices alone")
-USE_MUON = Needed(
-    {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}},
-    "is told in parameter groups what to orthogonalize",
-)
-TWICE = Needed({"base_optimizer": "torch:torch.optim.SGD", "closure": True}, "takes two gradients a step")
-VALUE = Needed({"value": True}, "needs the value of the loss")
-AROUND = Needed({"optimizer": ADAMW}, "goes around another optimizer")
+# Takes matrices alone.
+MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
+# Is told in parameter groups what to orthogonalize.
+USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
+# Takes two gradients a step.
+TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
+# Needs the value of the loss.
+VALUE = {"value": True}
+# Goes around another optimizer.
+AROUND = {"optimizer": ADAMW}
 
-NEEDED: Mapping[str, Needed] = {
+NEEDED: Mapping[str, Mapping[str, Any]] = {
     "torch.optim.Muon": MATRICES,
     "pytorch_optimizer.SpectralSphere": MATRICES,
     **dict.fromkeys(

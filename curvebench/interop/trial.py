@@ -1,4 +1,4 @@
-"""A few steps of an optimizer of another library, before anything is spent on it."""
+"""A step of an optimizer of another library, before anything is spent on it."""
 
 from __future__ import annotations
 
@@ -30,45 +30,25 @@ def try_steps(
     Raises:
         InputError: in one line, for an optimizer that cannot be made, takes no step, or is not finite then.
     """
-    problem = Problem(dict(parameters), {"train": {"centre": np.ones((1, 1))}})
-    try_on(locator, rule, workload_of(_squared_distance, roles, precision), problem, values, steps=1)
-
-
-def try_on(
-    locator: str,
-    rule: Rule,
-    workload: Workload,
-    problem: Problem,
-    values: Mapping[str, float],
-    steps: int,
-) -> float:
-    """The training loss after full-batch steps of one run.
-
-    Raises:
-        InputError: in one line, as in `try_steps`.
-    """
     bundle = Bundle(
-        workload=workload,
+        workload=workload_of(_squared_distance, roles, precision),
         rule=rule,
-        problems=[problem],
+        problems=[Problem(dict(parameters), {"train": {"centre": np.ones((1, 1))}})],
         orders=None,
         hyperparameters={name: np.array([value]) for name, value in values.items()},
-        schedule=np.ones(steps),
+        schedule=np.ones(1),
         evaluations=1,
     )
     try:
-        losses = execute(bundle, engine(rule.backend or "jax", workload.dtype)).metrics["train_loss"]
+        losses = execute(bundle, engine(rule.backend or "jax", precision)).metrics["train_loss"]
     except Exception as error:  # whatever another library raises
         own = isinstance(error, InputError) and str(error).startswith(locator)
         said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         line = " ".join((said if own else f"{locator}: a step fails ({said})").split())
         raise InputError(line if len(line) <= MOST else f"{line[:MOST]}...") from error
-    loss = float(losses[-1, 0, 0])
-    if not np.isfinite(loss):
+    if not np.isfinite(losses[-1, 0, 0]):
         numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())
-        after = "a step" if steps == 1 else f"{steps} steps"
-        raise InputError(f"{locator}: is not finite after {after} at {numbers}")
-    return loss
+        raise InputError(f"{locator}: is not finite after a step at {numbers}")
 
 
 def workload_of(

@@ -120,27 +120,11 @@ def estimates(plan: Plan, tflops: float | None = None) -> Iterator[tuple[Planned
         for study in plan.studies:
             total = Cost()
             for job in study.jobs:
-                cells = [cost for _, cost in meter.cells(job.spec)]
+                cells = [*meter.cells(job.spec)]
                 seconds = START_SECONDS[job.spec.device] + sum(cost.process_seconds for cost in cells)
                 total += Cost(1, sum(cost.runs for cost in cells), seconds, seconds)
                 progress.advance(1, f"({study.study.name} {job.spec.stage})")
             yield study, total
-
-
-def problem_costs(plan: Plan) -> dict[str, float]:
-    """Return the process seconds of a plan's runs by workload, without the start of processes.
-
-    Raises:
-        InputError: when a run or a basis fails.
-    """
-    found: dict[str, float] = {}
-    with TemporaryDirectory(prefix="curvebench-") as folder:
-        meter = _Meter(Path(folder), None)
-        for spec in (job.spec for study in plan.studies for job in study.jobs):
-            if isinstance(spec, RunsSpec):
-                for workload, cost in meter.cells(spec):
-                    found[workload] = found.get(workload, 0.0) + cost.process_seconds
-    return found
 
 
 class _Meter:
@@ -157,19 +141,19 @@ class _Meter:
         self.instances: dict[str, Instance] = {}
         self.gradients: dict[str, tuple[float, float]] = {}
 
-    def cells(self, spec: JobSpec) -> Iterator[tuple[str, Cost]]:
-        """Yield workload and cost of each cell of a job that estimates bases or makes runs."""
+    def cells(self, spec: JobSpec) -> Iterator[Cost]:
+        """Yield the cost of each cell of a job that estimates bases or makes runs."""
         for workload, basis in product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
-                yield workload.name, Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
+                yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
             elif isinstance(spec, RunsSpec):
-                yield workload.name, self.runs(spec, workload, basis)
+                yield self.runs(spec, workload, basis)
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> float:
         """Return the seconds of estimating one basis."""
         if spec.device == "cpu":
             return sum(self.estimated(spec, workload, basis).clock.seconds.values())
-        count = sampling_of(basis, workload, self.instance(workload)).count
+        count = sampling_of(basis, self.instance(workload)).count
         return count * self.counted(spec, workload, ())[0]
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
@@ -177,7 +161,7 @@ class _Meter:
         settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
         tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
         runs = len(spec.seeds) * tried
-        steps = steps_of(spec, workload.settings, self.instance(workload).examples)
+        steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
         else:
@@ -226,7 +210,7 @@ class _Meter:
     def done(self, spec: JobSpec, stage: Callable[[Job], Any]) -> Job:
         """Return the job of a spec, done now or before."""
         if spec.hash not in self.jobs:
-            job = Job(spec, self.folder, Clock(), 1, machine="")
+            job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
             stage(job)
             for failure in job.failures:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import numpy as np
 
 from curvebench.property_checks.searching import nearest
 from curvebench.results.verdicts import (
     TESTED,
+    LogAxes,
     Relation,
+    SeriesKind,
     Variant,
     Verdict,
     bound_shares,
@@ -77,10 +79,6 @@ class Measure:
     def holds(self) -> bool | None:
         """Whether it does; None where that cannot be told (curvebench.results.verdicts)."""
         return holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
-
-
-SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
-LogAxes = Literal["", "x", "y", "x y"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -389,60 +389,6 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     if plan.published:
         return plan.at(partial(_inside, path))
     return plan if root is None else plan.at(lambda place: root / place)
-
-
-def with_studies_of(first: ReportPlan, others: Sequence[ReportPlan]) -> ReportPlan:
-    """A plan with the studies of others too, which ran elsewhere or at another time.
-
-    Raises:
-        InputError: when they are of several scales, two have one study or claim, two have parity or property
-            checks, or a claim is repeated with other conditions.
-    """
-    plans, owner = (first, *others), dict[str, ReportPlan]()
-    for plan in plans:
-        if plan.scale != first.scale:
-            raise InputError(f"{plan.path}: is of scale {plan.scale}, {first.path} of scale {first.scale}")
-        for name in _owned(plan):
-            if name in owner:
-                remedy = "narrow one of the two with studies= or parity=false, and run it again"
-                raise InputError(f"{plan.path}: has {name}, as {owner[name].path} has; {remedy}")
-            owner[name] = plan
-    _check_repeated(plans)
-    studies = {study.name: study for plan in plans for study in plan.studies}
-    skipped = {study.name: study for plan in plans for study in plan.skipped}
-    return first.model_copy(
-        update={
-            "studies": tuple(studies.values()),
-            "skipped": tuple(study for name, study in skipped.items() if name not in studies),
-            "parity": next((plan.parity for plan in plans if plan.parity), None),
-            "checks": next((plan.checks for plan in plans if plan.checks), None),
-            "jobs": sum(plan.jobs for plan in plans),
-        }
-    )
-
-
-def _owned(plan: ReportPlan) -> Iterator[str]:
-    """What only one of several plans may have, in words."""
-    for study in plan.studies:
-        yield f"study {study.name}"
-        yield from (f"claim {claim.id}" for claim in study.claims)
-    if plan.parity is not None:
-        yield "parity"
-    if plan.checks is not None:
-        yield "property checks"
-        yield from (f"claim {claim.id}" for claim in plan.checks.claims)
-
-
-def _check_repeated(plans: Sequence[ReportPlan]) -> None:
-    """Refuse a claim repeated as it stood before its conditions changed: they are compared in their order."""
-    decided = {claim.id: (plan, claim) for plan in plans for study in plan.studies for claim in study.claims}
-    for plan in plans:
-        for repeat in (claim for study in plan.studies for claim in study.repeated):
-            other, claim = decided.get(repeat.repeats, (plan, repeat))
-            kinds = [[(part.judged, len(part.named)) for part in one.conditions] for one in (repeat, claim)]
-            if kinds[0] != kinds[1]:
-                said = f"{repeat.id} repeats {claim.id} with other conditions than {other.path} has"
-                raise InputError(f"{plan.path}: {said}; run it again")
 
 
 def _inside(path: Path, name: Path) -> Path:

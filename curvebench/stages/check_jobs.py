@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from traceback import print_exception
 from typing import Any
 
 import polars as pl
@@ -15,7 +14,6 @@ from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
 from curvebench.results import schema
 from curvebench.results.verdicts import Variant, share_of_limit, together
-from curvebench.results.writing import write_table
 from curvebench.spec.errors import by_reason
 from curvebench.stages.job import Job
 from curvebench.stages.supervision import failure_of
@@ -71,8 +69,8 @@ def _name(part: str, variant: Variant) -> str:
     return f"{part} ({variant})" if variant else part
 
 
-def check_claims(job: Job) -> list[str]:
-    """Check the claims of the spec's module whose data are there and write their measures; returns notes.
+def check_claims(job: Job) -> None:
+    """Check the claims of the spec's module whose data are there and write their measures.
 
     A claim of which a part could not be measured has failed, and no rows.
     """
@@ -82,7 +80,7 @@ def check_claims(job: Job) -> list[str]:
     with job.clock.phase("evaluation"):
         found = check(claims, spec.scale, f"claims of {module}")
     for (claim, part, variant), error in found.errors.items():
-        print_exception(error)
+        job.trace(error)
         failure = failure_of(error)
         job.fail(claim, replace(failure, reason=f"{_name(part, variant)}: {failure.reason}"))
     failed = {claim for claim, _, _ in found.errors}
@@ -94,10 +92,9 @@ def check_claims(job: Job) -> list[str]:
         if row.claim not in failed
     ]
     series = series_table(trace for trace in found.traces if trace.claim not in failed)
-    series = series.with_columns(**{name: pl.lit(value) for name, value in about.items()})
-    write_table(job.folder / "series.parquet", series, schema.SERIES)
-    write_table(job.folder / "checks.parquet", pl.DataFrame(table, schema=schema.CHECKS), schema.CHECKS)
-    return [f"not checked: {claims} ({reason})" for claims, reason in by_reason(skipped)]
+    job.write("series", series.with_columns(**{name: pl.lit(value) for name, value in about.items()}))
+    job.write("checks", table)
+    job.own_notes.extend(f"not checked: {claims} ({reason})" for claims, reason in by_reason(skipped))
 
 
 def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dict[str, str]]:

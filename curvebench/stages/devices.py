@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,10 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from curvebench.results.provenance import output_of
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see of the devices
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # how CUDA numbers them; by default not as the driver does
 EVERY = 1.0  # seconds between looks at devices that are taken
-DEVICE_FILE = re.compile(r"nvidia\d+")
 
 
 @dataclass(frozen=True)
@@ -34,37 +33,19 @@ class Taken:
     waited: float
 
 
-def devices(variables: Mapping[str, str], files: Path = Path("/dev")) -> tuple[str, ...]:
+def devices(variables: Mapping[str, str]) -> tuple[str, ...]:
     """The GPUs that this process may use, as CUDA names them; none where there is none.
 
     Args:
         variables: of the environment. Where `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, they are
-            those that it names; else all that `nvidia-smi` lists, or that the driver has files of.
-        files: the folder of the driver's files.
+            those that it names; else all that `nvidia-smi` lists.
     """
     if VISIBLE in variables:
         named = [name.strip() for name in variables[VISIBLE].split(",")]
         end = next((at for at, name in enumerate(named) if name in ("", "-1", "NoDevFiles")), len(named))
         return tuple(dict.fromkeys(named[:end]))  # as CUDA does: those after an invalid name do not count
-    return tuple(map(str, range(_listed() or _with_files(files))))
-
-
-def _listed() -> int:
-    """How many GPUs `nvidia-smi` lists; 0 where it is missing or fails."""
-    try:
-        said = subprocess.check_output(
-            ["nvidia-smi", "--list-gpus"], stderr=subprocess.DEVNULL, text=True, timeout=60
-        )
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    return sum(line.startswith("GPU ") for line in said.splitlines())
-
-
-def _with_files(folder: Path) -> int:
-    try:
-        return sum(DEVICE_FILE.fullmatch(path.name) is not None for path in folder.iterdir())
-    except OSError:
-        return 0
+    listed = (output_of(["nvidia-smi", "--list-gpus"]) or "").splitlines()
+    return tuple(map(str, range(sum(line.startswith("GPU ") for line in listed))))
 
 
 def see_own(device: str) -> None:

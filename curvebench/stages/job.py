@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,25 +14,36 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+import polars as pl
 from numpy.typing import DTypeLike
 
 from curvebench.backends.engine import Engine
-from curvebench.basis_estimation.gradients import GradientSampling
+from curvebench.basis_estimation.gradients import GradientSampling, Sampler, estimated
 from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.basis_estimation.transformed_inputs import with_changed_inputs
 from curvebench.engine.execution import Bundle, Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
+from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
 from curvebench.paths import basis_file
 from curvebench.planning.studies import rule_of
 from curvebench.precision import POLICIES
 from curvebench.registry import find_workload
+from curvebench.results import schema
+from curvebench.results.writing import NotWritten, write_table
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import HOST, BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
-from curvebench.stages.supervision import FAILED, Attendance, FailedBefore, Failure
+from curvebench.stages.supervision import (
+    FAILED,
+    FAULTS,
+    Attendance,
+    FailedBefore,
+    Failure,
+    failure_of,
+)
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
 BASIS_STREAM = "egop basis"  # of random numbers
@@ -48,25 +60,62 @@ class Job:
 
     spec: JobSpec
     results: Path
-    clock: Clock
-    threads: int
-    machine: str
+    machine: str = ""
+    clock: Clock = field(default_factory=Clock)
+    threads: int = 1
     attendance: Attendance = field(default_factory=Attendance)
     keep_failed: bool = False
     checkpoint_minutes: float | None = None
     failures: list[dict[str, str]] = field(default_factory=list)
-    traced: list[str] = field(default_factory=list)
+    traced: set[str] = field(default_factory=set)
+    engines: list[Engine] = field(default_factory=list)
+    own_notes: list[str] = field(default_factory=list)
 
     def trace(self, error: BaseException) -> None:
-        """Print the traceback of the job's first error; those of other settings are mostly the same."""
-        if not self.traced:
+        """Print the traceback of the first error of a type; those of other settings are mostly the same."""
+        if type(error).__name__ not in self.traced:
             print_exception(error)
-        self.traced.append(type(error).__name__)  # the error itself would keep the arrays of its frames
+        self.traced.add(type(error).__name__)  # the error itself would keep the arrays of its frames
 
-    def fail(self, what: str, failure: Failure) -> None:
-        """Record a failure, for the tables and the log."""
+    def fail(self, what: str, failure: Failure | BaseException) -> None:
+        """Record a failure, or an error as one, for the tables and the log."""
+        if isinstance(failure, BaseException):
+            self.trace(failure)
+            failure = failure_of(failure)
         sys.stderr.write(f"{what}: {failure.outcome}: {failure.reason}\n")
         self.failures.append({"what": what, "outcome": failure.outcome, "reason": failure.reason})
+
+    def attempt(self, what: str, compute: Callable[[], object], failure: Failure | None = None) -> bool:
+        """Compute something; where it fails, record that and go on.
+
+        Args:
+            what: it is, in the failure.
+            compute: does it.
+            failure: how it has failed already; None where it has not.
+
+        Returns:
+            Whether it is done.
+        """
+        try:
+            if failure is not None:
+                raise FailedBefore(failure)
+            compute()
+        except NotWritten:
+            raise
+        except FAULTS as error:
+            self.fail(what, error)
+            return False
+        return True
+
+    def write(self, table: str, rows: pl.DataFrame | Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write a table of the job."""
+        columns = schema.TABLES[table]
+        write_table(self.folder / f"{table}.parquet", pl.DataFrame(rows, schema=columns), columns)
+
+    @property
+    def notes(self) -> list[str]:
+        """What it and its engines note for the provenance."""
+        return sorted({*self.own_notes, *(note for made in self.engines for note in made.notes)})
 
     @property
     def training(self) -> TrainingSpec:
@@ -101,6 +150,7 @@ class Job:
 
             made = engine(backend or self.spec.backend, precision, device or self.spec.device)
             made.limit_threads(self.threads)
+        self.engines.append(made)
         return made
 
 
@@ -108,6 +158,8 @@ class Job:
 class Instance:
     """A workload's problem for one seed, with the generators it was drawn from."""
 
+    workload: Workload
+    settings: Mapping[str, Any]
     problem: Problem
     random: WorkloadRandom
 
@@ -116,11 +168,21 @@ class Instance:
         """The number of training examples."""
         return examples_in(self.problem.splits["train"])
 
+    @property
+    def batch_size(self) -> int:
+        """The examples of a minibatch; all where there is none."""
+        return self.settings.get("batch_size") or self.examples
+
+    @property
+    def epoch(self) -> int:
+        """The steps of an epoch: the whole batches of the examples."""
+        return self.examples // self.batch_size
+
 
 def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Instance:
     """The problem of a seed."""
     random = WorkloadRandom(workload.streams or workload.name, seed)
-    return Instance(workload.problem(settings, random), random)
+    return Instance(workload, settings, workload.problem(settings, random), random)
 
 
 @dataclass(frozen=True)
@@ -132,58 +194,76 @@ class LoadedBasis:
     seconds: Sequence[float]
     changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, seeds: Sequence[Mapping[str, np.ndarray]], dtype: DTypeLike) -> LoadedBasis:
+        """Return the bases of seeds, each as `estimate` gives it, in a precision."""
+        groups = [tuple(group) for group in json.loads(str(seeds[0]["groups"]))]
+        stacks = [np.stack([one[f"matrix{n}"] for one in seeds], dtype=dtype) for n in range(len(groups))]
+        changes = [CHANGES[name] for name in json.loads(str(seeds[0]["changes"]))]
+        return cls(
+            matrices=dict(zip(groups, stacks, strict=True)),
+            gradient_evaluations=int(seeds[0]["gradient_evaluations"]),
+            seconds=[float(one["seconds"]) for one in seeds],
+            changes=dict(zip(groups, changes, strict=True)),
+        )
 
-def basis_of(
-    job: Job, workload: WorkloadSpec, basis: BasisSpec, instances: Sequence[Instance], dtype: DTypeLike
-) -> LoadedBasis:
+
+def estimate(
+    basis: BasisSpec,
+    one: Instance,
+    sample: Sampler = lambda problem, random: iter(()),
+    decompose: Decomposition = by_numpy,
+) -> dict[str, np.ndarray]:
+    """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
+
+    `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
+    """
+    start = time.perf_counter()
+    kind, random = bases()[basis.name], one.random(BASIS_STREAM)
+    groups = groups_of(basis, one)
+    found, count = estimated(
+        groups,
+        lambda group: kind.estimator(basis.options, group, random, decompose),
+        sample(one.problem, one.random),
+    )
+    arrays: dict[str, np.ndarray] = {}
+    for number, (matrix, eigenvalues) in enumerate(found):
+        arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = matrix, eigenvalues
+    arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
+    arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
+    arrays["gradient_evaluations"] = np.array(count)
+    arrays["seconds"] = np.array(time.perf_counter() - start if kind.estimated else 0.0)
+    return arrays
+
+
+def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
     """The matrices of some instances: those that the bases job wrote, or drawn anew.
 
     Raises:
         FailedBefore: when its estimation failed, or its file is missing or damaged: then as
             interrupted, which does not count against the method.
     """
-    if bases()[basis.name].estimated:
-        return _read_basis(job, workload.name, basis, [one.random.seed for one in instances], dtype)
-    stacks: dict[Group, list[np.ndarray]] = {}
-    for one in instances:
-        random = one.random(BASIS_STREAM)
-        for group in groups_of(basis, workload, one):
-            matrix, _ = bases()[basis.name].estimator(basis.options, group, random).result()
-            stacks.setdefault(group, []).append(matrix.astype(dtype))
-    matrices = {group.names: np.stack(stack) for group, stack in stacks.items()}
-    return LoadedBasis(matrices, 0, [0.0] * len(instances), {group.names: group.change for group in stacks})
+    read = bases()[basis.name].estimated
+    seeds = [_read_basis(job, basis, one) if read else estimate(basis, one) for one in instances]
+    return LoadedBasis.of(seeds, dtype_of(job.training, instances[0].workload))
 
 
-def _read_basis(
-    job: Job, workload: str, basis: BasisSpec, seeds: Sequence[int], dtype: DTypeLike
-) -> LoadedBasis:
-    folders = job.upstream("bases")
-    stacks: dict[tuple[str, ...], list[np.ndarray]] = {}
-    changes: dict[tuple[str, ...], Change] = {}
-    evaluations, seconds = 0, []
-    for seed in seeds:
-        candidates = [basis_file(folder, workload, basis.label, seed) for folder in folders]
-        found = next((path for path in candidates if path.exists()), candidates[0])
-        if not found.exists() and (failure := _failure_before(folders, basis_name(basis, workload))):
-            raise FailedBefore(failure)
-        try:
-            with found.open("rb") as file, np.load(file) as arrays:
-                groups = [tuple(group) for group in json.loads(str(arrays["groups"]))]
-                for number, group in enumerate(groups):
-                    stacks.setdefault(group, []).append(arrays[f"matrix{number}"].astype(dtype))
-                names = json.loads(str(arrays["changes"]))
-                changes = {group: CHANGES[name] for group, name in zip(groups, names, strict=True)}
-                evaluations = int(arrays["gradient_evaluations"])
-                seconds.append(float(arrays["seconds"]))
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            where = " and ".join(map(str, [found.parent] if found.exists() else folders))
-            said = (
-                f"{found}: the basis cannot be read ({error}); delete {where} and run snakemake again, which "
-                "computes it anew"
-            )
-            raise FailedBefore(Failure("interrupted", said)) from error
-    matrices = {group: np.stack(stack) for group, stack in stacks.items()}
-    return LoadedBasis(matrices, evaluations, seconds, changes)
+def _read_basis(job: Job, basis: BasisSpec, one: Instance) -> dict[str, np.ndarray]:
+    folders, workload = job.upstream("bases"), one.workload.name
+    candidates = [basis_file(folder, workload, basis.label, one.random.seed) for folder in folders]
+    found = next((path for path in candidates if path.exists()), candidates[0])
+    if not found.exists() and (failure := _failure_before(folders, basis_name(basis, workload))):
+        raise FailedBefore(failure)
+    try:
+        with found.open("rb") as file, np.load(file) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, BadZipFile) as error:
+        where = " and ".join(map(str, [found.parent] if found.exists() else folders))
+        said = (
+            f"{found}: the basis cannot be read ({error}); delete {where} and run snakemake again, which "
+            "computes it anew"
+        )
+        raise FailedBefore(Failure("interrupted", said)) from error
 
 
 def basis_name(basis: BasisSpec, workload: str) -> str:
@@ -202,24 +282,23 @@ def _failure_before(folders: Sequence[Path], what: str) -> Failure | None:
     return Failure(outcome, f"{found['what']}: {found['outcome']}: {found['reason']}")
 
 
-def groups_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> tuple[Group, ...]:
+def groups_of(basis: BasisSpec, one: Instance) -> tuple[Group, ...]:
     """What a basis changes together in a workload."""
-    roles = workload_of(workload).roles(workload.settings)
     return bases()[basis.name].groups(
         basis.options,
         {name: value.shape for name, value in one.problem.parameters.items()},
-        {name: str(role.kind) for name, role in roles.items()},
+        {name: str(role.kind) for name, role in one.workload.roles(one.settings).items()},
     )
 
 
-def sampling_of(basis: BasisSpec, workload: WorkloadSpec, one: Instance) -> GradientSampling:
+def sampling_of(basis: BasisSpec, one: Instance) -> GradientSampling:
     """What a basis samples up front: how many gradients, and at which parameters."""
     kind = bases()[basis.name]
     dimension = sum(value.size for value in one.problem.parameters.values())
     distribution = kind.sampling(basis.options)
     return GradientSampling(
-        workload_of(workload),
-        workload.settings,
+        one.workload,
+        one.settings,
         kind.samples(basis.options, dimension),
         distribution.scale if distribution.kind == "normal" else None,
         distribution.around_start,
@@ -231,19 +310,17 @@ def estimated_at(workload: Workload, backend: str, device: str) -> tuple[str, st
     return (backend, device) if workload.alone and device != "cpu" else (HOST, "cpu")
 
 
-def reestimation_of(
-    basis: BasisSpec, workload: WorkloadSpec, one: Instance, steps: int
-) -> RenewalPlan | None:
+def reestimation_of(basis: BasisSpec, one: Instance, steps: int) -> RenewalPlan | None:
     """When and how a run of so many steps estimates its basis anew; None where it does not."""
     kind = bases()[basis.name]
     chosen = kind.reestimation(basis.options)
     if chosen is None:
         return None
-    every = chosen.count * (epoch_of(workload.settings, one.examples) if chosen.unit == "epochs" else 1)
+    every = chosen.count * (one.epoch if chosen.unit == "epochs" else 1)
     return RenewalPlan(
         points=tuple(range(every, steps, every)),
-        sampling=replace(sampling_of(basis, workload, one), around_start=True),
-        groups=groups_of(basis, workload, one),
+        sampling=replace(sampling_of(basis, one), around_start=True),
+        groups=groups_of(basis, one),
         estimator=partial(kind.estimator, basis.options),
     )
 
@@ -281,46 +358,37 @@ def dtype_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> np.dtype[Any
     return np.dtype(POLICIES[precision_of(spec, workload)].computed)
 
 
-def epoch_of(settings: Mapping[str, Any], examples: int) -> int:
-    """The steps of an epoch: the whole batches of the examples."""
-    return examples // (settings.get("batch_size") or examples)
-
-
-def steps_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> int:
+def steps_of(spec: TrainingSpec, one: Instance) -> int:
     """The steps of a run: as budgeted, or whole batches of an epoch times the epochs.
 
     Raises:
         InputError: when a batch is larger than the data.
     """
-    batch_size = settings.get("batch_size") or examples
-    if batch_size > examples:
+    if one.batch_size > one.examples:
         raise InputError(
-            f"study {spec.study}: batch_size = {batch_size} is larger than the {examples} training examples; "
-            "give a smaller batch_size, or null for the full batch"
+            f"study {spec.study}: batch_size = {one.batch_size} is larger than the {one.examples} training "
+            "examples; give a smaller batch_size, or null for the full batch"
         )
-    if "steps" in spec.budget:
-        return spec.budget["steps"]
-    return spec.budget["epochs"] * epoch_of(settings, examples)
+    return spec.budget["steps"] if "steps" in spec.budget else spec.budget["epochs"] * one.epoch
 
 
-def schedule_of(spec: TrainingSpec, settings: Mapping[str, Any], examples: int) -> np.ndarray:
+def schedule_of(spec: TrainingSpec, one: Instance) -> np.ndarray:
     """The multiplier of each step of a run, (steps,).
 
     Raises:
         InputError: when a warm-up in epochs is longer than the run, or a batch larger than the data.
     """
-    steps = steps_of(spec, settings, examples)
     try:
-        return multipliers(spec.schedule.model_dump(), steps, epoch_of(settings, examples))
+        return multipliers(spec.schedule.model_dump(), steps_of(spec, one), one.epoch)
     except ValueError as error:
         raise InputError(f"study {spec.study}: schedule.{error}") from error
 
 
-def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps: int) -> np.ndarray | None:
+def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
     """The minibatches of several seeds, (steps, S, batch_size) indices, or None for the full batch."""
-    batch_size = settings.get("batch_size")
-    if batch_size is None:
+    if instances[0].settings.get("batch_size") is None:
         return None
+    batch_size = instances[0].batch_size
     orders = np.empty((steps, len(instances), batch_size), np.int32)
     for seed, one in enumerate(instances):  # one seed's twice at a time, not all seeds'
         orders[:, seed] = batch_order(one.random, one.examples, batch_size, steps)
@@ -329,7 +397,7 @@ def orders_of(instances: Sequence[Instance], settings: Mapping[str, Any], steps:
 
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
-    spec, settings = job.training, cell.workload_spec.settings
+    spec = job.training
     there = instances[0].problem.splits
     if lacking := sorted(set(cell.workload.evaluated_splits) - set(there)):
         raise InputError(
@@ -338,7 +406,7 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         )
     rule = rule_of(cell.optimizer, spec.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
-    schedule = schedule_of(spec, settings, instances[0].examples)
+    schedule = schedule_of(spec, instances[0])
     steps = len(schedule)
     workload, problems, matrices = with_changed_inputs(
         cell.workload, [one.problem for one in instances], basis.matrices, basis.changes
@@ -347,7 +415,7 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         workload=workload,
         rule=rule,
         problems=problems,
-        orders=orders_of(instances, settings, steps),
+        orders=orders_of(instances, steps),
         hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
         schedule=schedule,
         evaluations=spec.evaluations,
@@ -356,7 +424,7 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         stop_gradient_norm=spec.stop.get("gradient_norm"),
         clip_gradient_norm=spec.clip_gradient_norm,
         gradient_accumulation=spec.gradient_accumulation,
-        settings=settings,
+        settings=cell.workload_spec.settings,
         randoms=[one.random for one in instances],
-        reestimation=reestimation_of(cell.basis, cell.workload_spec, instances[0], steps),
+        reestimation=reestimation_of(cell.basis, instances[0], steps),
     )

@@ -7,15 +7,12 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from traceback import print_exception
 from types import FrameType
 from typing import Any
-
-import polars as pl
 
 from curvebench.engine.checkpoints import remove_with_empty_parents
 from curvebench.engine.execution import PHASES, Clock
@@ -24,7 +21,6 @@ from curvebench.planning.wiring import TABLES
 from curvebench.results import schema
 from curvebench.results.provenance import provenance
 from curvebench.results.temporary import write_texts
-from curvebench.results.writing import NotWritten, write_table
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
@@ -33,9 +29,7 @@ from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import (
     DONE,
     FAILED,
-    FAULTS,
     Attendance,
-    FailedBefore,
     Failure,
     Interrupted,
     failure_of,
@@ -96,8 +90,8 @@ def run_job(
     facts["packages"] += [  # those of contestants
         {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
     ]
-    attendance = attendance or Attendance()
-    job = Job(spec, results, Clock(), threads, facts["machine"], attendance, keep_failed, checkpoint_minutes)
+    machine, attendance = facts["machine"], attendance or Attendance()
+    job = Job(spec, results, machine, Clock(), threads, attendance, keep_failed, checkpoint_minutes)
     if keep_failed and (job.folder / FAILED).exists():
         failures = json.loads((job.folder / FAILED).read_text())
         job.attendance.kept = {one["what"]: Failure(one["outcome"], one["reason"]) for one in failures}
@@ -107,16 +101,16 @@ def run_job(
     job.folder.mkdir(parents=True, exist_ok=True)
     with _interruptible(job.attendance.ended is None):
         try:
-            notes = _computed(job)
+            _compute(job)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left is short
         except Interrupted as error:
             job.attendance.ended = failure_of(error)
             job.failures.clear()
-            notes = _computed(job)  # which now writes what there is
+            _compute(job)  # which now writes what there is
         check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
         _mark(job)
         facts["gpu_joules"] = _joules_since(before, device, job)
-        write_table(job.folder / "jobs.parquet", _row(job, facts, notes, waited), schema.JOBS)
+        job.write("jobs", [_row(job, facts, waited)])
         job.attendance.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
             rmtree(job.folder / PARTS, ignore_errors=True)
@@ -134,26 +128,19 @@ def _check_device(job: Job) -> None:
         raise InputError(f"study {job.spec.study}, scale {job.spec.scale}: {error}") from error
 
 
-def _computed(job: Job) -> list[str]:
-    """Compute and write the job's other tables, without rows where all of it fails; returns notes."""
+def _compute(job: Job) -> None:
+    """Compute and write the job's other tables, without rows where all of it fails."""
     module, function = STAGES[job.spec.stage]
     name = ", ".join(one.label for one in job.spec.optimizers) or "all bases"
     name = job.spec.who if isinstance(job.spec, RunsSpec) else name
-    failure = job.attendance.not_tried(name)
-    try:
-        if failure is not None and job.spec.stage in WHOLE:
-            raise FailedBefore(failure)
-        stage: Callable[[Job], list[str]] = getattr(importlib.import_module(module), function)
-        return stage(job)
-    except NotWritten:
-        raise
-    except FAULTS as error:
-        print_exception(error)
-        job.fail(name, failure_of(error))
+
+    def stage() -> None:
+        getattr(importlib.import_module(module), function)(job)
+
+    failure = job.attendance.not_tried(name) if job.spec.stage in WHOLE else None
+    if not job.attempt(name, stage, failure):
         for table in set(TABLES[job.spec.stage]) - {"jobs"}:
-            nothing = schema.TABLES[table]
-            write_table(job.folder / f"{table}.parquet", pl.DataFrame(schema=nothing), nothing)
-        return []
+            job.write(table)
 
 
 def _mark(job: Job) -> None:
@@ -192,11 +179,11 @@ def _interruptible(once: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _row(job: Job, facts: Mapping[str, Any], notes: list[str], waited: float) -> pl.DataFrame:
+def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     """What the job took, but for the seconds in which it `waited` for a GPU that others had."""
     spec, seconds, total = job.spec, job.clock.seconds, _total_seconds() - waited + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
-    row = {
+    return {
         **facts,
         **{name: getattr(spec, name) for name in ("study", "scale", "stage", "backend", "device")},
         "spec_hash": spec.hash,
@@ -208,9 +195,8 @@ def _row(job: Job, facts: Mapping[str, Any], notes: list[str], waited: float) ->
         "peak_memory_bytes": _peak_memory_bytes(),
         "claim_rules": [{"claim": claim, "rule": rule} for claim, rule in rules.items()],
         "failures": job.failures,
-        "notes": notes,
+        "notes": job.notes,
     }
-    return pl.DataFrame([row], schema=schema.JOBS)
 
 
 def _joules_since(before: float | None, device: str | None, job: Job) -> float | None:

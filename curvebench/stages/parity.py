@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from traceback import print_exception
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import Engine, engine
@@ -22,9 +21,7 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.progress import Progress
 from curvebench.results import schema
-from curvebench.results.writing import write_table
-from curvebench.stages.basis_jobs import estimate
-from curvebench.stages.job import Instance, Job, instance, orders_of, sampling_of, workload_of
+from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of
 from curvebench.stages.parity_problems import (
     LEARNING_RATE,
     PROBLEMS,
@@ -33,7 +30,6 @@ from curvebench.stages.parity_problems import (
     ParityProblem,
     hyperparameters_of,
 )
-from curvebench.stages.supervision import failure_of
 
 SEED = 0
 Arrays = dict[str, np.ndarray]
@@ -80,21 +76,18 @@ class Prepared:
 
 
 def parities(
-    names: Sequence[str],
-    problems: Sequence[ParityProblem] = PROBLEMS,
-    engines: Engines | None = None,
-    clock: Clock | None = None,
-    fail: Callable[[str, Exception], None] | None = None,
+    names: Sequence[str], problems: Sequence[ParityProblem] = PROBLEMS, job: Job | None = None
 ) -> Iterator[Parity]:
     """Every named optimizer on every problem; a generator, since a problem takes a second.
 
     Args:
-        fail: takes what an optimizer raises on a problem, whose comparisons are left out then; None to raise.
+        job: has the engines and the clock, and takes what an optimizer raises on a problem, whose comparisons
+            are left out then; None to raise.
     """
-    clock = clock or Clock()
-    engines = engines or {
-        (backend, dtype): engine(backend, dtype) for backend in BACKENDS for dtype in ("float64", "float32")
-    }
+    clock = Clock() if job is None else job.clock
+    made = engine if job is None else lambda backend, dtype: job.engine(dtype, backend)
+    pairs = itertools.product(BACKENDS, ("float64", "float32"))
+    engines = {(backend, dtype): made(backend, dtype) for backend, dtype in pairs}
     for problem in problems:
         with clock.phase("data"):
             prepared = prepare(problem, engines["torch", "float64"])
@@ -102,9 +95,9 @@ def parities(
             try:
                 yield from list(compare(rules()[name], prepared, engines, clock))
             except Exception as error:
-                if fail is None:
+                if job is None:
                     raise
-                fail(f"{name} on {problem.label}", error)
+                job.fail(f"parity of {name} on {problem.label}", error)
 
 
 def prepare(problem: ParityProblem, made: Engine) -> Prepared:
@@ -113,8 +106,8 @@ def prepare(problem: ParityProblem, made: Engine) -> Prepared:
     one = instance(workload_of(workload), workload.settings, SEED)
     if problem.basis is None:
         return Prepared(problem, one, {})
-    sample = sampler(sampling_of(basis, workload, one), made, one.problem, one.random)
-    matrix = estimate(basis, workload, one, sample)["matrix0"]
+    sample = sampler(sampling_of(basis, one), made, one.problem, one.random)
+    matrix = estimate(basis, one, sample)["matrix0"]
     return Prepared(problem, one, {tuple(one.problem.parameters): matrix[None]})
 
 
@@ -253,7 +246,7 @@ def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
         workload=workload_of(workload),
         rule=rule,
         problems=[prepared.instance.problem],
-        orders=orders_of([prepared.instance], workload.settings, STEPS),
+        orders=orders_of([prepared.instance], STEPS),
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(STEPS),
         evaluations=1,
@@ -266,26 +259,16 @@ def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
 # --- the stage -----------------------------------------------------------------------------------
 
 
-def compare_backends(job: Job) -> list[str]:
-    """Compare the spec's optimizers and write their parity; returns notes."""
+def compare_backends(job: Job) -> None:
+    """Compare the spec's optimizers and write their parity."""
     spec = job.spec
     names = [optimizer.name for optimizer in spec.optimizers]
-    engines = {
-        (backend, dtype): job.engine(dtype, backend, spec.device)
-        for backend in BACKENDS
-        for dtype in ("float64", "float32")
-    }
     pairs = list(zip(spec.workloads, spec.bases, strict=True))
     problems = [one for one in PROBLEMS if (one.workload_spec, one.basis_spec) in pairs]
     total = len(names) * len(problems) * len(schema.COMPARISONS)
     progress = Progress(f"parity of {', '.join(names)}", total)
     rows: list[dict[str, Any]] = []
-
-    def fail(what: str, error: Exception) -> None:
-        print_exception(error)
-        job.fail(f"parity of {what}", failure_of(error))
-
-    for row in parities(names, problems, engines, job.clock, fail):
+    for row in parities(names, problems, job):
         rows.append(
             {
                 **asdict(row),
@@ -298,5 +281,4 @@ def compare_backends(job: Job) -> list[str]:
             }
         )
         progress.advance(1, f"({row.problem})")
-    write_table(job.folder / "parity.parquet", pl.DataFrame(rows, schema=schema.PARITY), schema.PARITY)
-    return sorted({note for made in engines.values() for note in made.notes})
+    job.write("parity", rows)

@@ -16,7 +16,7 @@ from curvebench.results import schema
 from curvebench.spec.document import targets_on
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
-from curvebench.workloads.workload import Workload, examples_in
+from curvebench.workloads.workload import Workload
 
 LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
 
@@ -99,7 +99,6 @@ def rows(
     job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
 ) -> RunTables:
     """The rows of lanes that were run together."""
-    batch = _batch(cell, bundle)
     runs: list[dict[str, Any]] = []
     curves: list[pl.DataFrame] = []
     for s, k in np.ndindex(*bundle.lanes):
@@ -112,7 +111,7 @@ def rows(
         runs.append({**run, "state_bytes": trajectories.state_bytes})
         evaluations = bundle.evaluations_of(lane.steps) + lane.besides
         curves += [
-            _curve(runs[-1]["run"], lane.steps, evaluations, batch, name, values)
+            _curve(runs[-1]["run"], lane.steps, evaluations, bundle.batch_size, name, values)
             for name, values in lane.values.items()
         ]
     return RunTables(pl.concat(curves), pl.DataFrame(runs, schema=schema.RUNS))
@@ -171,16 +170,26 @@ def _row(
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
     gradients += int(lane.besides[-1]) if len(lane.besides) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
+    spec, (number, seed, setting) = job.spec, place
+    rule = rule_of(cell.optimizer, job.training.schedule.name)
+    hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
-        **_identity(job, cell, *place),
+        "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
+        **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
+        "dtype": precision_of(job.training, cell.workload),
+        "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
+        "seed": spec.seeds[seed],
+        "learning_rate": float(hyper["learning_rate"]),
+        "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
+        "seconds": None,
         "outcome": lane.outcome,
         "outcome_step": lane.outcome_step,
         "reason": None,
         "steps": lane.total_steps,
         "gradient_evaluations": gradients,
         "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
-        "basis_seconds": built[1].seconds[place[1]] if built else 0.0,
-        "examples": gradients * _batch(cell, built[0]) if built else 0,
+        "basis_seconds": built[1].seconds[seed] if built else 0.0,
+        "examples": gradients * built[0].batch_size if built else 0,
         "final_metrics": _named({name: float(values[-1]) for name, values in lane.values.items()}),
         "best_metrics": [
             {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
@@ -200,28 +209,6 @@ def _row(
         ],
         "state_bytes": None,
         "bundle_lanes": together,
-    }
-
-
-def _batch(cell: Cell, bundle: Bundle) -> int:
-    """How many examples a gradient is of."""
-    return cell.workload_spec.settings.get("batch_size") or examples_in(bundle.problems[0].splits["train"])
-
-
-def _identity(job: Job, cell: Cell, number: int, seed: int, setting: int) -> dict[str, Any]:
-    """What names a run: the lane of a seed and a setting, by their numbers, in the job's cell of a number."""
-    spec = job.spec
-    rule = rule_of(cell.optimizer, job.training.schedule.name)
-    hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
-    return {
-        "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
-        **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
-        "dtype": precision_of(job.training, cell.workload),
-        "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
-        "seed": spec.seeds[seed],
-        "learning_rate": float(hyper["learning_rate"]),
-        "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
-        "seconds": None,
     }
 
 

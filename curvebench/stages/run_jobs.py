@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -43,8 +44,8 @@ from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
 
 
-def run_lanes(job: Job) -> list[str]:
-    """Run all lanes of a job that are not done, and write its tables; returns notes.
+def run_lanes(job: Job) -> None:
+    """Run all lanes of a job that are not done, and write its tables.
 
     A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
     all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
@@ -57,13 +58,7 @@ def run_lanes(job: Job) -> list[str]:
         f"{spec.study} {spec.stage} {spec.who} on {spec.backend}",
         sum(len(cell.settings) for cell in cells) * len(spec.seeds),
     )
-    engines: dict[str, Engine] = {}
     instances: dict[str, list[Instance]] = {}
-
-    def engine_of(precision: str) -> Engine:
-        if precision not in engines:
-            engines[precision] = job.engine(precision)
-        return engines[precision]
 
     def instances_of(cell: Cell) -> list[Instance]:
         if cell.workload.name not in instances:
@@ -73,6 +68,7 @@ def run_lanes(job: Job) -> list[str]:
             instances[cell.workload.name] = made
         return instances[cell.workload.name]
 
+    engine_of = cache(job.engine)
     tables = [
         table
         for number, cell in enumerate(cells)
@@ -80,29 +76,25 @@ def run_lanes(job: Job) -> list[str]:
     ]
     nothing = RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(schema=schema.RUNS))
     for name, frames in zip(RunTables._fields, zip(nothing, *tables, strict=True), strict=True):
-        frame = pl.concat(frames).sort("run", maintain_order=True)
-        write_table(job.folder / f"{name}.parquet", frame, schema.TABLES[name])
-    return sorted({note for engine in engines.values() for note in engine.notes})
+        job.write(name, pl.concat(frames).sort("run", maintain_order=True))
 
 
 def _cells(job: Job) -> list[Cell]:
     """The cells of a job; one whose tuning is missing has no settings."""
-    spec = job.spec
-    settings = _settings(job)
+    spec, settings_of = job.spec, _settings_of(job)
     return [
         Cell(
             workload_of(workload, job.training.evaluated_splits),
             workload,
             spec.optimizers[0],
             basis,
-            settings[workload.name, basis.label],
+            settings_of(workload.name, basis.label),
         )
-        for workload in spec.workloads
-        for basis in spec.bases
+        for workload, basis in itertools.product(spec.workloads, spec.bases)
     ]
 
 
-def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]]]:
+def _settings_of(job: Job) -> Callable[[str, str], Sequence[Mapping[str, float]]]:
     """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
 
     Of final runs the first setting is the one that was chosen; a refined run alone has its own. None where
@@ -110,29 +102,31 @@ def _settings(job: Job) -> Mapping[tuple[str, str], Sequence[Mapping[str, float]
     """
     spec = job.spec
     assert isinstance(spec, RunsSpec)
-    if spec.settings is not None:
-        return {(one.name, basis.label): spec.settings for one in spec.workloads for basis in spec.bases}
+    if (settings := spec.settings) is not None:
+        return lambda workload, basis: settings
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
     metrics = workload_of(spec.workloads[0]).metrics
     judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
     lacking = runs.clear() if job.keep_failed else runs.filter(missing())
     waiting = set(lacking.select("workload", "basis").rows())
     if spec.stage == "refine":
-        refined = {key: own for key, own in tuning.refine(runs, judge).items() if key not in waiting}
+        refined = tuning.refine(runs, judge)
         own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
-        return {
-            (one.name, basis.label): refined.get((one.name, spec.tuning.chooser(basis.label)), ())[own]
-            for one in spec.workloads
-            for basis in spec.bases
-        }
-    groups = {key: own for key, own in tuning.groups_tried(runs, judge).items() if key not in waiting}
-    names = spec.tuning.names
-    found: dict[tuple[str, str], Sequence[Mapping[str, float]]] = {}
-    for one, basis in itertools.product(spec.workloads, spec.bases):
-        tried = groups.get((one.name, spec.tuning.chooser(basis.label)))
-        settings = () if tried is None else tried.likely if basis.label in spec.compared else (tried.chosen,)
-        found[one.name, basis.label] = [dict(zip(names, setting, strict=True)) for setting in settings]
-    return found
+    else:
+        groups = tuning.groups_tried(runs, judge)
+
+    def settings_of(workload: str, basis: str) -> Sequence[Mapping[str, float]]:
+        key = (workload, spec.tuning.chooser(basis))
+        if key in waiting:
+            return ()
+        if spec.stage == "refine":
+            return refined.get(key, ())[own]
+        if (tried := groups.get(key)) is None:
+            return ()
+        found = tried.likely if basis in spec.compared else (tried.chosen,)
+        return [dict(zip(spec.tuning.names, setting, strict=True)) for setting in found]
+
+    return settings_of
 
 
 @dataclass
@@ -201,8 +195,8 @@ class _CellRun:
     def _built(self) -> tuple[Bundle, LoadedBasis]:
         job, cell = self.job, self.cell
         with job.clock.phase("data"):
-            dtype, instances = dtype_of(job.training, cell.workload), self.instances_of(cell)
-            basis = basis_of(job, cell.workload_spec, cell.basis, instances, dtype)
+            instances = self.instances_of(cell)
+            basis = basis_of(job, cell.basis, instances)
             return bundle_of(job, cell, instances, basis), basis
 
     def _attempt(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> list[RunTables]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from traceback import print_exception
 from typing import Any
 
 import polars as pl
 
 from curvebench.engine.execution import PHASES, Bundle
 from curvebench.progress import Progress
-from curvebench.results import schema
 from curvebench.results.outcomes import finished
 from curvebench.results.reading import read
-from curvebench.results.writing import write_table
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.stages.job import (
     Cell,
@@ -23,12 +20,10 @@ from curvebench.stages.job import (
     Job,
     basis_of,
     bundle_of,
-    dtype_of,
     instance,
     precision_of,
     workload_of,
 )
-from curvebench.stages.supervision import failure_of
 from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 
@@ -38,8 +33,8 @@ NOT_PINNED = "this system cannot pin threads to processors: seconds may vary mor
 Method = tuple[str, str]  # optimizer, basis
 
 
-def time_study(job: Job) -> list[str]:
-    """Measure the methods of a study that come to their end on one backend; returns notes."""
+def time_study(job: Job) -> None:
+    """Measure the methods of a study that come to their end on one backend."""
     spec = job.spec
     finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")]).filter(finished())
     progress = Progress(
@@ -48,42 +43,30 @@ def time_study(job: Job) -> list[str]:
     )
     timings: list[dict[str, Any]] = []
     memory: list[dict[str, Any]] = []
-    notes: set[str] = set()
+
+    def measure(workload: WorkloadSpec) -> None:
+        bundles = _bundles(job, workload, finals)
+        if not bundles:
+            return
+        measured = measure_methods(
+            {" @ ".join(method): bundle for method, bundle in bundles.items()},
+            job.engine(precision_of(job.training, workload_of(workload))),
+            STEPS,
+            REPETITIONS,
+            lambda method: progress.advance(1, f"({'no optimizer' if method == NULL.name else method})"),
+            lambda method, error: job.fail(f"times of {method} on {workload.name}", error),
+        )
+        _charge(job, measured)
+        timings.extend(_row(job, workload.name, asdict(one)) for one in measured.timings)
+        memory.extend(_row(job, workload.name, asdict(one)) for one in measured.memory)
+
     with pinned(job.threads) as processors:
         for workload in spec.workloads:
-            engine = job.engine(precision_of(job.training, workload_of(workload)))
-            fail = partial(_fail, job, workload.name)
-            try:
-                bundles = _bundles(job, workload, finals)
-                if not bundles:
-                    continue
-                measured = measure_methods(
-                    {" @ ".join(method): bundle for method, bundle in bundles.items()},
-                    engine,
-                    STEPS,
-                    REPETITIONS,
-                    lambda method: progress.advance(
-                        1, f"({'no optimizer' if method == NULL.name else method})"
-                    ),
-                    fail,
-                )
-            except Exception as error:
-                fail("all methods", error)
-                continue
-            _charge(job, measured)
-            timings += [_row(job, workload.name, asdict(one)) for one in measured.timings]
-            memory += [_row(job, workload.name, asdict(one)) for one in measured.memory]
-            notes.update(engine.notes)
+            job.attempt(f"times of all methods on {workload.name}", partial(measure, workload))
     if not processors:
-        notes.add(NOT_PINNED)
-    write_table(job.folder / "timings.parquet", pl.DataFrame(timings, schema=schema.TIMINGS), schema.TIMINGS)
-    write_table(job.folder / "memory.parquet", pl.DataFrame(memory, schema=schema.MEMORY), schema.MEMORY)
-    return sorted(notes)
-
-
-def _fail(job: Job, workload: str, method: str, error: Exception) -> None:
-    print_exception(error)
-    job.fail(f"times of {method} on {workload}", failure_of(error))
+        job.own_notes.append(NOT_PINNED)
+    job.write("timings", timings)
+    job.write("memory", memory)
 
 
 def _charge(job: Job, measured: Measured) -> None:
@@ -123,8 +106,7 @@ def _bundle(
         **{item["name"]: item["value"] for item in run["hyperparameters"]},
     }
     cell = Cell(workload_of(workload, job.training.evaluated_splits), workload, optimizer, basis, [setting])
-    loaded = basis_of(job, workload, basis, [one], dtype_of(job.training, cell.workload))
-    return bundle_of(job, cell, [one], loaded)
+    return bundle_of(job, cell, [one], basis_of(job, basis, [one]))
 
 
 def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:

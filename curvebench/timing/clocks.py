@@ -70,11 +70,14 @@ def one_thread() -> Iterator[None]:
 
 
 def limit_threads(threads: int) -> None:
-    """Hold this process to so many threads of a library; JAX reads the number when it is imported."""
+    """Hold this process to so many threads of a library.
+
+    Call it before libraries are imported that read the number then, such as JAX.
+    """
     from threadpoolctl import threadpool_limits
 
-    os.environ["OMP_NUM_THREADS"] = os.environ["NPROC"] = str(threads)
-    threadpool_limits(threads)  # NumPy's linear algebra, loaded by now
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    threadpool_limits(threads)  # what is loaded by now, such as NumPy's linear algebra
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple
     return EGOP.groups(EGOP.complete(options), shapes, kinds)
 
 
-def _estimator(options: Options, group: Group, random: np.random.Generator) -> Estimator:
+def _estimator(options: Options, group: Group, random: np.random.Generator, *unused: object) -> Estimator:
     return _Haar(group.size, rank_of(options, group) if group.change.leading else group.size, random)
 
 

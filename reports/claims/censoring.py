@@ -20,8 +20,10 @@ from curvebench.reports.statistics.paired import (
 )
 from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.spec.claim import TO_STOP, Quantity
 from curvebench.spec.plan import StudyPlan
 
+NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))  # of gains whose ties are 0 already
 
 
@@ -272,9 +274,9 @@ def paired_effect(
     )
 
 
-def both_stopped(stop: float | None) -> tuple[str, str]:
-    """What is said where all that is known of two runs is that they stopped, as `EffectBounds` has it."""
-    return "both stopped", f"at {plain(stop)}" if stop is not None else ""
+def unknown_words(stop: float | None, quantity: Quantity = "value") -> tuple[str, str]:
+    """Return the words for an effect of which nothing is known, as `EffectBounds` takes them."""
+    return NEITHER.get(quantity, "both stopped"), f"at {plain(stop)}" if stop is not None else ""
 
 
 def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:
@@ -291,4 +293,4 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
         censored_at(pairs[side].to_numpy(), study.direction, stop) for side in ("treated", "control")
     )
     effect = effect_for(values["value"].to_numpy(), study.direction)  # one for all pairs of methods
-    return paired_effect(left, right, study.direction, effect, both_stopped(stop), NEGLIGIBLE)
+    return paired_effect(left, right, study.direction, effect, unknown_words(stop), NEGLIGIBLE)

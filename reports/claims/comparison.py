@@ -17,6 +17,7 @@ from curvebench.reports.claims.censoring import (
     bounds_of,
     exponential,
     paired_effects,
+    unknown_words,
     with_bounds,
 )
 from curvebench.reports.claims.outcome_measures import (
@@ -27,7 +28,7 @@ from curvebench.reports.claims.outcome_measures import (
     steps_to_value,
     values_at_equal_cost,
 )
-from curvebench.reports.claims.wording import control_in_words, unknown_words
+from curvebench.reports.claims.wording import control_in_words
 from curvebench.reports.measures import (
     CHARGED_GRADIENTS,
     RUN_STEPS,
@@ -111,8 +112,7 @@ class ClaimComparison:
     @property
     def control(self) -> str:
         """What it is held against as readers see it: a method, one on another workload, or a number."""
-        key = self.key
-        return control_in_words(key.workload, key.control, key.control_workload, self.condition.number)
+        return control_in_words(self.key, self.condition.number)
 
     def of_pairs(self, places: np.ndarray) -> ClaimComparison:
         """The comparison of the pairs at these places, at all settings.
@@ -160,7 +160,7 @@ class ClaimComparison:
     def bounds(self) -> EffectBounds:
         """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
         effects = self.interval if self.sign > 0 else self.interval.negated
-        words = unknown_words(self.condition.quantity, self.stop)
+        words = unknown_words(self.stop, self.condition.quantity)
         return bounds_of(effects, self.effect, self._unlogged, words)
 
     @property

@@ -5,14 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from curvebench.paths import PUBLISHED
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 SNAKEMAKE = "snakemake --cores all reports --config"
 
 
-def command_of(claim: str, scale: str, folders: Mapping[str, str]) -> str:
-    """What reruns a claim, on all backends of its study; `folders` are those that are not the usual ones."""
-    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale}", *_where(folders)])
+def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
+    """What reruns a claim of a plan, on all backends of its study; of a published set beside that set.
+
+    Args:
+        scale: another one than the plan's.
+    """
+    if plan.published:
+        return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
+    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale or plan.scale}", *_where(plan.folders)])
 
 
 def _where(folders: Mapping[str, str]) -> list[str]:

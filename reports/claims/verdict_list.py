@@ -4,28 +4,123 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import polars as pl
 
-from curvebench.paths import PUBLISHED
 from curvebench.reports import formatting
 from curvebench.reports.claims import wording
-from curvebench.reports.claims.page import check_rows, parts_of
+from curvebench.reports.claims.checked import check_rows, parts_of
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
 from curvebench.reports.tables import tables_of
 from curvebench.results.reading import read
 from curvebench.results.schema import CLAIMS
-from curvebench.results.verdicts import ALPHA
 from curvebench.spec.claim import Claim
-from curvebench.spec.plan import ReportPlan, StudyPlan
+from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
+from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
 IN_WORDS = ("shown", "range", "asks")  # of the effect of a comparison
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimVerdict:
+    """A claim and its verdict, as pages, the terminal and programs get it; by default one that was not run.
+
+    docs/reference/commands.md explains what programs get: all down to `command_with_repeats`.
+
+    Args:
+        comparisons: those of its backend, as `curvebench.reports.claims.wording.comparison` gives them.
+        deciding: the one of them that estimate, interval and p-value are of.
+        plan: the study that decides it, where that ran.
+        about: its property checks.
+        origin: of the published set that decides it, where it comes from.
+        cost: what it would cost to run.
+        parts: of property checks, as `curvebench.reports.claims.checked.parts_of` gives them.
+        figures: what the page shows of it, from the site's `folder`.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    study: str
+    scale: str
+    command: str
+    reason: str
+    variant: str = ""
+    verdict: str = "not run"
+    reasons: Rows = ()
+    backend: str | None = None
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    seeds: int = 0
+    seeds_needed: int | None = None
+    rule: str | None = None
+    rule_of_runs: str | None = None
+    published: str = ""
+    exploratory: str = ""
+    further_seeds: str = ""
+    agreement: str = ""
+    figure: str | None = None
+    comparisons: Rows = ()
+    repeats: Rows = ()
+    others: Rows = ()
+    command_with_repeats: str | None = None
+    deciding: Mapping[str, Any] | None = None
+    plan: StudyPlan | None = None
+    about: ClaimPlan | None = None
+    origin: Publication | None = None
+    cost: str = ""
+    parts: Rows = ()
+    figures: Rows = ()
+    folder: str = ""
+
+    @property
+    def document(self) -> Source:
+        """The document that makes the claim."""
+        return source_of(self.source)
+
+    @property
+    def page(self) -> str:
+        """Its place on the site."""
+        return f"claims.html#claim-{formatting.slug(self.id)}"
+
+    @property
+    def as_printed(self) -> str | None:
+        """The verdict as printed, of a claim that is misprinted."""
+        return next((one["verdict"] for one in self.others if one["variant"] == "as printed"), None)
+
+    @property
+    def hangs_on_tuning(self) -> bool:
+        """Whether it is open, and at other settings that tuning may choose a comparison says otherwise."""
+        return self.verdict == "underpowered" and any(one["choices"] for one in self.comparisons)
+
+    @property
+    def missed(self) -> Rows:
+        """Its parts with a measure that misses."""
+        return [part for part in self.parts if part["missed"]]
+
+    @property
+    def for_programs(self) -> dict[str, Any]:
+        """All that programs get, in plain JSON types."""
+        names = [field.name for field in fields(self)]
+        said = {name: getattr(self, name) for name in names[: names.index("deciding")]}
+        of = self.deciding
+        return said | {
+            "page": self.page,
+            "missed": self.missed,
+            "deciding": of and of["key"],
+            "decided_by": of and wording.say("contest", of),
+            **{name: of and of[name] for name in IN_WORDS},
+        }
 
 
 def read_verdicts(plan: ReportPlan) -> Verdicts:
@@ -39,8 +134,8 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
     return claim_verdicts(plan, tables, check_rows(plan.checks) if plan.checks else None)
 
 
-def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
-    """Return the verdicts on all claims of a plan as `listed` does; those of a published set are read.
+def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
+    """Return the verdicts on all claims of a plan; those of a published set are read.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -51,26 +146,6 @@ def verdicts_of(plan: ReportPlan) -> list[dict[str, Any]]:
     return listed(
         plan, *(read([plan.verdicts / f"{table}.parquet"], table) for table in ("claims", "findings"))
     )
-
-
-def detailed(plan: ReportPlan, verdicts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Add `missed` to verdicts: the parts of a claim with a measure that misses, from the table `checks`.
-
-    The parts are as `curvebench.reports.claims.page.parts_of` gives them.
-
-    Raises:
-        InputError: when a table is missing or damaged.
-    """
-    parts = parts_of(check_rows(plan.checks)) if plan.checks else []
-    return [
-        {**one, "missed": [part for part in parts if part["claim"] == one["id"] and part["missed"]]}
-        for one in verdicts
-    ]
-
-
-def reproduce_command(claim: str, plan: ReportPlan) -> str:
-    """What reruns a claim of a published set and sets both beside each other."""
-    return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
 
 
 def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
@@ -87,17 +162,17 @@ def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
     return claims.filter(known, lead, pl.col("variant") != "as printed")
 
 
-def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return one object a claim in plain JSON types, as pages and the terminal show it.
+def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:
+    """Return the verdicts on the claims of a plan from their tables.
 
-    It has what the record has, in `comparisons` too, with words for codes and numbers
-    (`curvebench.reports.claims.wording`), and how to run the claim again. docs/reference/commands.md
-    explains the keys.
-
-    Args:
-        claims, findings: the tables.
+    Raises:
+        InputError: when a table of property checks is missing or damaged.
     """
-    sentences, about, compared = sentences_of(plan), _claims_by_id(plan), compared_of(plan, findings)
+    sentences, decided, compared = sentences_of(plan), _claims_by_id(plan), compared_of(plan, findings)
+    studies = {study.name: study for study in plan.studies}
+    checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
+    parts = parts_of(plan.checks.claims, check_rows(plan.checks)) if plan.checks else []
+    costs = {claim.id: study.cost for study in plan.skipped for claim in study.claims}
     every = claims.to_dicts()
 
     def own(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -105,39 +180,37 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
 
     verdicts = []
     for row in leading(plan, claims).iter_rows(named=True):
-        others = [one for one in every if one["claim"] == row["claim"] and _key(one) != _key(row)]
+        name, comparisons = row["claim"], own(row)
+        others = [one for one in every if one["claim"] == name and _key(one) != _key(row)]
         elsewhere = [(one, own(one)) for one in others if one["backend"] and one["variant"] == row["variant"]]
-        deciding = next((one for one in own(row) if one["deciding"]), None)
         verdicts.append(
-            {
-                **{NAMES.get(name, name): value for name, value in row.items()},
-                "sentence": sentences[row["claim"]],
-                "published": plan.published,
-                "reason": wording.reason(plan, row, own(row)),
-                "exploratory": wording.exploratory(row),
-                "further_seeds": wording.seeds_for_claim(row["verdict"], own(row)),
-                "figure": claim_figure(row["claim"], row["study"], row["backend"])
-                if any(one["seeds"] for one in own(row))
+            ClaimVerdict(
+                **{NAMES.get(column, column): row[column] for column in CLAIMS},
+                sentence=sentences[name],
+                published=plan.published,
+                reason=wording.reason(plan, row, comparisons),
+                exploratory=wording.say("exploratory", row),
+                further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
+                figure=claim_figure(name, row["study"], row["backend"])
+                if any(one["seeds"] for one in comparisons)
                 else None,
-                "comparisons": own(row),
-                "repeats": [
+                comparisons=comparisons,
+                repeats=[
                     wording.repeat(study, claim, again)
-                    for name, (study, claim) in about.items()
-                    if claim.repeats == row["claim"]
-                    for again in [compared.get((name, row["backend"]))]
-                    if again
+                    for study, claim in decided.values()
+                    if claim.repeats == name and (again := compared.get((claim.id, row["backend"])))
                 ],
-                "others": [{name: one[name] for name in ("variant", "backend", "verdict")} for one in others],
-                "agreement": wording.agreement(row, own(row), elsewhere),
-                "page": _place(row["claim"]),
-                "command": reproduce_command(row["claim"], plan)
-                if plan.published
-                else command_of(row["claim"], plan.scale, plan.folders),
-                "command_with_repeats": claim_with_repeats(row["claim"], plan),
-                "deciding": deciding and deciding["key"],
-                "decided_by": deciding and wording.contest(deciding),
-                **{name: deciding and deciding[name] for name in IN_WORDS},
-            }
+                others=[{key: one[key] for key in ("variant", "backend", "verdict")} for one in others],
+                agreement=wording.agreement(row, comparisons, elsewhere),
+                command=command_of(name, plan),
+                command_with_repeats=claim_with_repeats(name, plan),
+                deciding=next((one for one in comparisons if one["deciding"]), None),
+                plan=studies.get(row["study"]),
+                about=checked.get(name),
+                origin=plan.origin,
+                cost=costs.get(name, ""),
+                parts=[part for part in parts if part["claim"] == name],
+            )
         )
     return verdicts
 
@@ -165,51 +238,32 @@ def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
     return {claim.id: (study, claim) for study in plan.studies for claim in (*study.claims, *study.repeated)}
 
 
-def unrun(plan: ReportPlan) -> list[dict[str, Any]]:
-    """The claims that are decided nowhere, in the form of `listed`."""
-    unknown = (*(NAMES.get(name, name) for name in CLAIMS), *IN_WORDS)
-    unknown = (*unknown, "figure", "command_with_repeats", "deciding", "decided_by")
+def unrun(plan: ReportPlan) -> list[ClaimVerdict]:
+    """The claims that are decided nowhere."""
     return [
-        {
-            **dict.fromkeys(unknown),
-            **one.model_dump(exclude={"cost"}),
-            "variant": "",
-            "scale": plan.scale,
-            "verdict": "not run",
-            "seeds": 0,
-            "published": "",
-            "reasons": [],
-            "exploratory": "",
-            "agreement": "",
-            "further_seeds": "",
-            "comparisons": [],
-            "repeats": [],
-            "others": [],
-            "page": _place(one.id),
-            "command": command_of(one.id, one.scale or plan.scale, plan.folders),
-        }
+        ClaimVerdict(
+            **{**one.model_dump(), "scale": plan.scale},
+            command=command_of(one.id, plan, one.scale),
+        )
         for one in plan.census
     ]
 
 
-def _place(claim: str) -> str:
-    return f"claims.html#claim-{formatting.slug(claim)}"
-
-
 def sentences_of(plan: ReportPlan) -> dict[str, str]:
     """What each claim of a plan says, by id."""
-    of_studies = [*(study.claims for study in plan.studies), *(study.claims for study in plan.skipped)]
-    sentences = {claim.id: claim.sentence for claims in of_studies for claim in claims}
+    of_studies = (claim for study in (*plan.studies, *plan.skipped) for claim in study.claims)
+    sentences = {claim.id: claim.sentence for claim in of_studies}
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
 
 
-def as_json(verdicts: list[dict[str, Any]]) -> str:
+def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
     """The list for programs; what is infinite or not a number is null, which JSON can say."""
-    return json.dumps(formatting.json_value(verdicts), indent=1, ensure_ascii=False)
+    plain = formatting.json_value([one.for_programs for one in verdicts])
+    return json.dumps(plain, indent=1, ensure_ascii=False)
 
 
-def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
-    """The list for people, as `detailed` gives it: a table, and with details what each claim rests on."""
+def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
+    """The list for people: a table, and with details what each claim rests on."""
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     lines = []
@@ -218,86 +272,10 @@ def as_text(verdicts: list[dict[str, Any]], details: bool = False) -> str:
         why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
-    return "\n".join([*lines, *(_detail(verdict) for verdict in verdicts if details)])
+    return "\n".join([*lines, *(wording.lines("details", verdict) for verdict in verdicts if details)])
 
 
-def _detail(verdict: dict[str, Any]) -> str:
-    """A claim's sentence, what each comparison found, of what, and what is asked; and what missed."""
-    lines = [
-        f"  {one['finding']:<12}  {wording.contest(one)}: {_quantity(one)}, "
-        f"{one['shown'] or formatting.NONE} {one['range'] or ''}, asks {one['asks']}{_why_open(one)}"
-        for one in verdict["comparisons"]
-    ]
-    lines += [f"  {'missed':<12}  {_missed(part)}" for part in verdict["missed"]]
-    return "\n".join(["", f"{verdict['id']}: {verdict['sentence']} ({verdict['source']})", *lines])
-
-
-def _quantity(comparison: Mapping[str, Any]) -> str:
-    """What a comparison is of: "steps until 0.1 is reached by the best test loss"."""
-    words = f"{comparison['which']} {formatting.metric_name(comparison['metric'])}"
-    target = comparison["target"]
-    return words if target is None else f"{words} (target {formatting.plain(target)})"
-
-
-def _why_open(comparison: Mapping[str, Any]) -> str:
-    """Why a comparison is inconclusive; empty of others."""
-    if comparison["finding"] != "inconclusive":
-        return ""
-    if not comparison["seeds"]:
-        return "; no pairs of runs"
-    choices = _after(comparison["choices"])
-    if comparison["beyond_seeds"]:
-        return f"; runs that stopped leave it open, and more seeds would not decide it{choices}"
-    for_it, against = (formatting.p_value(comparison[name]) for name in ("p_value", "refuting_p_value"))
-    unasked = ", with a median that is not as asked" if comparison["p_value"] <= ALPHA and not choices else ""
-    low, high, margin = (comparison[name] for name in ("low", "high", "margin"))
-    spans = (
-        f"; the interval spans the smallest effect, {formatting.number(margin)}"
-        if low < margin < high
-        else ""
-    )
-    further = _after(comparison["further_seeds"])
-    return f"; p {for_it} for it{unasked}, {against} against it{spans}{choices}{further}"
-
-
-def _after(words: str) -> str:
-    """Words as the next part of a reason; nothing where there are none."""
-    return f"; {words}" if words else ""
-
-
-def _missed(part: Mapping[str, Any]) -> str:
-    """A part that missed, with its worst measure: value and limit."""
-    name = f"{part['part']} ({part['variant']})" if part["variant"] else part["part"]
-    sign = {"<=": "≤", ">=": "≥", "==": "="}[part["relation"]]
-    tolerance = f" ± {formatting.rate(part['tolerance'])}" if part["tolerance"] else ""
-    return (
-        f"{name}: {part['missed']:,} of {part['measures']:,} measures; the worst, {part['quantity']}: "
-        f"{formatting.number(part['value'], 4)}, limit {sign} {formatting.plain(part['limit'])}{tolerance}"
-    )
-
-
-def _cells(verdict: dict[str, Any]) -> tuple[str, ...]:
-    estimate = formatting.number(verdict["estimate"])
-    if verdict["estimate"] is None and verdict["shown"]:
-        estimate = f"{verdict['shown']} {verdict['range']}"
-    elif verdict["low"] is not None:
-        estimate += f" {formatting.interval(verdict['low'], verdict['high'])}"
-    why = verdict["reason"] + "".join(
-        _after(wording.repeat_in_words(repeat)) for repeat in verdict["repeats"]
-    )
-    for one in verdict["comparisons"]:
-        if one["key"] == verdict["deciding"]:
-            why += f"; the estimate is of {wording.contest(one)}, {_quantity(one)}, of which the claim asks "
-            why += one["asks"]
-    why += _after(verdict["further_seeds"]) + _after(verdict["agreement"])
-    why += "".join(
-        f"; as printed {one['verdict']}" for one in verdict["others"] if one["variant"] == "as printed"
-    )
-    if verdict["published"]:
-        why += f"; of the set {verdict['published']}, scale {verdict['scale']}"
-    elif verdict["verdict"] != "not run":
-        why += f"; run here, scale {verdict['scale']}"
-    if verdict["exploratory"]:
-        why += f"; exploratory: {verdict['exploratory']}"
-    p_value = formatting.NONE if verdict["p"] is None else formatting.p_value(verdict["p"])
-    return verdict["id"], verdict["verdict"], estimate, p_value, str(verdict["seeds"]), why
+def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:
+    p_value = formatting.NONE if verdict.p is None else formatting.p_value(verdict.p)
+    estimate, why = (wording.say(macro, verdict) for macro in ("estimate", "all_reasons"))
+    return verdict.id, verdict.verdict, estimate, p_value, str(verdict.seeds), why

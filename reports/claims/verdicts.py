@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.checked import property_rows
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison, comparisons, tried_in
 from curvebench.reports.claims.repeats import repeats_of
-from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.statistics.decisions import (
     POWER,
     RESAMPLED,
@@ -25,7 +25,6 @@ from curvebench.reports.statistics.decisions import (
     holm,
     seeds_needed,
 )
-from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import median
 from curvebench.results.schema import CLAIMS, FINDINGS
@@ -33,16 +32,12 @@ from curvebench.results.tuning import Setting, different_draws, shares_of_choice
 from curvebench.results.verdicts import (
     ALPHA,
     KEPT,
-    TESTED,
-    Variant,
     Verdict,
-    bound_shares,
     choices_flip,
-    least_tested,
-    verdicts,
+    reason,
 )
 from curvebench.spec.claim import Claim
-from curvebench.spec.plan import ChecksPlan, ClaimPlan, Deciding, ReportPlan, SkippedStudy, StudyPlan
+from curvebench.spec.plan import Deciding, ReportPlan, SkippedStudy, StudyPlan
 
 FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
@@ -79,45 +74,28 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         for claim in study.claims
         for one in comparisons(study, claim, tables[study.name], backend, tried_of)
     ]
-    findings = decided(compared)
-    places: dict[tuple[str, str], list[int]] = {}
-    for place, one in enumerate(compared):
-        places.setdefault((one.key.claim, one.backend), []).append(place)
+    findings = decided(compared).with_row_index("place")
     rows, deciding = [], []
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
-            own = places.get((claim.id, backend), [])
+            own = findings.filter(claim=claim.id, backend=backend)
             row = _empty_row(study, claim, plan.scale) | {"backend": backend, "study": study.name}
             row |= {"rule_of_runs": rule_of_runs(tables[study.name].jobs, claim.id, backend)}
-            if weakest := _weakest(findings[own]):
-                place, finding = weakest
-                deciding.append(own[place])
-                row |= _decided_row(study, findings[own], finding)
+            if weakest := _weakest(own):
+                deciding.append(weakest["place"])
+                row |= _decided_row(study, own, weakest)
             else:
                 row |= {"verdict": "not run", "reasons": [reason("not_paired")]}
             rows.append(row)
     rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
-    findings = findings.with_columns(
-        deciding=pl.int_range(pl.len()).is_in(pl.Series(deciding, dtype=pl.Int64))
-    )
+    findings = findings.with_columns(deciding=pl.col("place").is_in(deciding)).drop("place")
     repeats = [
         _effect_row(one) | {"same_direction": same} for one, same in repeats_of(plan, tables, compared)
     ]
     findings = pl.concat([findings, pl.DataFrame(repeats, schema=FINDINGS)])
     return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared))
-
-
-def reason(
-    code: str,
-    count: int | None = None,
-    of: int | None = None,
-    value: float | None = None,
-    names: Sequence[str] = (),
-) -> dict[str, object]:
-    """Return a reason of a claim's verdict; `curvebench.results.schema.REASONS` explains its numbers."""
-    return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -354,17 +332,17 @@ def _decided_row(
     }
 
 
-def _weakest(findings: pl.DataFrame) -> tuple[int, dict[str, object]] | None:
-    """Place and finding of the comparison that decides; None where none has a pair.
+def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
+    """The finding of the comparison that decides; None where none has a pair.
 
     Of those that are refuted it is the one with the smallest corrected p-value of that; else of those that
     are inconclusive, else of all, the one with the largest p-value, which is the claim's own.
     """
-    known = findings.with_row_index("place").filter(~pl.col("positive_control"), pl.col("seeds") > 0)
+    known = findings.filter(~pl.col("positive_control"), pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
         by = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
         for row in known.filter(finding=kind).sort(by).head(1).to_dicts():
-            return row.pop("place"), row
+            return row
     return None
 
 
@@ -434,114 +412,3 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
         .unique()
     )
     return str(found[0]) if len(found) == 1 and found[0] is not None else None
-
-
-# --- property checks -----------------------------------------------------------------------------
-
-
-def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
-    """The rows of the claims that property checks decide, of the plan's claims without measures in the end.
-
-    The estimate is the share of instances all of whose measures hold, with an exact interval (Clopper and
-    Pearson) for the share of all instances that could be drawn.
-
-    Args:
-        plan: which claims there are.
-        checks: as `curvebench.reports.claims.page.check_rows` gives them.
-        scale: the plan's.
-    """
-    about = {claim.id: claim for claim in plan.claims}
-    rows: list[dict[str, object]] = []
-    for (claim,), own in checks.group_by(["claim"], maintain_order=True):
-        parts = own.group_by("part", "variant", maintain_order=True).agg(
-            pl.col("holds").all(ignore_nulls=False)
-        )
-        holding: dict[tuple[str, Variant], bool | None] = {
-            (part, variant): holds for part, variant, holds in parts.rows()
-        }
-        capped, weak = about[claim].at_most_partly, untested(about[claim], own)
-        drawn = own.join(_searched(about[claim]), on=["part", "variant"], how="left", maintain_order="left")
-        drawn = drawn.filter(pl.col("drawn").is_null() | (pl.col("instance") < pl.col("drawn")))
-        for variant, verdict in verdicts(holding, capped, weak).items():
-            judged = [variant] if variant != "as corrected" else ["", variant]
-            among = drawn.filter(pl.col("variant").is_in(judged))
-            loose = [least for (_, one), least in weak.items() if one in judged]
-            instances = among.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
-            held, count = int(instances["holds"].sum()), len(instances)
-            undecided = instances["holds"].null_count()
-            share = share_interval(held, count)
-            first = own.row(0, named=True)
-            misprint = variant == "as printed" and verdict == "not reproduced"  # which no scale would save
-            reasons = [reason("held", held, count)]
-            if undecided:
-                reasons.append(reason("undecided", undecided, count))
-            reasons += _missed(own.filter(pl.col("variant").is_in(judged)))
-            if loose:
-                quantity, least = min(loose, key=lambda one: one[1])
-                reasons.append(reason("untested", len(loose), value=least, names=[quantity]))
-            if capped and not misprint and verdict != "underpowered":
-                reasons.append(reason("limited_scale"))
-            rows.append(
-                {
-                    "claim": claim,
-                    "variant": variant,
-                    "verdict": verdict,
-                    "reasons": reasons,
-                    "source": about[claim].source,
-                    "scale": first["scale"],
-                    "study": about[claim].file,
-                    "estimate": held / count,
-                    "low": share.low,
-                    "high": share.high,
-                    "seeds": count,
-                    "rule": about[claim].rule or first["spec_hash"],
-                    "rule_of_runs": first["rule_of_runs"] if about[claim].rule else first["spec_hash"],
-                }
-            )
-    unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]
-    failures = {} if all(claim.missing for claim in unmeasured) else reasons_of(plan)
-    return rows + [_unmeasured(claim, scale, failures) for claim in unmeasured]
-
-
-def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the reason that some parts of a claim have a measure that does not hold; none where all hold."""
-    parts = measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True).to_list()
-    return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
-
-
-def _searched(claim: ClaimPlan) -> pl.DataFrame:
-    """From which instance on those lie that searches found, of each part that is a bound."""
-    found = [(one.part, one.variant, one.instances) for one in claim.parts if one.bound]
-    schema = {"part": pl.String, "variant": pl.String, "drawn": pl.Int64}
-    return pl.DataFrame(found, schema=schema, orient="row")
-
-
-def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
-    """The parts of a claim that hold and have a bound that no instance in `rows` came near.
-
-    By part and variant, of each the quantity that came least near its limit, and the greatest share that it
-    took of that.
-    """
-    found = {}
-    for one in claim.parts:
-        own = rows.filter(part=one.part, variant=one.variant) if one.bound else rows.clear()
-        about = own.select("quantity", "value", pl.col("relation").cast(pl.String), "limit", "tolerance")
-        least = least_tested(bound_shares(about.iter_rows()))
-        if len(own) and own["holds"].all(ignore_nulls=False) and least[1] < TESTED:
-            found[one.part, one.variant] = least
-    return found
-
-
-def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of a claim without a measure; `reasons` are those of claims and their modules."""
-    failed = failed_check(claim, reasons)
-    return {
-        "claim": claim.id,
-        "variant": "",
-        "verdict": "not run",
-        "reasons": [reason("no_data" if claim.missing else "failed" if failed else "unmeasured")],
-        "source": claim.source,
-        "scale": scale,
-        "study": claim.file,
-        "seeds": 0,
-    }

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.reports.boards.leaderboard import board_ranks
-from curvebench.reports.claims.page import check_measured, check_rows
+from curvebench.reports.claims.checked import check_measured, check_rows
 from curvebench.reports.figures.across import draw_across
 from curvebench.reports.figures.drawing import PDF, Drawn, list_figures
 from curvebench.reports.figures.forest import draw_forests

@@ -14,9 +14,9 @@ import polars as pl
 from curvebench.reports.claims.censoring import (
     Interval,
     PairedEffect,
-    both_stopped,
     paired_effect,
     paired_gains,
+    unknown_words,
     with_bounds,
 )
 from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
@@ -143,7 +143,7 @@ def _contests(
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
     name = f"{study.which} {metric_name(study.metric)}"
     methods = _methods(study, values)
-    yield Matchups(*where, name, study.direction, False, stop, both_stopped(stop), values, methods)
+    yield Matchups(*where, name, study.direction, False, stop, unknown_words(stop), values, methods)
     for metric, threshold in study.targets_on(workload).items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(final, metric)

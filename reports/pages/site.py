@@ -16,6 +16,7 @@ from curvebench.reports import formatting
 from curvebench.reports.boards.leaderboard import by_family, leaderboards
 from curvebench.reports.claims.page import claims_page
 from curvebench.reports.claims.rerun import study_commands
+from curvebench.reports.claims.verdict_list import unrun
 from curvebench.reports.figures.study_figures import AXES
 from curvebench.reports.pages.anytime import anytime_of
 from curvebench.reports.pages.comparing import comparison_page
@@ -42,7 +43,6 @@ from curvebench.reports.pages.versions import (
     on_page,
     read_version,
     renamed_here,
-    unrun_entries,
 )
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates
@@ -99,19 +99,19 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
     measured = [version.measures for version in versions if version.measures is not None]
-    shown_claims = [*(claim for _, claims in best for claim in claims), *unrun_entries(plan)]
+    shown_claims = [*(claim for _, claims in best for claim in claims), *unrun(plan)]
     page_of = {each.planned.name: each.study.name for each in pages_of if each.plan is own.plan}
-    own_claims = {claim["id"]: on_page(claim, page_of) for claim in own.claims}
-    there_too = {claim["id"] for claim in shown_claims}
+    own_claims = {claim.id: on_page(claim, page_of) for claim in own.claims}
+    there_too = {claim.id for claim in shown_claims}
     shown_claims += [claim for name, claim in own_claims.items() if name not in there_too]
     claims = claims_page(shown_claims, {machine for rows in measured for machine in rows["machine"]})
     checked = checked_against(own.claims, (claim for version in published for claim in version.claims))
-    run_here = {one.here["id"]: own_claims[one.here["id"]] for one in checked}
+    run_here = {one.here.id: own_claims[one.here.id] for one in checked}
     kernels = kernels_page(plan.kernels)
     warnings = machine_warnings(studies)
     shown = plan.model_copy(update={"studies": tuple(each.study for each in pages_of), "parity": compared})
     plan_of = {each.study.name: each.plan for each in pages_of}
-    claim_of = {one.plan.published: {claim["id"]: claim for claim in one.claims} for one in versions}
+    claim_of = {one.plan.published: {claim.id: claim for claim in one.claims} for one in versions}
 
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}

@@ -43,7 +43,7 @@ def _what(own: Version) -> str:
 
 
 def _verdicts(own: Version) -> str:
-    found = Counter(claim["verdict"] for claim in own.claims)
+    found = Counter(claim.verdict for claim in own.claims)
     said = [f"{count} {verdict}" for verdict, count in found.most_common()]
     return f"{counted(len(own.claims), 'claims')}: {', '.join(said)}" if said else "it decides no claim"
 
@@ -51,7 +51,7 @@ def _verdicts(own: Version) -> str:
 def _agreement(checked: Sequence[ClaimAgreement]) -> str:
     if not checked:
         return "no claim was decided both here and there"
-    differ = [str(one.here["id"]) for one in checked if one.agreement == "disagrees"]
+    differ = [one.here.id for one in checked if one.agreement == "disagrees"]
     agree = sum(one.agreement == "agrees" for one in checked)
     agrees = "agrees" if len(checked) == 1 else "agree"
     said = f"{agree} of {counted(len(checked), 'claims')} {agrees} with the published sets"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
-from curvebench.reports.claims.page import check_rows, claim_entries
-from curvebench.reports.claims.verdict_list import unrun, verdicts_of
+from curvebench.reports.claims.checked import check_measured, check_rows
+from curvebench.reports.claims.page import with_figures
+from curvebench.reports.claims.verdict_list import ClaimVerdict, verdicts_of
 from curvebench.reports.failures import failures_of, faults_of, read_jobs
 from curvebench.reports.pages.study_pages import Rows, read_figures
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
@@ -45,7 +46,7 @@ class Version:
         studies: all of its studies, in the order of its plan.
         check_figures: what its property checks draw.
         check_folder: the site's folder of that.
-        claims: as `curvebench.reports.claims.page.claim_entries` gives them.
+        claims: with their figures.
         measures: of its property checks; None where there are none.
     """
 
@@ -53,7 +54,7 @@ class Version:
     studies: tuple[ShownStudy, ...]
     check_figures: Rows
     check_folder: str
-    claims: Rows
+    claims: Sequence[ClaimVerdict]
     measures: pl.DataFrame | None
 
     @cached_property
@@ -67,12 +68,12 @@ class Version:
         faults = [fault for each in self.studies for fault in faults_of(each.study.name, each.tables.runs)]
         return failures_of(self.jobs, faults)
 
-    def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], Rows]:
+    def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], list[ClaimVerdict]]:
         """Its studies and claims, as far as its plan has them when it is narrowed to the best versions."""
         names = {study.name for study in narrowed.studies}
         deciding = {*names, *(study.name for study in narrowed.skipped)}
         checked = {claim.id for claim in narrowed.checks.claims} if narrowed.checks else set()
-        claims = [one for one in self.claims if one["study"] in deciding or one["id"] in checked]
+        claims = [one for one in self.claims if one.study in deciding or one.id in checked]
         return [each for each in self.studies if each.study.name in names], claims
 
 
@@ -90,14 +91,9 @@ def read_version(plan: ReportPlan) -> Version:
     check_figures = read_figures(plan.checks.figures) if plan.checks else []
     drawn = [*check_figures, *(figure for each in studies for figure in each.figures)]
     folder = f"{CLAIM_FIGURES}/{plan.published}" if plan.published else CLAIM_FIGURES
-    claims = claim_entries(plan, measures, verdicts_of(plan), drawn, folder)
+    check_measured(plan, measures)
+    claims = with_figures(verdicts_of(plan), drawn, folder)
     return Version(plan, studies, check_figures, folder, claims, measures)
-
-
-def unrun_entries(plan: ReportPlan) -> Rows:
-    """The claims that are decided nowhere, as the page shows them."""
-    alone = plan.model_copy(update={"studies": (), "checks": None})
-    return claim_entries(alone, None, unrun(plan), [], "")
 
 
 def renamed_here(each: ShownStudy) -> ShownStudy:
@@ -105,48 +101,42 @@ def renamed_here(each: ShownStudy) -> ShownStudy:
     return replace(each, study=each.study.model_copy(update={"name": f"{each.study.name} (here)"}))
 
 
-def on_page(claim: Mapping[str, Any], page_of: Mapping[str, str]) -> dict[str, Any]:
+def on_page(claim: ClaimVerdict, page_of: Mapping[str, str]) -> ClaimVerdict:
     """A claim as the page shows it, of a study that pages may call otherwise.
 
     Args:
         page_of: what pages call studies, by their names.
     """
-    page = page_of.get(claim["study"])
-    return {**claim} if page is None else {**claim, "study": page, "folder": figure_folder(page)}
+    page = page_of.get(claim.study)
+    return claim if page is None else replace(claim, study=page, folder=figure_folder(page))
 
 
 @dataclass(frozen=True)
 class ClaimAgreement:
-    """A claim's verdict here and in a published set.
+    """A claim's verdict here and in a published set."""
 
-    Args:
-        here, published: the claim as `curvebench.reports.claims.page.claim_entries` gives it.
-    """
-
-    here: Mapping[str, Any]
-    published: Mapping[str, Any]
+    here: ClaimVerdict
+    published: ClaimVerdict
 
     @property
     def agreement(self) -> Agreement:
         """Whether both say the same; open where one of them leaves it open."""
-        said = SAYS.get(self.here["verdict"], 0) * SAYS.get(self.published["verdict"], 0)
+        said = SAYS.get(self.here.verdict, 0) * SAYS.get(self.published.verdict, 0)
         return "agrees" if said > 0 else "disagrees" if said else "open"
 
 
-def checked_against(
-    here: Iterable[Mapping[str, Any]], published: Iterable[Mapping[str, Any]]
-) -> list[ClaimAgreement]:
+def checked_against(here: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]) -> list[ClaimAgreement]:
     """The claims that were decided here and in a set: what disagrees first, then what is open.
 
     Args:
         here: the claims of what was run.
         published: those of all sets.
     """
-    there = {claim["id"]: claim for claim in published}
+    there = {claim.id: claim for claim in published}
     found = [
-        ClaimAgreement(claim, there[claim["id"]])
+        ClaimAgreement(claim, there[claim.id])
         for claim in here
-        if claim["id"] in there and claim["verdict"] != "not run"
+        if claim.id in there and claim.verdict != "not run"
     ]
     order = ("disagrees", "open", "agrees")
     return sorted(found, key=lambda one: order.index(one.agreement))

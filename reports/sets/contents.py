@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -104,16 +104,6 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
         curves = pl.concat(pl.collect_all(kept, engine="streaming"))
     thin = thinned(curves, pl.concat(of_claims.values()), steps)
     return thin, len(thin) < len(curves)
-
-
-def gather_all(plans: Sequence[ReportPlan]) -> Contents:
-    """What `gather` finds of several plans, no two of which have one study."""
-    parts = [gather(plan) for plan in plans]
-    return Contents(
-        {where: frames for part in parts for where, frames in part.frames.items()},
-        tuple(name for part in parts for name in part.thinned),
-        tuple(name for part in parts for name in part.whole),
-    )
 
 
 def _has_long(curves: pl.DataFrame) -> bool:

@@ -11,7 +11,6 @@ import polars as pl
 from curvebench.reports.boards.leaderboard import leaderboards
 from curvebench.reports.boards.table import board_table
 from curvebench.reports.claims.verdict_list import read_verdicts, verdicts_of
-from curvebench.reports.claims.wording import repeat_in_words
 from curvebench.reports.formatting import WORDS, json_value, word_of
 from curvebench.reports.rendering import templates
 from curvebench.reports.sets.files import CURVE_POINTS, as_json
@@ -67,7 +66,7 @@ def readme_of(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -
     Raises:
         InputError: when a table is missing or damaged.
     """
-    more = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS, "repeat_in_words": repeat_in_words}
+    more = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS}
     return page("published.md.jinja", plan, board, about=about, **more)
 
 

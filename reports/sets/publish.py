@@ -9,7 +9,7 @@ from typing import Any
 
 from curvebench.reports.rendering import TEMPLATES
 from curvebench.reports.sets.checking import flaws
-from curvebench.reports.sets.contents import Contents, gather_all, provenance_of
+from curvebench.reports.sets.contents import Contents, gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_set, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections, remedy, sentence
@@ -20,7 +20,7 @@ from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
 from curvebench.spec.archive import alone, read_publication
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import Objection, ReportPlan, with_studies_of
+from curvebench.spec.plan import Objection, ReportPlan
 from curvebench.spec.sets import (
     PLAN,
     PROVENANCE,
@@ -40,18 +40,16 @@ def publish(
     waive: Sequence[str] = (),
     readme: Path | None = None,
     code: Revision | None = None,
-    others: Sequence[ReportPlan] = (),
 ) -> Path:
-    """Write the tables of reports, and what follows from them, as a new published set.
+    """Write the tables of a report, and what follows from them, as a new published set.
 
     Args:
-        plan: what is published: the plan of a report, or of a set that becomes a part of the new one.
+        plan: what is published: the plan of a report, or of a set that gets another name.
         name: the set's; the folder of that name below `folder` must not be there.
         waive: kinds of objections that are let pass, and told in the set.
         readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
         code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
             it; None to ask git.
-        others: plans, of the same scale, whose studies become part of the set.
 
     Returns:
         The set's folder.
@@ -66,7 +64,7 @@ def publish(
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
     with new_set(folder / name) as stage:
-        _write(stage, name, (plan, *others), waive, code, datetime.now(UTC).isoformat(timespec="seconds"))
+        _write(stage, name, plan, waive, code, datetime.now(UTC).isoformat(timespec="seconds"))
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
@@ -89,13 +87,13 @@ def renew(folder: Path, code: Revision) -> None:
     """
     plan, published = read_set(folder), read_publication(folder).published
     with new_set(folder) as stage:
-        _write(stage, plan.published, (plan,), [one.kind for one in plan.waived], code, published)
+        _write(stage, plan.published, plan, [one.kind for one in plan.waived], code, published)
 
 
 def _write(
     stage: Path,
     name: str,
-    parts: Sequence[ReportPlan],
+    plan: ReportPlan,
     waive: Sequence[str],
     code: Revision | None,
     published: str,
@@ -104,17 +102,16 @@ def _write(
 
     Args:
         stage: the folder that they are written into.
-        parts: plans whose studies become one set.
+        plan: what is published.
         published: when the set was published, in ISO 8601.
 
     Raises:
         InputError: when something that is not waived stands in the way, or whoever checks the set would
             refuse it.
     """
-    for part in parts:
-        check_seeds(part.folders.get("seeds_of"))
+    check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code
-    plan, contents = with_studies_of(parts[0], parts[1:]), gather_all(parts)
+    contents = gather(plan)
     plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
     for where, frames in contents.frames.items():
         for table, frame in frames.items():

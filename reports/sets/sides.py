@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.claims.page import check_rows
+from curvebench.reports.claims.checked import check_rows
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.spec.errors import InputError

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from curvebench.__main__ import main
 from curvebench.backends.engine import engine
+from curvebench.commands.studies import check_methods
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.interop.foreign import named_in
-from curvebench.interop.offered import installed, names, tried
 from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
+from curvebench.planning.studies import read_study
 from curvebench.registry import RULES, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
@@ -86,8 +86,8 @@ def by_hand(
     return float(TANH.evaluate(ops, params, seen, train)["loss"].detach())
 
 
-def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
-    """Matrices by Muon, the others by AdamW; in groups of one optimizer, and as two of them."""
+def test_what_a_study_or_a_data_table_says_of_arguments_is_done() -> None:
+    """Matrices by Muon, the others by AdamW, as two and as groups of one; and one around another."""
     import pytorch_optimizer
 
     def split(params: Params) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -106,11 +106,17 @@ def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
         groups = [{"params": matrices, "use_muon": True}, {"params": others, "use_muon": False}]
         return [pytorch_optimizer.Muon(groups, lr=0.05)]
 
+    def around(params: Params) -> list[Any]:
+        inside = torch.optim.AdamW(params.values(), lr=0.05)
+        return [pytorch_optimizer.Lookahead(inside)]
+
     others = {"optimizer": "torch:torch.optim.AdamW", "learning_rate": 0.01, "betas": [0.8, 0.9]}
     found = run("torch:torch.optim.Muon", momentum=0.8, groups={"weight": {}, "others": others})
     np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(two), rtol=1e-11)
     found = run("torch:pytorch_optimizer.Muon")
     np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(one), rtol=1e-11)
+    found = run("torch:pytorch_optimizer.Lookahead")
+    np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(around), rtol=1e-11)
     named = list(named_in({"groups": {"others": others}}))
     assert origin(RULES, named[0]).packages == ("torch",)
 
@@ -118,7 +124,7 @@ def test_what_a_study_or_a_data_table_says_of_groups_is_done() -> None:
 def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash(own: Path) -> None:
     entry = "{torch:torch.optim.Muon: {groups: {others: {optimizer: torch:own.py:Rebinding}}}}"
     study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
-    assert main(["check", "--studies", str(study.parent)]) == 0
+    check_methods([read_study(study)])
     plan = make_plan(Config(study_folder=study.parent, studies=("tiny",)))
     specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
     assert specs
@@ -241,59 +247,6 @@ def test_a_transformation_that_needs_it_is_given_the_value_of_the_loss() -> None
 def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own: Path) -> None:
     found, expected = (run(one).metrics for one in (f"torch:{own}:Rebinding", "torch:torch.optim.SGD"))
     np.testing.assert_allclose(found["train_loss"], expected["train_loss"], rtol=1e-11)
-
-
-# --- what is offered --------------------------------------------------------------------------------
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/reference/foreign-optimizers.md"
-
-
-def sections() -> dict[str, str]:
-    """The page's sections by module."""
-    first, *others = PAGE.read_text().split("\n## ")
-    return {"": first} | {one.split("\n")[0]: one for one in others}
-
-
-def test_the_page_has_the_installed_versions() -> None:
-    head = sections()[""]
-    assert {"torch.optim", "pytorch_optimizer", "optax", "optax.contrib"} <= set(installed())
-    for module, number in installed().items():
-        assert f"| `{module}` | {number} | " in head, "curvebench list --foreign writes the page"
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "refused"),
-    [
-        ("torch.optim", "Adam", None),
-        ("torch.optim", "LBFGS", None),
-        ("pytorch_optimizer", "Muon", None),
-        ("pytorch_optimizer", "Lookahead", None),
-        ("optax", "lion", None),
-        ("torch.optim", "SparseAdam", "SparseAdam does not support dense gradients"),
-        ("pytorch_optimizer", "A2Grad", "has no lr in its parameter groups"),
-        ("optax", "scale_by_adam", "got an unexpected keyword argument 'learning_rate'"),
-    ],
-)
-def test_what_is_offered_is_as_the_page_says_when_it_is_tried(
-    module: str, name: str, refused: str | None
-) -> None:
-    assert name in names(module)
-    said = tried(module, name).refused
-    assert (said is None) == (refused is None)
-    assert (refused or "") in (said or "")
-    taken = sections()[module].split("\n\n")[1]
-    assert (f"`{name}`" in taken) == (refused is None)
-
-
-@pytest.mark.long
-def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the modules that are installed; more than a hundred optimizers take finite steps."""
-    assert main(["list", "--foreign"]) == 0
-    printed = capsys.readouterr().out
-    for module in installed():
-        assert f"## {sections()[module]}".strip() in printed
-    taken = [line.count("`, `") + 1 for line in printed.splitlines() if line.startswith("Taken: ")]
-    assert sum(taken) >= 100
 
 
 # --- what is refused ----------------------------------------------------------------------------------

@@ -17,14 +17,22 @@ import pytest
 
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
-from curvebench.engine.execution import Clock, execute
+from curvebench.engine.execution import execute
 from curvebench.optimizers.bases import bases
 from curvebench.results.reading import read
 from curvebench.spec.job import TRAJECTORY_VERSION
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.study import Schedule
-from curvebench.stages.basis_jobs import estimate
-from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, sampling_of, workload_of
+from curvebench.stages.job import (
+    Cell,
+    Job,
+    LoadedBasis,
+    bundle_of,
+    estimate,
+    instance,
+    sampling_of,
+    workload_of,
+)
 from tests.curvebench.alone import alone
 from tests.curvebench.stages.test_jobs import SWEEP, after, run
 from tests.curvebench.stages.test_training_keys import SETTINGS
@@ -60,21 +68,16 @@ def trajectory(case: str, backend: str) -> dict[str, list[float]]:
     settings = workload.complete(given)
     workload_spec = WorkloadSpec(name, settings)
     instances = [instance(workload, settings, seed) for seed in SPEC.seeds]
-    matrices: dict[tuple[str, ...], np.ndarray] = {}
-    basis = BasisSpec("identity", "identity")
+    loaded, basis = LoadedBasis({}, 0, []), BasisSpec("identity", "identity")
     if options is not None:
         basis = BasisSpec("egop", "egop", bases()["egop"].complete(options))
         first = instances[0]
-        what = sampling_of(basis, workload_spec, first)
-        sample = sampler(what, engine("jax", "float64"), first.problem, first.random)
-        estimated = [estimate(basis, workload_spec, one, sample) for one in instances]
-        for number, group in enumerate(json.loads(str(estimated[0]["groups"]))):
-            matrices[tuple(group)] = np.stack([arrays[f"matrix{number}"] for arrays in estimated])
+        sample = sampler(sampling_of(basis, first), engine("jax", "float64"), first.problem, first.random)
+        loaded = LoadedBasis.of([estimate(basis, one, sample) for one in instances], np.float64)
     contestant = OptimizerSpec(optimizer, {})
     spec = SPEC.changed(optimizers=(contestant,), workloads=(workload_spec,), bases=(basis,), backend=backend)
-    job = Job(spec, Path("results"), Clock(), 1, "")
     cell = Cell(workload, workload_spec, contestant, basis, [{"learning_rate": 0.03}])
-    bundle = bundle_of(job, cell, instances, LoadedBasis(matrices, 0, []))
+    bundle = bundle_of(Job(spec, Path("results")), cell, instances, loaded)
     metrics = execute(bundle, engine(backend, "float64")).metrics
     return {metric: values[:, :, 0].T.ravel().tolist() for metric, values in sorted(metrics.items())}
 

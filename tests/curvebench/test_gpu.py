@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu, networks_at_speed
 from curvebench.benchmarks.networks_at_speed import NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.derivatives import lane_gradient
+from curvebench.engine.derivatives import StepEvaluation
 from curvebench.engine.execution import execute, load, stretch_inputs
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
@@ -41,8 +42,8 @@ def gradients(network: TimedNetwork, backend: str, precision: str, device: str) 
         params = loaded.program.parameters(loaded.carry.coordinates, ())
         batch = {name: values[:BATCH] for name, values in loaded.constants.data.items()}
         arguments: tuple[Any, ...] = (params, loaded.carry.model, batch, {})
-        gradient = made.compiled(lane_gradient(made, network.workload.loss, per_seed=False), *arguments)
-        _, grads, _ = gradient(*arguments)
+        evaluation = partial(StepEvaluation(made, network.workload.loss, per_seed=False), observes=False)
+        grads = made.compiled(evaluation, *arguments)(*arguments).gradient
         found = [np.array(made.ops.to_numpy(grads[name]), np.float64).ravel() for name in sorted(grads)]
         return np.concatenate(found)
 

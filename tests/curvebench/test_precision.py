@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
 import jax
@@ -14,7 +15,7 @@ import torch
 
 from curvebench import optimizers, replay
 from curvebench.backends.engine import Engine, engine
-from curvebench.engine.derivatives import StepInfo, lane_gradient
+from curvebench.engine.derivatives import StepEvaluation, StepInfo
 from curvebench.engine.execution import Bundle, evaluator, execute, load, stretch_inputs
 from curvebench.engine.program import Program, Work, pick, step_of
 from curvebench.interop.foreign import rule as foreign_rule
@@ -118,11 +119,11 @@ def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[
         inputs = step_of(stretch_inputs(bundle, made, 0, 1), 0)
         params = loaded.program.point(loaded.carry, loaded.constants, inputs)
         batch = pick(loaded.constants, inputs)
-        gradient = lane_gradient(made, workload.loss, per_seed=True)
+        gradient = partial(StepEvaluation(made, workload.loss, per_seed=True), observes=False)
         if backend == "jax":
             # XLA else leaves out casts to half precision that are followed by casts back
             gradient = jax.jit(gradient, compiler_options={"xla_allow_excess_precision": excess})
-        _, grads, _ = gradient(params, loaded.carry.model, batch, inputs.noise)
+        grads = gradient(params, loaded.carry.model, batch, inputs.noise).gradient
         return {key: np.array(made.ops.to_numpy(value), np.float64) for key, value in grads.items()}
 
 
@@ -225,7 +226,8 @@ def test_tf32_is_of_the_model_alone_on_torch() -> None:
             seen.append(flags.allow_tf32)
             return ops.sum(params["w"]), state, {}
 
-        lane_gradient(made, loss, per_seed=False)({"w": torch.ones(1, 1, 3)}, {}, {"x": torch.ones(2)}, {})
+        evaluation = StepEvaluation(made, loss, per_seed=False)
+        evaluation({"w": torch.ones(1, 1, 3)}, {}, {"x": torch.ones(2)}, {}, observes=False)
         assert seen == [True]
         assert not flags.allow_tf32
 
@@ -241,7 +243,7 @@ def test_products_of_the_model_say_tf32_on_jax(word: str, precision: str) -> Non
 
     with made.context():
         one = jax.numpy.ones
-        gradient = lane_gradient(made, loss, per_seed=False)
+        gradient = partial(StepEvaluation(made, loss, per_seed=False), observes=False)
         graph = jax.make_jaxpr(gradient)({"w": one((1, 1, 3, 4))}, {}, {"x": one((2, 4))}, {})
         strict = jax.make_jaxpr(lambda x: made.ops.matmul(x, x))(one((3, 3)))
     products = [line for line in str(graph).splitlines() if "precision" in line]

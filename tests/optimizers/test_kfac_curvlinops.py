@@ -13,7 +13,7 @@ from torch import nn
 
 from curvebench.backends.engine import engine
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import step_evaluation
+from curvebench.engine.derivatives import StepEvaluation
 from curvebench.engine.layout import layout
 from curvebench.optimizers.kfac import LayerFactors, damped_inverses
 from curvebench.optimizers.layer_statistics import layers_need
@@ -134,9 +134,7 @@ def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
         ops = made.ops
         likelihood = Likelihood(network.outputs, family, scale)
         lay = layout({key: value.shape for key, value in params.items()}, network.roles())
-        evaluate = step_evaluation(
-            made, loss_of(network, loss), likelihood, lay, False, [layers_need(fisher)]
-        )
+        evaluate = StepEvaluation(made, loss_of(network, loss), False, likelihood, lay, [layers_need(fisher)])
         lanes = {key: ops.asarray(value[None, None]) for key, value in params.items()}
         found = evaluate(lanes, {}, {"x": ops.asarray(x), "y": ops.asarray(y)}, {}, True)
         ours = {

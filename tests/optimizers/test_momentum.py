@@ -1,4 +1,4 @@
-"""Momentum alone: gradients of a parabola taken where each rule wants them, and a rate that changes."""
+"""Momentum alone: gradients of a parabola taken where each rule wants them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,3 @@ def test_double_momentum_moves_the_weights_that_look_ahead(backend: str) -> None
         ahead.step(gradient)
         after = double.step(gradient)["w"]
     np.testing.assert_array_equal(after, ahead.gradient_at()["w"])
-
-
-def test_regularized_momentum_follows_the_scheduled_rate() -> None:
-    """mu_t = 1 - eta_t gamma, of the rate that the schedule has multiplied: a larger one keeps less."""
-    online = Online(
-        "regularized_update_descent", {"w": np.zeros(1)}, {"learning_rate": 0.5, "regularization": 1.0}
-    )
-    online.step({"w": np.array([-2.0])}, schedule=1.0)  # v = 1
-    after = [float(online.step({"w": np.zeros(1)}, schedule)["w"][0]) for schedule in (1.0, 0.5, 2.0)]
-    np.testing.assert_array_equal(np.diff([1.0, *after]), [0.5, 0.375, 0.0])

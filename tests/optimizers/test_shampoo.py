@@ -1,4 +1,4 @@
-"""Shampoo and its idealized form alone: closed forms, roots, blocks, lengths."""
+"""Shampoo alone: singular statistics in float32, blocks, and work that is done once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,6 @@ from tests.optimizers.paths import path_of_one
 RATE = {"learning_rate": 0.5, "epsilon": 0.0}
 
 
-def test_the_first_step_is_the_polar_factor() -> None:
-    """(G G^T)^(-1/4) G (G^T G)^(-1/4) = U V^T: Muon's direction."""
-    rng = np.random.default_rng(1)
-    for shape in ((3, 3), (5, 2), (2, 5)):
-        grad = rng.standard_normal(shape)
-        u, _, vh = np.linalg.svd(grad, full_matrices=False)
-        (found,) = path_of_one("shampoo", np.zeros(shape), [grad], RATE)
-        np.testing.assert_allclose(found, -0.5 * u @ vh, atol=1e-12)
-
-
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("shape", [(8, 3), (3, 8), (6, 2, 2)])
 def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int, ...], backend: str) -> None:
@@ -37,20 +27,6 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int,
     path = path_of_one("shampoo", start, [grad] * 6, RATE, {}, backend, "float32")
     expected = list(shampoo(Leaf("weight", start, [grad] * 6), RATE, "sum", None, 1))
     np.testing.assert_allclose(path[-1], expected[-1], atol=2e-4)
-
-
-def test_the_roots_of_diagonal_statistics_are_those_of_the_entries() -> None:
-    """G = diag(g): Adagrad's g / (epsilon + sum g^2)^(2 power), 1/4 on each side (002 eqs. 44 and 53)."""
-    rng = np.random.default_rng(6)
-    diagonals = [rng.uniform(0.5, 2.0, 3) * rng.choice([-1, 1], 3) for _ in range(4)]
-    grads = [np.diag(diagonal) for diagonal in diagonals]
-    for power, options in ((1 / 4, {}), (1 / 2, {"power": 0.5})):
-        hyper = {"learning_rate": 0.5, "epsilon": 0.25}
-        path = path_of_one("shampoo", np.zeros((3, 3)), grads, hyper, options)
-        w = np.zeros(3)
-        for t, found in enumerate(path, start=1):
-            w = w - 0.5 * diagonals[t - 1] * (0.25 + np.sum(np.square(diagonals[:t]), axis=0)) ** (-2 * power)
-            np.testing.assert_allclose(found, np.diag(w), rtol=1e-12, atol=1e-13)
 
 
 # --- blocks and lengths ------------------------------------------------------------------------------------

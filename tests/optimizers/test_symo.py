@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +12,7 @@ import torch
 
 from curvebench import Online, as_torch, replay
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update
+from curvebench.engine.layout import roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.isotypic import IsotypicBlock, isotypic_blocks, parameters_of
 from curvebench.optimizers.options import OptionError
@@ -24,7 +22,6 @@ from curvebench.workloads.workload import Role
 from tests.optimizers.families.symo import (
     average,
     by_name,
-    dense_inverse_root,
     elements,
     factors_of_dense,
     kinds_of,
@@ -32,13 +29,11 @@ from tests.optimizers.families.symo import (
     network_shapes,
     symo,
     vector,
-    within_parameters,
 )
 from tests.optimizers.oracles import Arrays
 from tests.optimizers.paths import assert_paths_close, instance
 
 OPS = numpy_ops("float64")
-BACKENDS = ("numpy", "jax", "torch")
 GROUPS = ("signed", "permutations")
 # L = 2, 3, 4; a layer of one unit, whose standard representation is empty
 WIDTHS = ((3, 3, 2), (2, 2, 3, 2), (2, 2, 2, 2, 1), (2, 1, 2), (2, 1, 2, 2))
@@ -204,47 +199,19 @@ def test_backends_agree(widths: Any, group: str, backend: str) -> None:
     assert_paths_close(moved(params, grads, {"group": group}, backend), expected, 1e-10)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("widths", [(4, 3, 5), (2, 6, 3)])
-def test_the_first_step_is_a_polar_factor(widths: tuple[int, int, int], backend: str) -> None:
+def test_the_first_step_is_a_polar_factor(widths: tuple[int, int, int]) -> None:
     """L = 2 without biases: sqrt(d_1) times the polar factor of (G_1 | G_2^T)."""
     params, grads = instance(network_shapes(widths, biases=False), seed=7, steps=1)
-    (found,) = moved(params, grads, {}, backend)
+    (found,) = moved(params, grads, {})
     left, _, right = np.linalg.svd(np.hstack([grads[0]["W1"], grads[0]["W2"].T]), full_matrices=False)
     step = 0.3 * math.sqrt(widths[1]) * left @ right
     np.testing.assert_allclose(found["W1"], params["W1"] - step[:, : widths[0]], atol=1e-10)
     np.testing.assert_allclose(found["W2"], params["W2"] - step[:, widths[0] :].T, atol=1e-10)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_paths_go_along_with_the_group(group: str) -> None:
-    """004 Sec. F: the update is equivariant; orthogonal matrices count for the signed group."""
-    widths = (3, 4, 2, 2)
-    shapes = network_shapes(widths)
-    rng = np.random.default_rng(8)
-    mats = {0: np.eye(3), 3: np.eye(2)}
-    for layer in (1, 2):
-        if group == "signed":
-            mats[layer] = np.linalg.qr(rng.standard_normal((widths[layer],) * 2))[0]
-        else:
-            mats[layer] = np.eye(widths[layer])[rng.permutation(widths[layer])]
-
-    def turned(arrays: Arrays) -> Arrays:
-        return {
-            name: mats[int(name[1:])] @ value @ (mats[int(name[1:]) - 1].T if value.ndim == 2 else 1)
-            if value.ndim == 2
-            else mats[int(name[1:])] @ value
-            for name, value in arrays.items()
-        }
-
-    params, grads = instance(shapes, seed=9, steps=4)
-    found = moved(turned(params), [turned(grad) for grad in grads], {"group": group})
-    expected = [turned(arrays) for arrays in moved(params, grads, {"group": group})]
-    assert_paths_close(found, expected, 1e-10)
-
-
 @pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_the_scale_of_gradients_does_not_matter(dtype: str, scale: float, backend: str) -> None:
     params, grads = instance(network_shapes((3, 4, 2)), seed=10, steps=3)
     larger = [{name: scale * value for name, value in grad.items()} for grad in grads]
@@ -263,20 +230,6 @@ def test_a_cutoff_below_rounding_is_that_of_rounding() -> None:
     start = {name: np.zeros(shape) for name, shape in shapes.items()}
     (found,) = replay("symo", start, [grads], {"learning_rate": 1.0, "cutoff": 0.0}, "numpy")
     np.testing.assert_allclose(np.linalg.norm(vector(found, shapes)), math.sqrt(5), rtol=1e-12)
-
-
-def test_factors_of_each_parameter_are_the_diagonal_of_the_covariance() -> None:
-    shapes = network_shapes((3, 3, 2))
-    arrays = drawn(shapes, 12)
-    g = vector(arrays, shapes)
-    sigma = within_parameters(average(elements(shapes, "permutations"), np.outer(g, g)), shapes)
-    root = dense_inverse_root(sigma, shapes, "permutations", 1e-10, cross_layers=False)
-    blocks = blocks_of((3, 3, 2), True, "permutations", cross_layers=False)
-    assert all(len({one.parameter for one in block.components}) == 1 for block in blocks)
-    matrices = [block.coordinates(OPS, arrays) for block in blocks]
-    factors = [block.second_moment(OPS, matrix) for block, matrix in zip(blocks, matrices, strict=True)]
-    found = parameters_of(OPS, blocks, preconditioned(OPS, blocks, factors, matrices, 1e-10))
-    np.testing.assert_allclose(vector(found, shapes), root @ g, atol=1e-10)
 
 
 # --- layers -------------------------------------------------------------------------------------------------
@@ -332,34 +285,6 @@ def test_without_a_network_it_has_no_update() -> None:
         rules()["symo"].init(OPS, np.ones(3))
 
 
-def test_small_eigenvalues_are_what_float32_loses() -> None:
-    """A linear network 20-12-6 whose inputs have variances from 1e-5 to 1: losses 1e-17 and 1e-5."""
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((20, 20)))[0]
-    inputs = (rng.standard_normal((1000, 20)) * np.sqrt(np.logspace(-5, 0, 20))) @ basis.T
-    shapes = network_shapes((20, 12, 6), biases=False)
-    teacher, student = (
-        {name: value / math.sqrt(value.shape[1]) for name, value in drawn(shapes, seed).items()}
-        for seed in (14, 15)
-    )
-    target = teacher["W2"] @ teacher["W1"]
-
-    def least_loss(dtype: str) -> float:
-        online = Online("symo", student, {"learning_rate": 0.05}, dtype=dtype, options={"precision": "any"})
-        losses = []
-        for step in range(400):
-            now = {name: value.astype(np.float64) for name, value in online.params.items()}
-            residual = inputs @ (now["W2"] @ now["W1"] - target).T
-            losses.append(0.5 * np.mean(np.sum(residual**2, axis=1)))
-            through = residual.T @ inputs / len(inputs)
-            grads = {"W1": now["W2"].T @ through, "W2": through @ now["W1"].T}
-            online.step(grads, 0.97**step)
-        return min(losses)
-
-    assert least_loss("float64") < 1e-9
-    assert least_loss("float32") > 1e-7
-
-
 # --- exports ------------------------------------------------------------------------------------------------
 
 
@@ -379,27 +304,3 @@ def test_a_torch_model_is_updated_as_by_the_engine(group: str) -> None:
     expected = replay("symo", start, grads, HYPER, "torch", options={"group": group}, kinds=kinds)[-1]
     for name, value in named.items():
         np.testing.assert_allclose(value.detach().numpy(), expected[name], rtol=1e-12, atol=1e-14)
-
-
-def test_lanes_together_are_lanes_alone() -> None:
-    shapes = network_shapes((3, 2, 3, 2))
-    lay = layout(shapes, roles_of(shapes, kinds_of(shapes)))
-    rule = rules()["symo"].choose({"group": "permutations"})
-    rng = np.random.default_rng(17)
-    start, grads = rng.standard_normal((2, 3, lay.total)), rng.standard_normal((3, 2, 3, lay.total))
-
-    def stepped(start: np.ndarray, grads: np.ndarray, rates: np.ndarray) -> np.ndarray:
-        update, flat = Update(rule, lay), start
-        state = update.init(OPS, flat)
-        for step, grad in enumerate(grads, start=1):
-            numbers = {"step": float(step), "schedule": 1.0, "factor_decay": 0.9, "cutoff": 1e-10}
-            values = {name: np.full((1, 1, 1), value) for name, value in numbers.items()}
-            flat, state = update.apply(OPS, grad, state, flat, {**values, "learning_rate": rates})
-        return flat
-
-    rates = np.array([0.1, 0.2, 0.3]).reshape(1, 3, 1)
-    together = stepped(start, grads, rates)
-    for seed, setting in itertools.product(range(2), range(3)):
-        lane = np.s_[seed : seed + 1, setting : setting + 1]
-        alone = stepped(start[lane], grads[:, *lane], rates[:, setting : setting + 1])
-        np.testing.assert_allclose(together[lane], alone, rtol=1e-12, atol=1e-12)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from curvebench.reports import formatting
-from curvebench.reports.claims.wording import requirement
+from curvebench.reports.claims.wording import requirement, say
 from curvebench.reports.formatting import slug
 from curvebench.reports.pages.kernels import change_text
 from curvebench.results.intervals import median_interval
@@ -29,7 +29,9 @@ def levels(given: list[Any], noun: str) -> str:
     return words_of("macros.html.jinja", "levels", found, noun)
 
 
+WORDS_OF_VERDICTS = ("choices", "exploratory", "seeds_for_claim", "seeds_for_comparison")
 SAYS: dict[str, Callable[..., object]] = {
+    **{name: partial(say, name) for name in WORDS_OF_VERDICTS},
     "change_text": change_text,
     "levels": levels,
     "requirement": requirement,

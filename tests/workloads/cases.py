@@ -33,8 +33,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         for activation in ("linear", "tanh")
     },
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
-    "fashion_hiera": {"train_examples": 200, "held_out_examples": 20},
-    "fashion_resnet": {"width": 2, "blocks": [1, 1], "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
     "image_vit": {**IMAGES, "patch": 8, "width": 64, "depth": 1},
     "image_hiera": {**IMAGES, "width": 4, "blocks": [1, 1, 1, 1]},

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from curvebench.workloads.classification import Parameter
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
 from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
@@ -93,19 +94,20 @@ class HieraViT(Transformer):
         return tuple(pairwise((self.width, *widths)))
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
-        return super().shapes | {"positions": (self.grid**2, self.width)}
+    def parameters(self) -> dict[str, Parameter]:
+        """Those of all transformers, and normal positions, an embedding as the patches' weight is."""
+        shape = self.grid**2, self.width
 
-    @property
-    def roles(self) -> dict[str, Role]:
-        """What each parameter is; positions are an embedding, as the patches' weight is."""
-        return super().roles | {"positions": Role("embedding", 0)}
+        def draw(generator: np.random.Generator) -> np.ndarray:
+            return generator.normal(scale=POSITION_SPREAD, size=shape)
+
+        return super().parameters | {"positions": Parameter(shape, Role("embedding", 0), draw)}
 
     def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """The start of all transformers, and normal positions."""
-        drawn = generator.normal(scale=POSITION_SPREAD, size=(self.grid**2, self.width))
-        return super().sample(generator) | {"positions": drawn}
+        """Initial parameters, of which the positions are drawn first."""
+        parameters = self.parameters
+        drawn = {name: parameters[name].draw(generator) for name in ("positions", *super().parameters)}
+        return {name: drawn[name] for name in parameters}
 
 
 def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Array:

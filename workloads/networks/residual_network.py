@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from curvebench.workloads.classification import Parameter, SizedNetwork, constant
 from curvebench.workloads.initialization import kaiming_normal, torch_default_bias, torch_default_weight
 from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
@@ -30,7 +32,7 @@ Convolution = tuple[int, int, int, int]  # outputs, inputs, rows, columns
 
 
 @dataclass(frozen=True)
-class ResidualNetwork:
+class ResidualNetwork(SizedNetwork):
     """A network's sizes, for images of any size.
 
     Args:
@@ -74,26 +76,22 @@ class ResidualNetwork:
         return self.width * 2 ** (len(self.blocks) - 1)
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, (shape, _) in self.convolutions.items():
-            shapes |= {f"{name}_weight": shape, f"{name}_scale": shape[:1], f"{name}_shift": shape[:1]}
-        return shapes | {"head_weight": (self.classes, self.features), "head_bias": (self.classes,)}
-
-    @property
-    def roles(self) -> dict[str, Role]:
-        """What each parameter is."""
-        roles: dict[str, Role] = {}
-        for name, (_, layer) in self.convolutions.items():
-            norm = Role("norm", layer)
-            roles |= {
-                f"{name}_weight": Role("convolution", layer),
-                f"{name}_scale": norm,
-                f"{name}_shift": norm,
+    def parameters(self) -> dict[str, Parameter]:
+        """Kaiming normal convolutions, scales of 1 and shifts of 0, PyTorch's default head."""
+        found: dict[str, Parameter] = {}
+        for name, (shape, layer) in self.convolutions.items():
+            found |= {
+                f"{name}_weight": Parameter(
+                    shape, Role("convolution", layer), partial(kaiming_normal, shape)
+                ),
+                f"{name}_scale": constant(shape[:1], Role("norm", layer), 1.0),
+                f"{name}_shift": constant(shape[:1], Role("norm", layer), 0.0),
             }
-        last = 2 * sum(self.blocks) + 1
-        return roles | {"head_weight": Role("head", last), "head_bias": Role("bias", last)}
+        head, last = (self.classes, self.features), 2 * sum(self.blocks) + 1
+        return found | {
+            "head_weight": Parameter(head, Role("head", last), partial(torch_default_weight, *head)),
+            "head_bias": Parameter(head[:1], Role("bias", last), partial(torch_default_bias, *head)),
+        }
 
     @property
     def state(self) -> dict[str, np.ndarray]:
@@ -102,21 +100,6 @@ class ResidualNetwork:
         for name, (shape, _) in self.convolutions.items():
             state |= {f"{name}_mean": np.zeros(shape[0]), f"{name}_variance": np.ones(shape[0])}
         return state
-
-    def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Kaiming normal convolutions, scales of 1 and shifts of 0, PyTorch's default head."""
-        parameters: dict[str, np.ndarray] = {}
-        for name, (shape, _) in self.convolutions.items():
-            parameters |= {
-                f"{name}_weight": kaiming_normal(shape, generator),
-                f"{name}_scale": np.ones(shape[0]),
-                f"{name}_shift": np.zeros(shape[0]),
-            }
-        head = self.classes, self.features
-        return parameters | {
-            "head_weight": torch_default_weight(*head, generator),
-            "head_bias": torch_default_bias(*head, generator),
-        }
 
 
 def residual_outputs(

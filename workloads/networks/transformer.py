@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from curvebench.spec.values import choice
+from curvebench.workloads.classification import Parameter, SizedNetwork, constant
 from curvebench.workloads.initialization import xavier_normal
 from curvebench.workloads.workload import Array, Arrays, Ops, Role, Setting
 
@@ -22,7 +24,7 @@ QKV_MATRICES = Setting(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transformer(ABC):
+class Transformer(SizedNetwork):
     """A network of patches, blocks of attention and MLP, a last norm, and a head.
 
     Args:
@@ -76,42 +78,29 @@ class Transformer(ABC):
         return 2 * len(self.blocks) + 1
 
     @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, (shape, _) in self.linear.items():
-            shapes |= {f"{name}_weight": shape, f"{name}_bias": shape[:1]}
-        for name, (width, _) in self.norms.items():
-            shapes |= {f"{name}_scale": (width,), f"{name}_shift": (width,)}
-        return shapes
-
-    @property
-    def roles(self) -> dict[str, Role]:
-        """What each parameter is; the patches' weight is an embedding."""
-        roles: dict[str, Role] = {}
-        for name, (_, role) in self.linear.items():
-            roles |= {f"{name}_weight": role, f"{name}_bias": Role("bias", role.layer)}
-        for name, (_, role) in self.norms.items():
-            roles |= {f"{name}_scale": role, f"{name}_shift": role}
-        return roles
-
-    def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, Parameter]:
         """Xavier normal weights, scales of 1, biases and shifts of 0.
 
-        The head too: at 0, where its authors start it, no other parameter has a first gradient. One matrix of
-        query, key and value has the values of three.
+        The patches' weight is an embedding. The head too is drawn: at 0, where its authors start it, no other
+        parameter has a first gradient. One matrix of query, key and value has the values of three.
         """
-        parameters = {}
-        for name, shape in self.shapes.items():
-            if name.endswith("weight"):
-                parts = 3 if JOINED in name else 1
-                drawn = [
-                    xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)
-                ]
-                parameters[name] = np.concatenate(drawn).reshape(shape)
-            else:
-                parameters[name] = np.full(shape, float(name.endswith("scale")))
-        return parameters
+        found: dict[str, Parameter] = {}
+        for name, (shape, role) in self.linear.items():
+            draw = partial(_xavier_normal, shape, 3 if JOINED in name else 1)
+            found[f"{name}_weight"] = Parameter(shape, role, draw)
+            found[f"{name}_bias"] = constant(shape[:1], Role("bias", role.layer), 0.0)
+        for name, (width, role) in self.norms.items():
+            found |= {
+                f"{name}_scale": constant((width,), role, 1.0),
+                f"{name}_shift": constant((width,), role, 0.0),
+            }
+        return found
+
+
+def _xavier_normal(shape: tuple[int, ...], parts: int, generator: np.random.Generator) -> np.ndarray:
+    """A weight, outputs first, of so many matrices one below the other."""
+    drawn = [xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)]
+    return np.concatenate(drawn).reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,7 @@ def test_what_a_study_says() -> None:
 
     def found(steps: int, **options: Any) -> RenewalPlan | None:
         complete = egop.complete({"samples": 7, "blocks": "weights", **options})
-        return reestimation_of(BasisSpec("egop", "egop", complete), NETWORK, one, steps)
+        return reestimation_of(BasisSpec("egop", "egop", complete), one, steps)
 
     assert found(100) is None
     epoch = found(8, every="1 epoch", sampling={"normal": 0.2})

@@ -12,7 +12,7 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.transformed_inputs import check_inputs, with_changed_inputs
-from curvebench.engine.execution import Clock, execute
+from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.optimizers.bases.estimators import egop_matrix
@@ -188,7 +188,7 @@ def test_a_job_runs_on_the_changed_data(tmp_path: Path) -> None:
     ones = [instance(workload, NETWORK.settings, seed) for seed in (0, 1)]
     q = np.stack([orthogonal(4, seed) for seed in (0, 1)])
     loaded = LoadedBasis({("W1",): q}, 4, [0.0, 0.0], {("W1",): CHANGES["data"]})
-    job = Job(SWEEP.changed(budget={"epochs": 3}), tmp_path, Clock(), 1, "here")
+    job = Job(SWEEP.changed(budget={"epochs": 3}), tmp_path)
     bundle = bundle_of(job, cell, ones, loaded)
     assert (len(bundle.schedule), bundle.matrices, bundle.reestimation) == (9, {}, None)
     for problem, one, matrix in zip(bundle.problems, ones, q, strict=True):

@@ -36,7 +36,6 @@ def test_list_names_all_that_studies_can_name(capsys):
         (["KFAC"], 2, "did you mean 'kfac'?"),
         (["KFAK"], 2, "did you mean 'kfac'?"),
         (["adam", "--markdown"], 2, "leave the names out"),
-        (["adam", "--foreign"], 2, "leave the names out"),
     ],
 )
 def test_list_tells_all_of_what_is_named(arguments, status, shown, capsys):

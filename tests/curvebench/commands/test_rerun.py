@@ -88,9 +88,9 @@ def test_a_basis_is_stored_in_the_precision_of_its_runs(
 ):
     asked = []
 
-    def estimated(job: Job) -> list[str]:
+    def estimated(job: Job) -> None:
         asked.append(vars(job.spec)["precision"])
-        return estimate_bases(job)
+        estimate_bases(job)
 
     monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
@@ -157,8 +157,11 @@ def test_a_final_run_at_a_setting_that_tuning_does_not_choose_is_found(
     assert not_chosen(other.studies[0], tuned) == []
 
 
-def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(plan: ReportPlan):
+def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
+    plan: ReportPlan, anew: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+):
     """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
+    monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
     (study,), own = plan.studies, row(plan, basis="egop")
     adam, *others = study.optimizers
     options = {name: value for name, value in adam.options.items() if name != "nesterov"}

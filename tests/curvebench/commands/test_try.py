@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from curvebench.commands import trying
-from curvebench.planning import estimating, plan
+from curvebench.planning import plan
 from curvebench.planning.config import Config
 from curvebench.planning.newcomer import located, write_newcomer
 from curvebench.planning.studies import read_study
@@ -144,7 +144,7 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
 
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, True))
     assert "is not what a commit has (git status); commit it first\n" in told("--publish", "adam.set")
-    assert "leave --problems and --budget out" in told("--publish", "adam.set", "--problems", "mild")
+    assert "leave --problems out" in told("--publish", "adam.set", "--problems", "mild")
     assert "'Adam'" in told("--publish", "Adam")
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
     for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
@@ -197,23 +197,13 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     assert study.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, "those of the field, whole"
 
 
-def test_a_budget_leaves_out_the_dearest_problems_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    costs = {"dear": 500.0, "mild": 60.0, "cheap": 20.0}
-    monkeypatch.setattr(plan, "make_plan", lambda config: config)
-    monkeypatch.setattr(estimating, "problem_costs", lambda made: costs)
-    assert trying.within(180.0, Config()) == ["cheap", "mild"]
-    assert "left out for the budget: dear (500 s)" in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"--budget: 50 s are too few.* --budget 60s"):
-        trying.within(50.0, Config())
-
+def test_a_name_that_is_taken_is_told_in_words_of_the_command(monkeypatch: pytest.MonkeyPatch):
     def taken(config: Config) -> None:
         raise InputError("give another `label:`")
 
     monkeypatch.setattr(plan, "make_plan", taken)
     with pytest.raises(InputError, match="give another --label"):
-        trying.within(180.0, Config())
+        trying.plan_of(Config())
 
 
 def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():
@@ -233,16 +223,3 @@ def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():
         "Lion (lion): every run on big failed (1 out of memory): needs 80 GB"
     )
     assert hopeless(named.filter(workload="fine"), "Lion", "lion") is None
-
-
-def test_the_costs_of_problems_are_measured_apart(tmp_path: Path):
-    (tmp_path / "field.yaml").write_text(FIELD)
-    config = Config(scale="standard", studies=("field",), backends=("jax",), study_folder=tmp_path)
-    costs = estimating.problem_costs(plan.make_plan(config))
-    assert set(costs) == {"least_squares", "mild"}
-    assert all(0 < seconds < 60 for seconds in costs.values())
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("3min", 180.0), ("90s", 90.0), ("1.5h", 5400.0)])
-def test_a_budget_is_a_time(text: str, seconds: float):
-    assert trying.duration(text) == seconds

@@ -126,12 +126,7 @@ def test_what_is_no_mean_over_parts_is_refused() -> None:
         run(in_parts(bundle, 2), "torch")
 
 
-BY_PARTS = ("fashion_resnet",)  # batch norm's statistics are those of a part
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if small(name)[1].get("batch_size") and name not in BY_PARTS]
-)
+@pytest.mark.parametrize("name", [name for name in NAMES if small(name)[1].get("batch_size")])
 def test_losses_of_workloads_with_minibatches_are_means_over_examples(name: str) -> None:
     workload, settings = small(name)
     problem = workload.problem(settings, random_of(0))

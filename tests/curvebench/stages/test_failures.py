@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 import torch
 
-from curvebench.engine.execution import Bundle, Clock, execute
+from curvebench.engine.execution import Bundle, execute
 from curvebench.planning import tuning
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
@@ -372,7 +372,7 @@ def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
         raise MemoryError(len(array))
 
     held: list[weakref.ref[Any]] = []
-    job = Job(SWEEP, tmp_path, Clock(), 1, machine="")
+    job = Job(SWEEP, tmp_path)
     try:
         fill()
     except MemoryError as error:

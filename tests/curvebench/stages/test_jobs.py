@@ -398,7 +398,7 @@ def test_a_gpu_that_is_not_there_is_bad_input(
     """Nothing is computed or written, so that the same command does it all where there is one."""
     changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
     spec = SWEEP.changed(**changes) if stage == "sweep" else of_stage(stage, **changes)
-    monkeypatch.setattr("curvebench.stages.jobs._computed", pytest.fail)
+    monkeypatch.setattr("curvebench.stages.jobs._compute", pytest.fail)
     said = f"^study small, scale quick: device: gpu: {library} sees no GPU on this machine"
     with pytest.raises(InputError, match=said):
         run(spec, tmp_path)

@@ -21,8 +21,7 @@ from curvebench.optimizers.rule import Rule
 from curvebench.results.reading import read
 from curvebench.results.schema import COMPARISONS
 from curvebench.spec.method import OptimizerSpec
-from curvebench.stages.basis_jobs import estimate
-from curvebench.stages.job import sampling_of
+from curvebench.stages.job import estimate, sampling_of
 from curvebench.stages.parity import (
     Parity,
     Prepared,
@@ -219,15 +218,15 @@ def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem) -> No
 def sampled(problem: ParityProblem, backend: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The EGOP by its definition, its basis and its eigenvalues, from gradients of one backend."""
     prepared = prepare(problem, engine("torch", "float64"))
-    basis, workload, one = problem.basis_spec, problem.workload_spec, prepared.instance
-    sample = sampler(sampling_of(basis, workload, one), engine(backend, "float64"), one.problem, one.random)
+    basis, one = problem.basis_spec, prepared.instance
+    sample = sampler(sampling_of(basis, one), engine(backend, "float64"), one.problem, one.random)
     rows = np.concatenate(
         [
             np.concatenate([array.reshape(len(array), -1) for array in piece.values()], axis=1)
             for piece in sample(one.problem, one.random)
         ]
     )
-    arrays = estimate(basis, workload, one, sample)
+    arrays = estimate(basis, one, sample)
     return egop_matrix(rows), arrays["matrix0"], arrays["eigenvalues0"]
 
 

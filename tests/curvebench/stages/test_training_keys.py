@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import Bundle, Clock
+from curvebench.engine.execution import Bundle
 from curvebench.engine.schedules import multipliers
 from curvebench.planning.estimating import _Meter
 from curvebench.results.reading import named, read
@@ -50,8 +50,9 @@ def bundle(spec: RunsSpec) -> Bundle:
     """A setting of a spec on a seed."""
     workload = workload_of(NETWORK, spec.evaluated_splits)
     cell = Cell(workload, NETWORK, spec.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
-    job = Job(spec, Path("results"), Clock(), 1, "")
-    return bundle_of(job, cell, [instance(workload, NETWORK.settings, 0)], LoadedBasis({}, 0, [0.0]))
+    return bundle_of(
+        Job(spec, Path("results")), cell, [instance(workload, NETWORK.settings, 0)], LoadedBasis({}, 0, [0.0])
+    )
 
 
 def test_runs_of_a_split_in_parts_are_those_of_all_and_of_the_whole(tmp_path: Path) -> None:

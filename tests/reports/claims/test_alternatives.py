@@ -235,7 +235,7 @@ def reason(study: StudyPlan, tables: Tables, monkeypatch: pytest.MonkeyPatch) ->
         plan = ReportPlan(scale="quick", studies=(alone,))
         found = claim_verdicts(plan, {study.name: tables}, None)
         (one,) = listed(plan, found.claims, found.findings)
-        return str(one["reason"])
+        return one.reason
 
     return of
 

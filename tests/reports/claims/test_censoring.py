@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from curvebench.reports.claims.censoring import (
     Interval,
     PairedEffect,
-    both_stopped,
     bounds_of,
     censored_at,
     paired_effect,
     paired_effects,
+    unknown_words,
 )
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 
@@ -27,7 +27,7 @@ def compared(treated, control, direction, effect, stop, negligible=0.0) -> Paire
     left, right = (
         censored_at(np.asarray(values, dtype=float), direction, stop) for values in (treated, control)
     )
-    return paired_effect(left, right, direction, effect, both_stopped(stop), negligible)
+    return paired_effect(left, right, direction, effect, unknown_words(stop), negligible)
 
 
 def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> PairedEffect:

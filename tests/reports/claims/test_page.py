@@ -12,25 +12,9 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.reports.claims import wording
-from curvebench.reports.claims.page import (
-    check_measured,
-    check_rows,
-    claim_entries,
-    claims_page,
-    hangs_on_tuning,
-    parts_of,
-)
-from curvebench.reports.claims.verdict_list import (
-    as_text,
-    detailed,
-    listed,
-    read_verdicts,
-    unrun,
-    verdicts_of,
-)
-from curvebench.reports.claims.verdicts import property_rows
-from curvebench.reports.pages.versions import unrun_entries
+from curvebench.reports.claims.checked import check_measured, check_rows, parts_of, property_rows
+from curvebench.reports.claims.page import claims_page
+from curvebench.reports.claims.verdict_list import as_text, listed, read_verdicts, unrun, verdicts_of
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ChecksPlan, UnrunClaim
 from tests.reports.changing import replace
@@ -44,7 +28,7 @@ REGRET, MISPRINT, _ = CLAIMS
 def test_a_part_is_told_by_its_worst_measure(checks: ChecksPlan):
     rows = check_rows(checks)
     assert rows["share"].min() == 0
-    parts = {(part["part"], part["variant"]): part for part in parts_of(rows)}
+    parts = {(part["part"], part["variant"]): part for part in parts_of(checks.claims, rows)}
     assert list(parts) == [
         *(("gradient descent", ""), ("full AdaGrad", ""), ("an identity", "")),
         *(("a bound <u>b</u>", "as printed"), ("a bound <u>b</u>", "as corrected")),
@@ -69,9 +53,8 @@ def codes(row: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.fixture
-def page(report: Report, checks: ChecksPlan) -> dict[str, Any]:
-    told = verdicts_of(report.plan)
-    return claims_page(claim_entries(report.plan, check_rows(checks), told, [], "claim_figures"), ())
+def page(report: Report) -> dict[str, Any]:
+    return claims_page(verdicts_of(report.plan), ())
 
 
 def with_claim(checks: ChecksPlan, name: str, **changes: Any) -> ChecksPlan:
@@ -84,37 +67,31 @@ STUDIES = ("egop.digits_mlp", "egop.convex", "egop.fashion")
 
 
 def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[str, Any]):
-    assert [claim["id"] for claim in page["claims"]] == [*STUDIES, *CLAIMS]
+    assert [claim.id for claim in page["claims"]] == [*STUDIES, *CLAIMS]
     assert [document.numbers for document in page["documents"]] == [("000", "001"), ("002",)]
     assert page["counts"] == {
         "reproduced": 4, "partly reproduced": 0, "not reproduced": 1, "underpowered": 0, "not run": 1,
     }  # fmt: skip
     assert sum(page["printed"].values()) == 1
-    by_id = {claim["id"]: claim for claim in page["claims"]}
-    assert by_id[MISPRINT]["variant"] == "as corrected"
-    assert by_id[REGRET]["took"] == pytest.approx(2 * 0.002 * INSTANCES)
+    by_id = {claim.id: claim for claim in page["claims"]}
+    assert by_id[MISPRINT].variant == "as corrected"
     convex = by_id["egop.convex"]
-    assert convex["deciding"]["holm_p_value"] == max(each["holm_p_value"] for each in convex["comparisons"])
-    assert not convex["exploratory"]
+    assert convex.deciding["holm_p_value"] == max(each["holm_p_value"] for each in convex.comparisons)
+    assert not convex.exploratory
 
 
-def test_a_claim_that_was_neither_run_nor_published_has_a_row_like_the_others(
-    report: Report, page: dict[str, Any]
-):
+def test_a_claim_that_was_neither_run_nor_published_says_why_and_what_would_run_it(report: Report):
     said = {"sentence": "It is 0.", "source": "000", "reason": "neither run here nor published"}
     late = UnrunClaim(id="egop.late", **said, study="late", cost="a day of a GPU")
-    plan = replace(report.plan, census=(late,))
-    (entry,) = unrun_entries(plan)
-    assert {*entry} == {*page["claims"][0]}
-    assert (entry["verdict"], entry["reason"], entry["cost"]) == ("not run", late.reason, late.cost)
-    assert "studies=egop.late " in entry["command"]
-    assert {*unrun(plan)[0]} == {*verdicts_of(plan)[0]}, "programs get the same keys"
+    (one,) = unrun(replace(report.plan, census=(late,)))
+    assert (one.verdict, one.reason, one.cost) == ("not run", late.reason, late.cost)
+    assert "studies=egop.late " in one.command
 
 
 def test_a_claim_without_measures_is_an_error_unless_its_data_are_missing(report: Report, checks: ChecksPlan):
     rows = check_rows(checks).filter(pl.col("claim") != MISPRINT)
     with pytest.raises(InputError, match=r"plan\.json: the tables hold no measure of notes\.misprint"):
-        claim_entries(report.plan, rows, [], [], "claim_figures")
+        check_measured(report.plan, rows)
     lacking = with_claim(checks, MISPRINT, missing="it needs clothes")
     check_measured(replace(report.plan, checks=lacking), rows)
     for given, reason in ((checks, "unmeasured"), (lacking, "no_data")):
@@ -154,9 +131,7 @@ def test_what_a_search_found_counts_for_the_verdict_and_not_for_the_share(checks
         assert reasons.get("missed") == ((1, len(parts), [part]) if given is broken else None)
 
 
-def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(
-    report: Report, checks: ChecksPlan
-):
+def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(checks: ChecksPlan):
     (claim,) = (claim for claim in checks.claims if claim.id == REGRET)
     parts = tuple(replace(one, bound=True, instances=INSTANCES - 2) for one in claim.parts[:1])
     searched = replace(checks, claims=(replace(claim, parts=parts),))
@@ -178,9 +153,7 @@ def test_a_part_is_tested_where_each_of_its_bounds_is_and_the_least_is_shown(
         (row,) = property_rows(searched, given, "quick")
         assert (row["verdict"], row["seeds"]) == (verdict, INSTANCES - 2), "both searches are left out"
         assert codes(row).get("untested") == ((1, None, [quantity]) if finding == "untested" else None)
-        told = [each for each in verdicts_of(report.plan) if each["id"] == REGRET]
-        (entry,) = claim_entries(replace(report.plan, checks=searched), given, told, [], "claim_figures")
-        (part,) = entry["parts"]
+        (part,) = parts_of(searched.claims, given)
         assert (part["finding"], part["quantity"]) == (finding, quantity)
 
 
@@ -203,26 +176,19 @@ def test_a_verdict_says_whether_the_other_backend_agrees(report: Report, verdict
         .otherwise(pl.col("verdict").cast(pl.String))
     ).drop_nulls("verdict")
     claims = claims.cast({"verdict": found.claims.schema["verdict"]})
-    (row,) = [one for one in listed(plan, claims, found.findings) if one["id"] == "egop.digits_mlp"]
-    assert (row["verdict"], row["agreement"]) == ("reproduced", said)
+    (one,) = (one for one in listed(plan, claims, found.findings) if one.id == "egop.digits_mlp")
+    assert (one.verdict, one.agreement) == ("reproduced", said)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "agree", "choices", "hangs"),
-    [
-        ("underpowered", 1, 1.0, True),
-        ("underpowered", 2, 0.9, True),
-        ("underpowered", 2, 0.96, False),
-        ("underpowered", None, None, False),
-        ("not reproduced", 1, 1.0, False),
-    ],
+    ("verdict", "choices", "hangs"),
+    [("underpowered", "open", True), ("underpowered", "", False), ("not reproduced", "open", False)],
 )
 def test_an_open_claim_hangs_on_tuning_where_other_settings_disagree(
-    verdict: str, agree: int | None, choices: float | None, hangs: bool
+    page: dict[str, Any], verdict: str, choices: str, hangs: bool
 ):
-    one = {"ties": 2, "ties_agree": agree, "choices_agree": choices, "settings_not_run": 0}
-    comparison = {"choices": wording.choices(one)}
-    assert hangs_on_tuning({"verdict": verdict, "comparisons": [comparison]}) == hangs
+    one = replace(page["claims"][0], verdict=verdict, comparisons=[{"choices": choices}])
+    assert one.hangs_on_tuning == hangs
 
 
 def test_backends_agree_part_by_part(report: Report):
@@ -231,11 +197,11 @@ def test_backends_agree_part_by_part(report: Report):
     mine = (pl.col("claim") == "egop.digits_mlp") & (pl.col("backend") == "torch")
     finding = pl.when(mine).then(pl.lit("inconclusive")).otherwise(pl.col("finding").cast(pl.String))
     findings = found.findings.with_columns(finding.cast(found.findings.schema["finding"]).alias("finding"))
-    (row,) = [one for one in listed(report.plan, found.claims, findings) if one["id"] == "egop.digits_mlp"]
-    assert row["agreement"] == "torch agrees in 0 of 1 parts at the same rates"
+    (one,) = (one for one in listed(report.plan, found.claims, findings) if one.id == "egop.digits_mlp")
+    assert one.agreement == "torch agrees in 0 of 1 parts at the same rates"
 
 
-def test_the_page_and_the_list_tell_of_settings_that_do_not_say_the_same(report: Report, checks: ChecksPlan):
+def test_the_list_tells_of_settings_that_do_not_say_the_same(report: Report):
     found = read_verdicts(report.plan)
     own = pl.col("claim") == "egop.digits_mlp"
     given = {"finding": "inconclusive", "p_value": 0.2, "ties": 3, "ties_agree": 1}
@@ -243,10 +209,8 @@ def test_the_page_and_the_list_tell_of_settings_that_do_not_say_the_same(report:
         pl.when(own).then(pl.lit(value).cast(found.findings.schema[name])).otherwise(name).alias(name)
         for name, value in given.items()
     )
-    told = [one for one in listed(report.plan, found.claims, findings) if one["id"] == "egop.digits_mlp"]
-    (entry,) = claim_entries(report.plan, check_rows(checks), told, [], "claim_figures")
-    assert ["2 of 3 settings" in each["choices"] for each in entry["comparisons"]] == [True]
-    text = " ".join(as_text(detailed(report.plan, told), details=True).split())
+    told = [one for one in listed(report.plan, found.claims, findings) if one.id == "egop.digits_mlp"]
+    text = " ".join(as_text(told, details=True).split())
     assert "p 0.20 for it" in text
     assert "2 of 3 settings" in text
 
@@ -257,8 +221,7 @@ def test_the_page_shows_how_often_other_draws_say_the_same(
 ):
     tuned = {"ties": 0, "ties_agree": 0, "settings_not_run": 0, "choices_agree": agree}
     monkeypatch.setattr("curvebench.reports.claims.verdicts._over_settings", lambda *_: tuned)
-    for module in ("verdicts", "wording"):
-        monkeypatch.setattr(f"curvebench.reports.claims.{module}.choices_flip", lambda _: False)
+    monkeypatch.setattr("curvebench.reports.claims.verdicts.choices_flip", lambda _: False)
     page = Page(site_of(report.plan_file, tmp_path) / "claims.html")
     evidence = page.outline.partition("[id=claim-egop.digits_mlp]")[2].partition("[id=claim-")[0]
     assert re.findall(r"the same in (\S+) % of the draws of tuning seeds", evidence) == shown

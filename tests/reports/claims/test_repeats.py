@@ -15,8 +15,8 @@ from curvebench.__main__ import main
 from curvebench.reports.boards.leaderboard import leaderboards
 from curvebench.reports.claims.comparison import comparisons
 from curvebench.reports.claims.repeats import keeps_direction, repeated
-from curvebench.reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
-from curvebench.reports.claims.wording import repeat_in_words
+from curvebench.reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
+from curvebench.reports.claims.wording import say
 from curvebench.reports.pages.site import study_file
 from curvebench.reports.tables import read_tables
 from curvebench.spec.errors import InputError
@@ -118,15 +118,15 @@ def plan(plan_file) -> ReportPlan:
 
 def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
     found = read_verdicts(plan)
-    told = {one["id"]: one for one in listed(plan, found.claims, found.findings)}
+    told = {one.id: one for one in listed(plan, found.claims, found.findings)}
     assert list(told) == ["egop.digits_mlp", "egop.convex", "egop.fashion"]
     again = found.findings.filter(pl.col("claim").is_in(["egop.in-float64", "egop.second"]))
     assert again.select("same_direction", "finding").unique().rows() == [(True, None)]
     one = told["egop.digits_mlp"]
     effect = r"1 of 1 comparison \(5 seeds\): 0\.\d+ \[0\.\d+, 0\.\d+\]"
-    words = "; ".join(map(repeat_in_words, one["repeats"]))
+    words = "; ".join(say("repeat", again) for again in one.repeats)
     assert re.fullmatch(f"in float64: .* {effect}; with a second basis: .* {effect}", words)
-    assert [repeat["claim"] for repeat in one["repeats"]] == ["egop.in-float64", "egop.second"]
+    assert [repeat["claim"] for repeat in one.repeats] == ["egop.in-float64", "egop.second"]
     first = json.loads(as_json([one]))[0]["repeats"][0]
     assert first.pop("effect") in words
     assert first == {
@@ -137,9 +137,9 @@ def test_a_repeat_is_told_with_the_verdict_and_is_no_claim_of_its_own(plan):
         "reversed": [],
         "seeds": 5,
     }
-    assert told["egop.convex"]["repeats"] == []
-    assert [each["command_with_repeats"] is None for each in told.values()] == [False, True, True]
-    assert "in float64: same direction" in " ".join(as_text(detailed(plan, [one])).split())
+    assert told["egop.convex"].repeats == []
+    assert [each.command_with_repeats is None for each in told.values()] == [False, True, True]
+    assert "in float64: same direction" in " ".join(as_text([one]).split())
 
 
 def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):

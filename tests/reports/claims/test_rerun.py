@@ -77,7 +77,7 @@ def test_what_reruns_a_study_of_ones_own_names_its_folders(plan: ReportPlan, stu
     assert all(
         command.endswith(" 'study_folder=my studies' results=elsewhere") for command in (alone, together)
     )
-    told = command_of("mine.claim", "quick", folders)
+    told = command_of("mine.claim", replace(plan, folders=folders))
     assert told == f"{SNAKEMAKE} studies=mine.claim scale=quick 'study_folder=my studies' results=elsewhere"
 
 

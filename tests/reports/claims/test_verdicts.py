@@ -13,10 +13,10 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.paths import SITE
-from curvebench.reports.claims import wording
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons
-from curvebench.reports.claims.verdict_list import as_json, as_text, detailed, listed, read_verdicts
+from curvebench.reports.claims.verdict_list import ClaimVerdict, as_json, as_text, listed, read_verdicts
 from curvebench.reports.claims.verdicts import FEWEST_TUNING_SEEDS, claim_verdicts, combined, decided
+from curvebench.reports.claims.wording import say
 from curvebench.reports.pages.site import render_site
 from curvebench.reports.statistics.decisions import Question, decide
 from curvebench.reports.tables import Tables, read_tables
@@ -143,11 +143,11 @@ def codes(row: dict[str, Any]) -> dict[str, tuple[int | None, int | None]]:
     return {each["code"]: (each["count"], each["of"]) for each in row["reasons"]}
 
 
-def claim_in_detail(study: Any, tables: Any) -> dict[str, Any]:
+def claim_of(study: Any, tables: Any) -> ClaimVerdict:
     """What the command says of the one claim of a study alone."""
     plan = ReportPlan(scale="quick", studies=(study,))
     told = claim_verdicts(plan, {study.name: tables}, None)
-    (found,) = detailed(plan, listed(plan, told.claims, told.findings))
+    (found,) = listed(plan, told.claims, told.findings)
     return found
 
 
@@ -160,9 +160,9 @@ def test_pairs_that_stopped_in_both_are_equal_for_no_relation(report: Report, re
     assert row["seeds_needed"] is None
     assert (row["unknown"], row["bounded"], row["stop"], row["beyond_seeds"]) == (7, 7, 0.1, True)
     study, _, tables = stopping(report, BOTH_STOP, BOTH_STOP, 0.1, relation=relation)
-    claimed = claim_in_detail(study, tables)
-    assert (claimed["verdict"], claimed["seeds_needed"]) == ("underpowered", None)
-    assert "7 of 10 pairs stopped at 0.1 in both" in claimed["reason"]
+    claimed = claim_of(study, tables)
+    assert (claimed.verdict, claimed.seeds_needed) == ("underpowered", None)
+    assert "7 of 10 pairs stopped at 0.1 in both" in claimed.reason
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_run_that_missed_the_stop_for_fewer_gradients_bounds_one_that_met_it(r
     one, row = charged_to_the_stop(report, 0.1, 0.3)
     assert (row["finding"], one.bounds.words[0]) == ("inconclusive", "≤ 1.50")
     assert (row["unknown"], row["bounded"], row["stop"], row["beyond_seeds"]) == (0, 10, 0.1, True)
-    assert "10 of 10 pairs, of which one run stopped at 0.1" in wording.censoring(row, one.condition)
+    assert "10 of 10 pairs, of which one run stopped at 0.1" in say("censoring", row, one.condition)
 
 
 def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
@@ -216,7 +216,7 @@ def test_a_run_that_did_not_stop_is_worse_than_any_that_did(report: Report):
     assert (one.gains[8:] == 0).all()
     assert one.bounds.words == ("≤ 0.9990", "[0, ∞]")
     assert (row["unknown"], row["beyond_seeds"]) == (2, True)
-    assert "2 of 10 pairs met 0.1 in neither run" in wording.censoring(row, one.condition)
+    assert "2 of 10 pairs met 0.1 in neither run" in say("censoring", row, one.condition)
 
 
 def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
@@ -240,14 +240,14 @@ def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
 
 def test_json_has_bounds_and_words(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
-    (told,) = json.loads(as_json([claim_in_detail(study, tables)]))
+    (told,) = json.loads(as_json([claim_of(study, tables)]))
     assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
     assert (told["shown"], told["range"]) == ("≤ 0.200", "[0, 0.200]")
     (comparison,) = told["comparisons"]
     assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
     assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
     assert told["asks"] == comparison["asks"] == "at most 0.950"
-    text = " ".join(as_text([told]).split())
+    text = " ".join(as_text([claim_of(study, tables)]).split())
     for token in ("≤ 0.200 [0, 0.200]", told["decided_by"], "asks at most 0.950"):
         assert token in text
 
@@ -264,7 +264,7 @@ def test_an_inconclusive_comparison_says_why(
     report: Report, losses: list[float], others: list[float], stop: float, why: tuple[str, ...]
 ):
     study, _, tables = stopping(report, losses, others, stop)
-    text = as_text([claim_in_detail(study, tables)], details=True)
+    text = as_text([claim_of(study, tables)], details=True)
     (line,) = (line for line in text.splitlines() if line.startswith("  inconclusive"))
     assert [token for token in why if token not in line] == []
 
@@ -273,7 +273,7 @@ def test_steps_to_a_target_of_the_study_are_told_with_its_value(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1, quantity="steps_to_target", which="best")
     study = replace(study, stop={}, targets={"train_loss": 0.1})
     said = "steps to the target of the best training loss (target 0.1)"
-    text = " ".join(as_text([claim_in_detail(study, tables)], details=True).split())
+    text = " ".join(as_text([claim_of(study, tables)], details=True).split())
     assert text.count(said) == 2, "of the claim and the comparison"
 
 
@@ -357,14 +357,14 @@ def test_a_claim_is_decided_only_where_its_positive_control_is_met(report: Repor
         assert row["verdict"] == verdict
         unmet = verdict == "underpowered"
         assert codes(row).get("control_unmet") == ((1, 1) if unmet else None)
-        assert ("Adam stalls" in claim_in_detail(changed, tables)["reason"]) == unmet
+        assert ("Adam stalls" in claim_of(changed, tables).reason) == unmet
 
 
 def test_a_cap_is_told(study: StudyPlan, tables: Tables):
     capped = replace(study, at_most_partly="the data are reduced")
     row = judged(capped, tables)
     assert (row["verdict"], *codes(row)) == ("partly reproduced", "supported", "limited_scale")
-    assert "the data are reduced" in claim_in_detail(replace(capped, backends=("jax",)), tables)["reason"]
+    assert "the data are reduced" in claim_of(replace(capped, backends=("jax",)), tables).reason
 
 
 def test_the_command_lists_each_claim_once(

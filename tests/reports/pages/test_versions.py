@@ -8,11 +8,14 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.reports.claims.verdict_list import ClaimVerdict
 from curvebench.reports.pages.versions import checked_against
 from curvebench.spec.archive import best_of, read_archive, shown_plans, with_figures
 from curvebench.spec.errors import InputError
@@ -158,11 +161,13 @@ def test_the_overview_and_the_summary_say_whether_both_agree(rendered: Rendered)
 
 def test_what_disagrees_comes_first_and_what_is_inconclusive_next():
     here = [("a", "reproduced"), ("b", "underpowered"), ("c", "not reproduced"), ("d", "not run")]
+    nothing: dict[str, Any] = dict.fromkeys(("sentence", "source", "study", "scale", "command", "reason"), "")
+    claim = partial(ClaimVerdict, **nothing)
     found = checked_against(
-        ({"id": name, "verdict": verdict} for name, verdict in [*here, ("e", "reproduced")]),
-        ({"id": name, "verdict": "partly reproduced"} for name in "abcd"),
+        (claim(id=name, verdict=verdict) for name, verdict in [*here, ("e", "reproduced")]),
+        (claim(id=name, verdict="partly reproduced") for name in "abcd"),
     )
-    told = [(one.here["id"], one.agreement) for one in found]
+    told = [(one.here.id, one.agreement) for one in found]
     assert told == [("c", "disagrees"), ("b", "open"), ("a", "agrees")]
 
 

@@ -8,7 +8,6 @@ import math
 import re
 import shutil
 import subprocess
-from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,7 +23,7 @@ from hypothesis import strategies as st
 from curvebench.__main__ import main
 from curvebench.reports.claims import verdict_list
 from curvebench.reports.claims.outcome_measures import values_at_equal_cost
-from curvebench.reports.claims.verdict_list import listed, read_verdicts, verdicts_of
+from curvebench.reports.claims.verdict_list import as_json, listed, read_verdicts, verdicts_of
 from curvebench.reports.sets.checking import alike, disagreements, flaws
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from curvebench.reports.sets.derived import read_set, texts
@@ -38,7 +37,7 @@ from curvebench.results.writing import write_table
 from curvebench.spec.archive import narrowed, with_joined
 from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import Objection, StudyPlan, read_plan, with_studies_of
+from curvebench.spec.plan import Objection, StudyPlan, read_plan
 from curvebench.spec.sets import BEGIN, END
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
@@ -218,13 +217,13 @@ def test_the_verdicts_that_a_set_holds_are_those_that_its_tables_give(
     plan = read_set(made)
     found = read_verdicts(plan)
     computed = listed(plan, found.claims, found.findings)
-    told = [one for one in computed if one["comparisons"]]
+    told = [one for one in computed if one.comparisons]
     assert told
     folder = shutil.copytree(made, tmp_path / "made.quick")
     monkeypatch.setattr(verdict_list, "read_verdicts", None)  # nothing is computed
-    assert verdicts_of(read_set(folder)) == computed
-    alone = narrowed(read_set(folder), [told[0]["study"]], [])
-    assert {one["study"] for one in verdicts_of(alone)} == {told[0]["study"]}
+    assert as_json(verdicts_of(read_set(folder))) == as_json(computed)
+    alone = narrowed(read_set(folder), [told[0].study], [])
+    assert {one.study for one in verdicts_of(alone)} == {told[0].study}
     (folder / "claims.parquet").write_text("[")
     with pytest.raises(InputError, match=r"claims\.parquet: not a whole Parquet file"):
         verdicts_of(read_set(folder))
@@ -396,51 +395,6 @@ def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
     assert json.loads((old / "provenance.json").read_text()) == about
     assert read_set(old).waived == waived
     assert [path.name for path in old.parent.iterdir()] == ["old.quick"]
-
-
-def test_sets_of_several_studies_become_one(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    shape = Shape(name="other", optimizers=SMALL.optimizers, backends=SMALL.backends)
-    folder = write_set(tmp_path, "other.quick", [shape], checks=False)
-    first, other = read_plan(small), read_plan(folder).model_copy(update={"parity": None})
-    made = publish(first, "both.quick", tmp_path, code=CODE, others=[other])
-    assert flaws(made) == []
-    assert {study.name for study in read_set(made).studies} == {"digits_mlp", "other"}
-    claims = read([made / "claims.parquet"], "claims").select("claim", "variant", "backend")
-    assert claims.n_unique() == len(claims)
-    rows = pl.concat([read([one / "leaderboard.parquet"], "leaderboard") for one in (small, folder)])
-    assert read([made / "leaderboard.parquet"], "leaderboard")["runs"].sum() == rows["runs"].sum()
-    larger = other.model_copy(update={"scale": "paper"})
-    with pytest.raises(InputError, match=r"is of scale paper, .* of scale quick"):
-        publish(first, "large.quick", tmp_path, code=CODE, others=[larger])
-    call = ["sets", "publish", "--plan", str(made), "--plan", str(folder), "--name", "twice.quick"]
-    assert main([*call, "--folder", str(tmp_path)]) == 2
-    assert "other.quick/plan.json: has study other, as" in capsys.readouterr().err
-
-
-def test_plans_that_do_not_fit_each_other_are_not_joined(small: Path):
-    plan = read_plan(small)
-    (study,) = plan.studies
-    claim = study.claims[0]
-    empty = plan.model_copy(update={"parity": None, "skipped": (), "studies": ()})
-    with pytest.raises(InputError, match=r"has parity, as .*; narrow one of the two"):
-        with_studies_of(plan, [empty.model_copy(update={"parity": plan.parity})])
-    renamed = study.model_copy(update={"name": "renamed"})
-    with pytest.raises(InputError, match=f"has claim {claim.id}, as"):
-        with_studies_of(plan, [empty.model_copy(update={"studies": (renamed,)})])
-    repeat = claim.model_copy(update={"id": "once.more", "repeats": claim.id, "changed": "once more"})
-    longer = repeat.model_copy(update={"conditions": (*repeat.conditions, repeat.conditions[0])})
-    for repeated, refused in ((repeat, False), (longer, True)):
-        other = study.model_copy(update={"name": "other", "claims": (), "repeated": (repeated,)})
-        message = "once.more repeats .* with other conditions than"
-        with pytest.raises(InputError, match=message) if refused else nullcontext():
-            with_studies_of(plan, [empty.model_copy(update={"studies": (other,)})])
-
-
-def test_what_one_plan_left_out_and_another_ran_is_not_left_out(small: Path):
-    plan = read_plan(small)
-    ran = plan.studies[0].model_copy(update={"name": plan.skipped[0].name, "claims": ()})
-    other = plan.model_copy(update={"parity": None, "skipped": (), "studies": (ran,)})
-    assert plan.skipped[0] not in with_studies_of(plan, [other]).skipped
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):

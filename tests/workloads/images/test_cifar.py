@@ -11,14 +11,31 @@ import jax
 import numpy as np
 import pytest
 
+from curvebench.backends.engine import engine
 from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.basis_estimation.gradients import sampler
+from curvebench.engine.execution import execute
+from curvebench.optimizers import rules
+from curvebench.stages.job import sampling_of
+from curvebench.stages.parity import bundle_of, prepare
+from curvebench.stages.parity_problems import ParityProblem
 from curvebench.workloads import photographs, workloads
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images import cifar
 from curvebench.workloads.images.augmentation import drawn_places, shifted
 from curvebench.workloads.images.cifar import CIFAR, TEST, TRAIN, read_cifar
 from curvebench.workloads.workload import DataMissing
-from tests.workloads.cases import jax_gradient, loss_in_numpy, random_of, small, torch_gradient
+from tests.workloads.cases import (
+    assert_near,
+    jax_gradient,
+    loss_in_numpy,
+    minibatch,
+    noise_of,
+    problem_of,
+    random_of,
+    small,
+    torch_gradient,
+)
 
 IMAGES = 20  # of a file in these tests
 
@@ -101,3 +118,47 @@ def test_gradients_of_both_backends_agree_and_the_loss_is_numpys():
 def test_by_default_it_is_the_resnet_18_of_small_images():
     workload = workloads()["cifar10_resnet"]
     assert sum(map(math.prod, workload.shapes_at(workload.complete({})).values())) == 11_173_962
+
+
+def test_training_normalizes_by_the_batch_and_evaluation_by_what_ran_before():
+    """Loss and likelihood do not read the statistics, which move on; evaluation is by them."""
+    workload, problem = problem_of("cifar10_resnet")
+    ops, batch = numpy_ops(), minibatch(problem)
+    noise = noise_of(workload, batch)
+    assert workload.likelihood is not None
+    likely = workload.likelihood.outputs
+    moved = {name: value + 0.5 for name, value in problem.state.items()}
+
+    def found(state, batch):
+        loss, new, _ = workload.loss(ops, problem.parameters, state, batch, noise)
+        outputs = likely(ops, problem.parameters, state, batch, noise)
+        return loss, outputs, new, workload.evaluate(ops, problem.parameters, state, batch)["loss"]
+
+    loss, outputs, new, evaluated = found(problem.state, batch)
+    loss_of_moved, outputs_of_moved, new_of_moved, evaluated_of_moved = found(moved, batch)
+    assert loss == loss_of_moved
+    assert np.array_equal(outputs, outputs_of_moved)
+    logs = outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
+    assert loss == pytest.approx(-logs[np.arange(len(logs)), batch["labels"]].mean(), rel=1e-12)
+    assert evaluated != evaluated_of_moved
+    for name, value in new.items():  # nine tenths of the old are kept
+        np.testing.assert_allclose(new_of_moved[name] - value, 0.9 * 0.5, rtol=1e-9)
+
+
+def test_sampled_gradients_and_runs_in_their_basis_are_equal_on_both_backends():
+    """EGOP's gradients at fresh starts, a basis of them, and metrics by running statistics of Adam in it."""
+    _, settings = small("cifar10_resnet")
+    problem = ParityProblem("", "", "cifar10_resnet", {**settings, "batch_size": 5}, {"samples": "0.02 d"})
+    engines = {backend: engine(backend, "float64") for backend in ("torch", "jax")}
+    prepared = prepare(problem, engines["torch"])
+    one = prepared.instance
+    gradients, runs = {}, {}
+    for backend, made in engines.items():
+        sample = sampler(sampling_of(problem.basis_spec, one), made, one.problem, one.random)
+        pieces = list(sample(one.problem, one.random))
+        gradients[backend] = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        runs[backend] = execute(bundle_of(rules()["adam"], prepared), made).metrics
+    assert_near(gradients["jax"], gradients["torch"], 1e-10)
+    assert_near(runs["jax"], runs["torch"], 1e-10)
+    losses = runs["torch"]["train_loss"].ravel()
+    assert losses[-1] < losses[0]

@@ -12,8 +12,6 @@ from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.benchmarks.peer_networks import timm_hiera
 from curvebench.engine.layout import layout
 from curvebench.optimizers.layers import layers_of
-from curvebench.workloads.fashion import FASHION_HIERA
-from curvebench.workloads.idx import read_fashion
 from curvebench.workloads.networks.hierarchical_transformer import (
     HieraViT,
     MaskUnitAttention,
@@ -21,7 +19,7 @@ from curvebench.workloads.networks.hierarchical_transformer import (
     hiera_logits,
 )
 from curvebench.workloads.workload import Role
-from tests.workloads.cases import assert_near, outputs_state_and_gradients, random_of, small
+from tests.workloads.cases import assert_near, outputs_state_and_gradients
 from tests.workloads.networks import oracles
 
 BASE = HieraViT(classes=10)
@@ -146,26 +144,3 @@ def test_outputs_and_gradients_from_the_images_on_are_timms(name, backend):
         assert abs(due).max() > 0.1
         assert_near({"logits": logits}, {"logits": due}, 1e-10)
         assert_near(oracles.timm_values(network, by_name), gradients, 1e-10)
-
-
-# --- the workload --------------------------------------------------------------------------------
-
-
-def test_the_workloads_own_sizes_are_those_of_its_description():
-    settings = FASHION_HIERA.complete({})
-    parameters = FASHION_HIERA.sample_parameters(settings, np.random.default_rng(0))
-    assert f"d = {sum(value.size for value in parameters.values())}" in FASHION_HIERA.description
-
-
-def test_splits_are_the_first_images_of_the_standard_parts_with_black_pixels_around():
-    workload, settings = small("fashion_hiera")
-    splits = workload.problem(settings, random_of(0)).splits
-    held_out = settings["held_out_examples"]
-    places = {"train": ("train", 0), "validation": ("test", 0), "test": ("test", held_out)}
-    for name, (part, start) in places.items():
-        count = settings["train_examples"] if name == "train" else held_out
-        images, labels = (array[start : start + count] for array in read_fashion(part))
-        assert np.array_equal(splits[name]["labels"], labels)
-        due = np.zeros((count, 1, 32, 32))
-        due[:, 0, 2:30, 2:30] = images
-        np.testing.assert_allclose(127.5 * (splits[name]["images"] + 1), due, atol=1e-12)
