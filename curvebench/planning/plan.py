@@ -39,7 +39,7 @@ from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wirin
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from curvebench.registry import RULES, WORKLOADS, find_workload, origin
+from curvebench.registry import RULES, WORKLOADS, find_workload
 from curvebench.results.temporary import write_texts
 from curvebench.seeding import generator
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
@@ -429,20 +429,7 @@ class Planner:
         """What every job of the study has; of all its bases and workloads where none are given."""
         workload_specs = self.workloads if workloads is None else workloads
         used = self.study.bases if bases is None else bases
-        origins = [
-            *(
-                origin(RULES, locator)
-                for optimizer in optimizers
-                for locator in (optimizer.locator, *named_in(optimizer.options))
-            ),
-            *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
-        ]
-        modules = [
-            *(module for one in origins for module in one.modules),
-            *(BASES.module_of(basis.name) for basis in used),
-        ]
-        files = {key: path for one in origins for key, path in one.files.items()}
-        packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
+        locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
         return {
             "scale": self.scale,
             "backend": backend,
@@ -451,12 +438,7 @@ class Planner:
             "bases": used,
             "seeds": seeds,
             "upstream": _by_stage(upstream),
-            "sources": {
-                **self.tree.sources(modules),
-                **self.tree.outside(files),
-                **self.tree.data_files(workload_specs),
-            },
-            "versions": self.tree.versions(packages),
+            **self.tree.decisive((), locators, workload_specs, used, PACKAGES[backend]),
         }
 
     def _running(self, backend: str) -> dict[str, Any]:
@@ -494,14 +476,8 @@ def parity_job(
     """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
     workload_specs = tuple(problem.workload_spec for problem in problems)
     basis_specs = tuple(problem.basis_spec for problem in problems)
-    modules = [
-        "curvebench.stages.parity",
-        VALUES,
-        *(f"curvebench.backends.{backend}_engine" for backend in BACKENDS),
-        *(module for name in optimizers for module in origin(RULES, name).modules),
-        *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
-        *(BASES.module_of(spec.name) for spec in basis_specs),
-    ]
+    engines = (f"curvebench.backends.{backend}_engine" for backend in BACKENDS)
+    modules, followed = ("curvebench.stages.parity", VALUES, *engines), (*RULES_AND_WORKLOADS, *EXECUTION)
     spec = ParitySpec(
         stage="parity",
         study="parity",
@@ -511,32 +487,22 @@ def parity_job(
         workloads=workload_specs,
         bases=basis_specs,
         steps=STEPS,
-        sources={
-            **tree.sources(modules, (*RULES_AND_WORKLOADS, *EXECUTION)),
-            **tree.data_files(workload_specs),
-        },
-        versions=tree.versions(PACKAGES[ALL]),
+        **tree.decisive(modules, optimizers, workload_specs, basis_specs, PACKAGES[ALL], followed),
     )
     return PlannedJob(spec, results, len(problems) * len(optimizers))
 
 
-def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
-    """SHA-256 by file of what decides the measures of a module's claims, and of all that is found by name."""
-    found_by_name = [
-        *(kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own()),
-        *map(backend_module, BACKENDS),
-        *EXPORTS.values(),
-    ]
-    return tree.sources(
-        ("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
-        (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks"),
-    )
-
-
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
-    """The job that checks the claims of a module of benchmarks/claims."""
+    """The job that checks the claims of a module of benchmarks/claims; these find by name what there is."""
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
+    found_by_name = (kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own())
+    modules = (
+        *("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
+        *(*map(backend_module, BACKENDS), *EXPORTS.values()),
+    )
+    packages = (*PACKAGES[ALL], "scipy")
+    followed = (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks")
     spec = ChecksSpec(
         stage="checks",
         study=CLAIMS,
@@ -544,8 +510,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         backend=HOST,
         optimizers=(OptimizerSpec(module),),
         workloads=workload_specs,
-        sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
-        versions=tree.versions((*PACKAGES[ALL], "scipy")),
+        **tree.decisive(modules, (), workload_specs, (), packages, followed),
         claim_rules={claim.id: check_rule(claim) for claim in claims},
     )
     lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)

@@ -158,8 +158,7 @@ class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
 
     def tuned_names(self, optimizer: str) -> tuple[str, ...]:
         """The hyperparameters of an optimizer that were tuned, the learning rate first."""
-        space = self.optimizer(optimizer).space
-        return tuple(sorted(space, key=lambda name: name != "learning_rate")) or self.tuning.names
+        return self.tuning_of(self.optimizer(optimizer)).names
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:
