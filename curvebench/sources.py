@@ -190,8 +190,12 @@ def _content(path: Path) -> bytes:
     return _code(content) if path.suffix == ".py" else content
 
 
-@cache  # each plan that a process makes hashes the same files
+@cache
 def _code(source: bytes) -> bytes:
+    """Return what of a Python file decides its hash: its code, or all of it where it is no valid Python.
+
+    Parsing a file takes a hundred times as long as reading it, and a plan hashes most files for several jobs.
+    """
     try:
         return code_of(ast.parse(source)).encode()
     except SyntaxError:

@@ -7,10 +7,12 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from curvebench.spec.errors import InputError
@@ -113,17 +115,18 @@ def check_committed(file: Path | None = None, otherwise: str = "") -> None:
         raise InputError(f"{file}: no commit of {PROJECT} has this file; move it there and commit it first")
 
 
-def distributions() -> dict[str, str]:
-    """Version by normalized name of every installed distribution; the first on the path counts."""
+@cache
+def distributions() -> Mapping[str, str]:
+    """Return the version of every installed distribution by normalized name; the first on the path counts."""
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:  # a half-removed package has none
             versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
-    return versions
+    return MappingProxyType(versions)
 
 
-def environment_hash(versions: dict[str, str]) -> str:
+def environment_hash(versions: Mapping[str, str]) -> str:
     """The SHA-256 of the sorted lines `name==version`."""
     lines = sorted(f"{name}=={version}" for name, version in versions.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

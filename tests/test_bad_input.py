@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from jax import numpy as jnp
@@ -36,8 +35,6 @@ from curvebench.planning.plan import Plan, make_plan, prepare, write_specs
 from curvebench.planning.studies import read_studies
 from curvebench.property_checks.checks import Measure, Series
 from curvebench.registry import find_rule
-from curvebench.results import schema
-from curvebench.results.writing import write_table
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import BEGIN, END, between_markers, check_name, check_waivers
@@ -67,7 +64,7 @@ class Case:
 def configures(
     config: Mapping[str, object] | None = None,
     study: Mapping[str, str] | None = None,
-    also: Mapping[str, str] | None = None,
+    also: Mapping[str, str | bytes] | None = None,
     files: Mapping[str, str] | None = None,
     command: str = "",
 ) -> Act:
@@ -80,10 +77,10 @@ def configures(
         studies = folder / "studies"
         write_study(studies, *(study or {}).items())
         given = {name: user_file(file) for name, file in (files or {}).items()}
-        for name, text in (given | dict(also or {})).items():
-            (studies / name).write_text(text)
+        for name, content in (given | dict(also or {})).items():
+            (studies / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        monkeypatch.chdir(folder)
         if command:
-            monkeypatch.chdir(folder)
             return main(shlex.split(command))
         try:
             if config is None:
@@ -131,29 +128,6 @@ def calls(expression: str) -> Act:
     return act
 
 
-def file_holds(content: bytes) -> Act:
-    """`curvebench check` on a file of other content."""
-
-    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
-        (folder / "tiny.yaml").write_bytes(content)
-        return main(["check", "--studies", str(folder)])
-
-    return act
-
-
-def table_holds(change: Callable[[bytes], bytes]) -> Act:
-    """`curvebench show` on a table whose bytes are changed."""
-
-    def act(folder: Path, _: pytest.MonkeyPatch) -> int:
-        (folder / "runs" / "job").mkdir(parents=True)
-        path = folder / "runs" / "job" / "runs.parquet"
-        write_table(path, pl.DataFrame(schema=schema.RUNS), schema.RUNS)
-        path.write_bytes(change(path.read_bytes()))
-        return main(["show", "some-run", "--results", str(folder)])
-
-    return act
-
-
 def planned(folder: Path) -> Plan:
     """The plan of the tiny study."""
     studies = folder / "studies"
@@ -187,24 +161,11 @@ def folder_refuses(number: int) -> Act:
     return act
 
 
-def folder_is_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    (folder / "taken").write_text("")
-    return configures({"studies": "tiny", "results": str(folder / "taken" / "results")})(folder, monkeypatch)
-
-
 FILES = [
-    Case("no study", lambda folder, _: main(["check", "--studies", str(folder)]), ("holds no study file (*.yaml)",)),
-    Case("no YAML", file_holds(b"question: [1\nb: 2\n"), ("tiny.yaml: line 2: not valid YAML",)),
-    Case("no mapping", file_holds(b"- one\n- two\n"), ("tiny.yaml: not a study", "optimizers")),
-    Case("no text", file_holds(b"question: \xff\xfe\n"), ("tiny.yaml: not a text file in UTF-8",)),
-    Case("truncated Parquet", table_holds(lambda content: content[: len(content) // 2]), ("runs.parquet",)),
-    Case("no tables", lambda folder, _: main(["show", "run", "--results", str(folder)]), ("runs.parquet", "run snakemake")),
-    Case("no spec", lambda folder, _: main(["run", str(folder / "lost.json")]), ("lost.json: cannot be read", "run snakemake")),
     Case("damaged spec", spec_holds('"stage"', "stage"), (".json: not a job spec", "delete it and run snakemake again")),
     Case("edited spec", spec_holds('"seeds": [\n  0', '"seeds": [\n  7'), (".json: its content has the hash", "delete the file")),
     Case("read-only results folder", folder_refuses(errno.EROFS), ("specs: cannot be written (Read-only file system)", "--config results=")),
     Case("full results folder", folder_refuses(errno.ENOSPC), ("specs: cannot be written (No space left on device)", "make room")),
-    Case("results folder below a file", folder_is_a_file, ("taken", "cannot be written (Not a directory)")),
 ]  # fmt: skip
 
 

@@ -24,12 +24,12 @@ from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TUNING
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, runs_spec
+from curvebench.spec.job import BasesSpec, JobSpec, estimated_at, runs_spec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.values import Option
 from curvebench.stages.basis_jobs import estimate_bases
-from curvebench.stages.job import Job, estimated_at
+from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
 # What rounding does to a run is measured beside it: lanes whose learning rate is off by so many units in the
@@ -221,7 +221,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
-        backend, device = estimated_at(found, study.backends[0], row["device"])
+        backend, device = estimated_at(found.alone, study.backends[0], row["device"])
         first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}

@@ -22,14 +22,13 @@ from curvebench.planning.plan import Plan, PlannedStudy
 from curvebench.progress import Progress
 from curvebench.seeding import generator
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.spec.tuning import REFINED_RATES, Setting
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import (
     Instance,
     Job,
-    estimated_at,
     instance,
     precision_of,
     sampling_of,
@@ -200,7 +199,7 @@ class _Meter:
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """Return a job that has estimated a basis for one seed."""
-        backend, device = estimated_at(workload_of(workload), spec.backend, spec.device)
+        backend, device = estimated_at(workload_of(workload).alone, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
             stage="bases", backend=backend, device=device, precision=spec.precision, **cell, **NO_NAMES

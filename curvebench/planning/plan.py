@@ -53,6 +53,7 @@ from curvebench.spec.job import (
     ParitySpec,
     RunsSpec,
     TimingSpec,
+    estimated_at,
     job_folder,
     runs_spec,
     spec_file,
@@ -73,7 +74,6 @@ from curvebench.spec.plan import (
 )
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
-from curvebench.stages.job import estimated_at
 from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.stages.supervision import FAILED
 from curvebench.workloads.data import FOLDER_VARIABLE
@@ -292,7 +292,7 @@ class Planner:
         bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
         workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
-        places = [estimated_at(find_workload(one.locator), first, where.device) for one in workloads]
+        places = [estimated_at(find_workload(one.locator).alone, first, where.device) for one in workloads]
         jobs = []
         for backend, device in dict.fromkeys(places):
             here = tuple(

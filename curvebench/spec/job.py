@@ -233,3 +233,11 @@ def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Pat
     if not found:
         raise InputError(f"{parent}: no job with the hash {hash_}; run snakemake, which computes it first")
     return found[0]
+
+
+def estimated_at(alone: bool, backend: str, device: str) -> tuple[str, str]:
+    """Return the backend and device that estimate the bases of a workload.
+
+    They are those of its runs where each run is a job `alone`, hours of a GPU; else the host estimates them.
+    """
+    return (backend, device) if alone and device != "cpu" else (HOST, "cpu")

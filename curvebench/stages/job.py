@@ -33,7 +33,7 @@ from curvebench.results import schema
 from curvebench.results.writing import NotWritten, write_table
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import HOST, BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
+from curvebench.spec.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
 from curvebench.stages.supervision import (
@@ -303,11 +303,6 @@ def sampling_of(basis: BasisSpec, one: Instance) -> GradientSampling:
         distribution.scale if distribution.kind == "normal" else None,
         distribution.around_start,
     )
-
-
-def estimated_at(workload: Workload, backend: str, device: str) -> tuple[str, str]:
-    """Backend and device that estimate a workload's bases: of its runs where these take hours of a GPU."""
-    return (backend, device) if workload.alone and device != "cpu" else (HOST, "cpu")
 
 
 def reestimation_of(basis: BasisSpec, one: Instance, steps: int) -> RenewalPlan | None:

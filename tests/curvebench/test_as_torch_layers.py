@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import io
-import pickle
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,6 +19,7 @@ from curvebench.interop import torch_layer_optimizer
 from curvebench.interop.torch_layers import layer_sums
 from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import Role
+from tests.curvebench.test_as_torch import WAYS, assert_equal, check_copies
 from tests.optimizers.test_kfac import NUMBERS, STEPS, bundle_of, parameters_of
 
 Optimizer = Any
@@ -196,52 +194,30 @@ def test_a_convolutional_net_takes_the_steps_of_examples_one_by_one(fisher: str,
 OPTIONS = {"factors_every": 2, "inverses_every": 3}
 
 
+def kfac(model: Net, rate: float = NUMBERS["learning_rate"]) -> Optimizer:
+    hyper = {**NUMBERS, "learning_rate": rate}
+    return as_torch("kfac", model.named_parameters(), OPTIONS, model=model, **hyper)
+
+
 def begun(steps: int) -> tuple[Net, Optimizer]:
     """A net and its optimizer after some steps."""
     model = net()
-    pair: Any = model, as_torch("kfac", model.named_parameters(), OPTIONS, model=model, **NUMBERS)
-    go_on(pair, range(steps))
-    return pair
+    optimizer = kfac(model)
+    go_on(model, optimizer, range(steps))
+    return model, optimizer
 
 
-def go_on(pair: Any, steps: range) -> None:
-    model, optimizer = pair
+def go_on(model: Net, optimizer: Optimizer, steps: range) -> None:
     for number in steps:
         images, targets, noise = batch(number)
         outputs = model(images)
         step(optimizer, outputs, targets, (outputs.detach() + noise).argmax(-1))
 
 
-def assert_equal(model: Net, other: Net) -> None:
-    for (name, param), value in zip(model.named_parameters(), other.parameters(), strict=True):
-        assert torch.equal(param, value), name
-
-
-def by_a_file(pair: tuple[Net, Optimizer]) -> tuple[Net, Optimizer]:
-    file = io.BytesIO()
-    torch.save([one.state_dict() for one in pair], file)
-    file.seek(0)
-    model, state = torch.load(file, weights_only=True)
-    other = Net().double()
-    other.load_state_dict(model)
-    optimizer = as_torch("kfac", other.named_parameters(), OPTIONS, model=other, learning_rate=0.5)
-    optimizer.load_state_dict(state)
-    return other, optimizer
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2])
-@pytest.mark.parametrize(
-    "way",
-    [by_a_file, copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))],
-    ids=["file", "copy", "pickle"],
-)
-def test_copies_go_on_alone_and_bit_for_bit(way: Callable[[Any], Any], steps: int):
-    pair: Any = begun(steps)
-    others: Any = way(pair)
-    go_on(others, range(steps, 5))
-    assert_equal(pair[0], begun(steps)[0])
-    go_on(pair, range(steps, 5))
-    assert_equal(pair[0], others[0])
+@pytest.mark.parametrize("way", WAYS)
+def test_copies_go_on_alone_and_bit_for_bit(way: str, steps: int):
+    check_copies(begun, go_on, kfac, way, steps, last=5)
 
 
 # --- a perceptron --------------------------------------------------------------------------------------
@@ -291,7 +267,7 @@ def test_statistics_are_computed_only_at_steps_that_observe(fisher: str, observe
     optimizer = as_torch("kfac", model.named_parameters(), options, model=model, **NUMBERS)
     for number in range(5):
         assert optimizer.observes == (number in (0, 3))
-        go_on((model, optimizer), range(number, number + 1))
+        go_on(model, optimizer, range(number, number + 1))
         calls = ["head", "tokens", "tokens", "second", "first"] if number in (0, 3) else []
         assert observed == calls, number
         observed.clear()
@@ -445,7 +421,7 @@ def test_a_layer_of_another_kind_is_left_to_the_others(observed: list[str]):
     left = {name for name, rule in optimizer.updated_by.items() if rule == "sgd"}
     assert left == {"head.weight", "head.bias", "norm.weight", "norm.bias", "position"}
     before = model.head.weight.detach().clone()
-    go_on((model, optimizer), range(1))
+    go_on(model, optimizer, range(1))
     assert torch.equal(model.head.weight, before - 0.25 * model.head.weight.grad)
     assert set(observed) == {"first", "second", "tokens"}
 

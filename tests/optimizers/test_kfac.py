@@ -71,9 +71,7 @@ def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
 
 CASES = [
     ("kfac", "sampled", 1, 1),
-    ("kfac", "expected", 1, 1),
     ("kfac", "empirical", 3, 2),
-    ("kfac_as_004", "empirical", 2, 3),
     ("kfac_as_004", "empirical_of_mean", 1, 1),
 ]
 

@@ -209,8 +209,15 @@ def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(label: str, b
     assert_paths_close(path, expected, 1e-13)
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
-@pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
+@pytest.mark.parametrize(
+    ("label", "backend", "dtype", "scale"),
+    [
+        (*pair, dtype, scale)
+        for pair in SCALE_FREE
+        for dtype, scale in (("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15))
+        if (pair[1], dtype) != ("jax", "float32")
+    ],
+)
 def test_huge_and_tiny_gradients_move_like_ordinary_ones(
     label: str, backend: str, dtype: str, scale: float
 ) -> None:
@@ -260,7 +267,10 @@ def runs_in(label: str, dtype: str) -> bool:
     return dtype in BATTERY[label].rule.dtypes
 
 
-@pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if runs_in(pair[0], "float32")])
+# On JAX the runs of different settings below are in float32, and near float64 as here.
+@pytest.mark.parametrize(
+    ("label", "backend"), [pair for pair in EDGES if pair[1] != "jax" and runs_in(pair[0], "float32")]
+)
 def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> None:
     entry = BATTERY[label]
     params, grads = instance(entry.shapes_or(FEW), seed=4)

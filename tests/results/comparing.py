@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,28 +10,20 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from curvebench.results.reading import read
+from curvebench.results.schema import JOBS, MEMORY
 
 # All that may differ between two computations of one spec: how long they took, when, and in how much memory.
 # Columns, and fields of the structs that a column lists.
-VARYING = {
+VARYING: dict[str, Sequence[str]] = {
     "runs": ("basis_seconds", "targets.seconds"),  # of a basis job; modelled from a timing job
     "timings": ("seconds", "steps"),  # a measured stretch is repeated until it is long beside the clock
-    "memory": ("host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
-    "jobs": (
-        "import_seconds",
-        "compile_seconds",
-        "data_seconds",
-        "step_seconds",
-        "evaluation_seconds",
-        "other_seconds",
-        "total_seconds",
-        "waiting_seconds",
-        "basis_seconds",
-        "checkpoint_seconds",
+    "memory": [name for name in MEMORY if name.endswith("_bytes")],
+    "jobs": [
+        *(name for name in JOBS if name.endswith("_seconds")),
         "gpu_joules",
         "peak_memory_bytes",
         "started",
-    ),
+    ],
 }
 
 

@@ -110,6 +110,22 @@ def jax_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.nd
     return lambda params: {name: np.asarray(x) for name, x in function(_load(ops, params)).items()}
 
 
+def agreed_gradient(
+    workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray], tolerance: float = 1e-10
+) -> tuple[dict[str, np.ndarray], float]:
+    """The gradient by torch and its norm, after the one by jax was found equal, relative to the norm."""
+    import jax
+
+    by_torch = torch_gradient(workload, problem, batch)(problem.parameters)
+    with jax.enable_x64(True):
+        by_jax = jax_gradient(workload, problem, batch)(problem.parameters)
+    size = float(np.sqrt(sum(np.sum(value**2) for value in by_torch.values())))
+    assert size > 0
+    for name, value in by_torch.items():
+        np.testing.assert_allclose(by_jax[name], value, rtol=1e-10, atol=tolerance * size)
+    return by_torch, size
+
+
 @dataclass(frozen=True)
 class Mapper:
     """A backend's array functions, its `vmap`, and what compiles where that is quicker."""

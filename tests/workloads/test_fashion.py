@@ -1,4 +1,4 @@
-"""The two Fashion-MNIST networks: data, splits, pooling, initial law, and PyTorch's layers beside them."""
+"""The two Fashion-MNIST networks: data, splits, pooling, and PyTorch's layers beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from curvebench.backends.jax_ops import jax_ops
 from curvebench.backends.torch_ops import torch_ops
 from curvebench.workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from curvebench.workloads.idx import read_fashion
-from curvebench.workloads.workload import DataMissing, Role
+from curvebench.workloads.workload import DataMissing
 from tests.made_images import EXAMPLES
 from tests.workloads.cases import jax_gradient, minibatch, random_of, torch_gradient
 
@@ -26,22 +26,6 @@ PUBLISHED = {
 def family(request):
     workload, widths = FAMILIES[request.param]
     return workload, workload.problem(workload.complete({}), random_of(0)), widths
-
-
-def test_sizes_are_those_of_the_paper(family):
-    workload, problem, (inputs, hidden, classes) = family
-    shapes = {name: array.shape for name, array in problem.parameters.items()}
-    assert shapes == {"W1": (hidden, inputs), "b1": (hidden,), "W2": (classes, hidden), "b2": (classes,)}
-    settings = workload.complete({})
-    assert settings["batch_size"] == 300
-    assert workload.roles(settings) == {
-        "W1": Role("weight", 0),
-        "b1": Role("bias", 0),
-        "W2": Role("head", 1),
-        "b2": Role("bias", 1),
-    }
-    weights = sum(problem.parameters[name].size for name in ("W1", "W2"))
-    assert weights == {196: 4_000, 784: 79_400}[inputs]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -104,23 +88,6 @@ def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
         for image in images.tolist()
     ]
     assert max_pool(images, window).tolist() == due
-
-
-def test_initial_parameters_have_the_law_of_torchs_linear_layers(family):
-    """Weights and biases uniform in plus and minus one over the root of the inputs, as torch draws them."""
-    workload, _, (inputs, hidden, classes) = family
-    torch.manual_seed(0)
-    draws = [workload.sample_parameters(workload.complete({}), np.random.default_rng(k)) for k in range(80)]
-    for layer, (fan_in, fan_out) in {"1": (inputs, hidden), "2": (hidden, classes)}.items():
-        theirs = [torch.nn.Linear(fan_in, fan_out) for _ in range(80)]
-        for name, attribute in {f"W{layer}": "weight", f"b{layer}": "bias"}.items():
-            ours = np.stack([draw[name] for draw in draws])
-            torchs = np.stack([getattr(one, attribute).detach().numpy() for one in theirs])
-            assert ours.shape == torchs.shape
-            for values in (ours, torchs):
-                assert 0.97 * fan_in**-0.5 < np.abs(values).max() <= fan_in**-0.5 * (1 + 1e-6)
-                assert values.std() == pytest.approx(fan_in**-0.5 / 3**0.5, rel=0.1)
-                assert abs(values.mean()) < 5 * fan_in**-0.5 / (3 * values.size) ** 0.5
 
 
 def _torch_model(workload, parameters, window):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.workloads.initialization import uniform_bias, xavier_normal
 from curvebench.workloads.matrices import orthonormal, power_law_matrix
 
 SIZES = st.integers(1, 12)
@@ -32,18 +30,3 @@ def test_directions_are_uniform():
     draws = np.stack([orthonormal(3, 3, np.random.default_rng(seed)) for seed in range(4000)])
     np.testing.assert_allclose(draws.mean(axis=0), 0.0, atol=5 * np.sqrt(1 / 3 / 4000))
     np.testing.assert_allclose((draws**2).mean(axis=0), 1 / 3, atol=5 * np.sqrt(0.09 / 4000))
-
-
-def test_xavier_weights_have_the_standard_deviation_of_their_fans():
-    weight = xavier_normal(300, 500, np.random.default_rng(0))
-    assert weight.shape == (300, 500)
-    assert weight.std() == pytest.approx(np.sqrt(2 / 800), rel=0.01)
-    assert abs(weight.mean()) < 5 * np.sqrt(2 / 800 / weight.size)
-
-
-def test_biases_fill_their_interval():
-    bias = uniform_bias(20_000, 5, np.random.default_rng(0))
-    bound = 20_005**-0.5
-    assert bias.shape == (20_000,)
-    assert 0.999 * bound < np.abs(bias).max() <= bound
-    assert bias.std() == pytest.approx(bound / np.sqrt(3), rel=0.02)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -20,11 +18,10 @@ from curvebench.workloads.networks.residual_network import residual_logits
 from curvebench.workloads.networks.vision_transformer import patches_of
 from curvebench.workloads.photographs import patches
 from curvebench.workloads.workload import DataMissing, Problem
-from tests.workloads.cases import SMALL, jax_gradient, loss_in_numpy, random_of, torch_gradient
+from tests.workloads.cases import SMALL, agreed_gradient, loss_in_numpy, random_of
 from tests.workloads.images.photographs import index_of, write_set
 
-# 000 C.2 (ResNet-34), 003 Sec. 4.4 (PlainViT and HieraViT with 10 classes)
-PRINTED = {"image_resnet": (1000, 21_797_672), "image_vit": (10, 85_654_282), "image_hiera": (10, 50_763_658)}
+NAMES = ("image_resnet", "image_vit", "image_hiera")
 
 
 @pytest.fixture(autouse=True)
@@ -56,15 +53,7 @@ def batch_of(name: str, problem: Problem, count: int = 4) -> dict[str, np.ndarra
     return {field: values[0, 0] for field, values in found.items()}
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_at_their_defaults_they_are_the_papers(name: str):
-    classes, parameters = PRINTED[name]
-    workload = workloads()[name]
-    shapes = workload.shapes_at(workload.complete({"classes": classes}))
-    assert sum(map(math.prod, shapes.values())) == parameters
-
-
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_shapes_and_roles_are_those_of_the_problem(name: str):
     workload, settings, problem = workloads()[name], settings_of(name), problem_of(name)
     shapes = {key: value.shape for key, value in problem.parameters.items()}
@@ -74,17 +63,11 @@ def test_shapes_and_roles_are_those_of_the_problem(name: str):
     assert {key: value.shape for key, value in drawn.items()} == shapes
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_of_both_backends_agree_and_the_loss_is_numpys(name: str):
     workload, problem = workloads()[name], problem_of(name)
     batch = batch_of(name, problem)
-    by_torch = torch_gradient(workload, problem, batch)(problem.parameters)
-    with jax.enable_x64(True):
-        by_jax = jax_gradient(workload, problem, batch)(problem.parameters)
-    size = math.sqrt(sum(float(np.sum(value**2)) for value in by_torch.values()))
-    assert size > 0
-    for key, value in by_torch.items():
-        np.testing.assert_allclose(by_jax[key], value, atol=1e-10 * size)
+    agreed_gradient(workload, problem, batch)
     found = loss_in_numpy(numpy_ops(), workload, problem, batch)(problem.parameters)
     assert 0 < found < 10
 

@@ -1,4 +1,4 @@
-"""Teachers and students: sizes, spectrum of the inputs, laws of weights, targets, loss and gradient."""
+"""Teachers and students: splits, spectrum of the inputs, targets, loss and gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.workloads import workloads
 from curvebench.workloads.teacher_student import sample_features, sample_weights, spectrum
-from curvebench.workloads.workload import Problem, Role
+from curvebench.workloads.workload import Problem
 from tests.workloads.cases import random_of, torch_gradient
 
 NAMES = ("teacher_student_linear", "teacher_student_tanh")
@@ -29,20 +29,10 @@ def _answer(name: str, weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndar
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sizes_are_those_of_the_paper(name):
-    problem = _instance(name)
-    assert {key: weight.shape for key, weight in problem.parameters.items()} == {
-        "W1": (70, 100),
-        "W2": (40, 70),
-    }
-    assert sum(weight.size for weight in problem.parameters.values()) == 9800
-    shapes = {
-        split: (fields["features"].shape, fields["targets"].shape) for split, fields in problem.splits.items()
-    }
-    assert shapes == dict.fromkeys(("train", "test"), ((5000, 100), (5000, 40)))
-    workload = workloads()[name]
-    assert (workload.dtype, workload.complete({})["batch_size"]) == ("float64", None)
-    assert workload.roles(workload.complete({})) == {"W1": Role("weight", 0), "W2": Role("weight", 1)}
+def test_splits_have_the_sizes_of_the_paper(name):
+    for fields in _instance(name).splits.values():
+        assert (fields["features"].shape, fields["targets"].shape) == ((5000, 100), (5000, 40))
+    assert workloads()[name].dtype == "float64"
 
 
 def test_the_spectrum_is_a_logarithmic_grid():
@@ -85,15 +75,6 @@ def test_the_teacher_is_another_network_than_the_student_and_reproduces_the_targ
         answers = [_answer(name, teacher, x) for x in fields["features"]]
         np.testing.assert_allclose(fields["targets"], answers, rtol=1e-13, atol=1e-13)
         assert float(workload.evaluate(numpy_ops(), teacher, {}, fields)["loss"]) < 1e-25
-
-
-def test_weights_have_the_variance_of_their_inputs():
-    settings = workloads()[NAMES[0]].complete({})
-    drawn = [sample_weights(settings, np.random.default_rng(seed)) for seed in range(30)]
-    for name, inputs in {"W1": 100, "W2": 70}.items():
-        entries = np.stack([weights[name] for weights in drawn])
-        assert abs(entries.mean()) < 5 / np.sqrt(entries.size * inputs)
-        assert entries.std() == pytest.approx(inputs**-0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,10 +1,16 @@
-"""The measures of a claim, without its series."""
+"""A claim of given measures, and the measures of a claim without its series."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from curvebench.property_checks.checks import Check, PropertyClaim, Row, part_results
+from curvebench.property_checks.checks import Check, Measures, PropertyClaim, Row, part_results
+
+
+def claim_of(measures: Measures, instances: int = 1, **about: bool) -> PropertyClaim:
+    """A claim of one part with these measures."""
+    check = Check("it is", "none", measures, {"paper": instances}, **about)
+    return PropertyClaim("a.claim", "It is.", "none", "none", (check,))
 
 
 def rows(claim: PropertyClaim, scale: str, rule: str = "") -> Iterator[Row]:

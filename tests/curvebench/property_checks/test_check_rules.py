@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -63,8 +62,3 @@ def test_another_rule_has_fresh_instances(toys):
     ]
     assert drawn[0] == drawn[1]
     assert not set(drawn[0]) & set(drawn[2])
-
-
-@pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
-    return ToyClaims(tmp_path, monkeypatch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import (
     CORRECTED,
     PRINTED,
-    Check,
     Measure,
     PropertyClaim,
     Row,
@@ -31,7 +29,7 @@ from curvebench.results.reading import read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import job_folder
 from curvebench.spec.method import OptimizerSpec
-from tests.curvebench.property_checks.claim_rows import rows
+from tests.curvebench.property_checks.claim_rows import claim_of, rows
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.stages.test_jobs import of_stage, run
 
@@ -45,11 +43,6 @@ SPEC = of_stage(
     bases=(),
     seeds=(0,),
 )
-
-
-@pytest.fixture
-def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
-    return ToyClaims(tmp_path, monkeypatch)
 
 
 def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
@@ -141,8 +134,7 @@ def test_an_estimate_whose_interval_holds_the_limit_decides_nothing(value, relat
     def drawn(random: np.random.Generator) -> list[Measure]:
         return [Measure("it", value, relation, 1.0, 0.1), Measure("sure", 0.0, "<=", 1.0)]
 
-    check = Check("it is", "none", drawn, {"paper": 1}, sampled=True)
-    claim = PropertyClaim("a.claim", "It is.", "none", "none", (check,))
+    claim = claim_of(drawn, sampled=True)
     found = list(rows(claim, "quick"))
     assert [row.measure.holds for row in found] == [holds, True]
     expected = {True: "reproduced", False: "not reproduced", None: "underpowered"}[holds]
@@ -187,20 +179,13 @@ def test_verdicts_come_from_the_rows(toys):
 DECAY = Series("000 Fig. 3", "EGOP", np.arange(3.0), np.array([1.0, 0.5, np.nan]), ("k", "ratio"), log="y")
 
 
-def _claim(*measures: Measure | Series) -> PropertyClaim:
-    def drawn(random: np.random.Generator) -> tuple[Measure | Series, ...]:
-        return measures
-
-    return PropertyClaim("a.claim", "It is.", "none", "none", (Check("it is", "none", drawn, {"paper": 1}),))
-
-
 def test_what_cannot_miss_is_an_error():
     with pytest.raises(ValueError, match="instance 0 has no measures"):
-        list(rows(_claim(DECAY), "quick"))
+        list(rows(claim_of(lambda random: [DECAY]), "quick"))
 
 
 def test_series_come_beside_the_measures_and_are_none_of_them():
-    claim = _claim(DECAY, Measure("it", 1.0, "<=", 1.0))
+    claim = claim_of(lambda random: [DECAY, Measure("it", 1.0, "<=", 1.0)])
     measured, traced = part_results(claim.id, claim.checks[0], "quick")
     assert list(rows(claim, "quick")) == [measured]
     assert isinstance(traced, Trace)

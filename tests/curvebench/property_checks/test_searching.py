@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from curvebench.property_checks.checks import Check, Measure, PropertyClaim, verdicts
+from curvebench.property_checks.checks import Measure, verdicts
 from curvebench.property_checks.searching import Moved, nearest
-from tests.curvebench.property_checks.claim_rows import rows
+from tests.curvebench.property_checks.claim_rows import claim_of, rows
 
 
 def drawn(random: np.random.Generator) -> list[np.ndarray]:
@@ -60,14 +58,13 @@ def test_a_claim_knows_its_bounds_by_what_the_search_reached(limit, verdict):
     def measured(random: np.random.Generator) -> list[Measure]:
         return [Measure("cosine", cosine(random), "<=", limit), Measure("exact", 0.0, "==", 0.0)]
 
-    check = Check("it is", "none", measured, {"paper": 5}, bound=True)
-    claim = PropertyClaim("a.claim", "It is.", "none", "none", (check,))
+    claim = claim_of(measured, 5, bound=True)
     found = list(rows(claim, "paper"))
     assert {row.instance for row in found} == set(range(6))
     assert max(row.measure.value for row in found if row.instance < 5) < 0.9
     assert verdicts(claim, found) == {"": verdict}
     assert {row.instance for row in rows(claim, "quick")} == set(range(6)), "a search a bound, none else"
-    loose = dataclasses.replace(claim, checks=(dataclasses.replace(check, bound=False),))
+    loose = claim_of(measured, 5)
     assert verdicts(loose, list(rows(loose, "paper"))) == {"": "reproduced"}
 
 
@@ -76,8 +73,7 @@ def test_each_bound_of_a_part_is_searched_and_none_hides_another(limit, verdict)
     def measured(random: np.random.Generator) -> list[Measure]:
         return [Measure("first", cosine(random), "<=", 1.0), Measure("second", cosine(random), "<=", limit)]
 
-    check = Check("it is", "none", measured, {"paper": 4}, bound=True)
-    claim = PropertyClaim("a.claim", "It is.", "none", "none", (check,))
+    claim = claim_of(measured, 4, bound=True)
     found = list(rows(claim, "paper"))
     assert {row.instance for row in found} == set(range(6)), "two searches"
     reached = {(row.measure.quantity, row.instance): row.measure.value for row in found}

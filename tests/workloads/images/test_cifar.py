@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -19,22 +17,21 @@ from curvebench.optimizers import rules
 from curvebench.stages.job import sampling_of
 from curvebench.stages.parity import bundle_of, prepare
 from curvebench.stages.parity_problems import ParityProblem
-from curvebench.workloads import photographs, workloads
+from curvebench.workloads import photographs
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images import cifar
 from curvebench.workloads.images.augmentation import drawn_places, shifted
 from curvebench.workloads.images.cifar import CIFAR, TEST, TRAIN, read_cifar
 from curvebench.workloads.workload import DataMissing
 from tests.workloads.cases import (
+    agreed_gradient,
     assert_near,
-    jax_gradient,
     loss_in_numpy,
     minibatch,
     noise_of,
     problem_of,
     random_of,
     small,
-    torch_gradient,
 )
 
 IMAGES = 20  # of a file in these tests
@@ -104,20 +101,10 @@ def test_gradients_of_both_backends_agree_and_the_loss_is_numpys():
         "validation": 10,
         "test": IMAGES,
     }
-    by_torch = torch_gradient(workload, problem, batch)(problem.parameters)
-    with jax.enable_x64(True):
-        by_jax = jax_gradient(workload, problem, batch)(problem.parameters)
-    size = math.sqrt(sum(float(np.sum(value**2)) for value in by_torch.values()))
-    for key, value in by_torch.items():
-        np.testing.assert_allclose(by_jax[key], value, atol=1e-10 * size)
+    agreed_gradient(workload, problem, batch)
     assert 0 < loss_in_numpy(numpy_ops(), workload, problem, batch)(problem.parameters) < 10
     found = workload.evaluate(numpy_ops(), problem.parameters, problem.state, problem.splits["test"])
     assert 0 < float(found["loss"]) < 10
-
-
-def test_by_default_it_is_the_resnet_18_of_small_images():
-    workload = workloads()["cifar10_resnet"]
-    assert sum(map(math.prod, workload.shapes_at(workload.complete({})).values())) == 11_173_962
 
 
 def test_training_normalizes_by_the_batch_and_evaluation_by_what_ran_before():

@@ -74,7 +74,7 @@ def test_the_start_has_torchvisions_law():
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, "torch") for name in NETWORKS]
+    [pytest.param(name, "torch", marks=[pytest.mark.long] * (name == "34 layers")) for name in NETWORKS]
     # whose convolutions in float64 take a minute here, where they are not optimized
     + [pytest.param(name, "jax", marks=[pytest.mark.long] * (name in LARGE)) for name in NETWORKS],
 )
