@@ -240,13 +240,6 @@ def test_the_projects_own_studies_are_as_the_papers_say():
 LIKE, REPEATED = map(user_file, ("like.yaml", "repeated.yaml"))
 
 
-@pytest.mark.parametrize("labels", ["identity", "[identity, egop]"])
-def test_settings_are_tried_in_some_bases(tmp_path, labels: str):
-    tried = ("shared_across: bases", f"shared_across: bases\n  tried_in: {labels}")
-    study = read_study(write_study(tmp_path, tried))
-    assert [basis.label for basis in study.tried_bases] == labels.strip("[]").split(", ")
-
-
 def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):
     tiny = read_study(write_study(tmp_path))
     (tmp_path / "other.yaml").write_text(LIKE)
