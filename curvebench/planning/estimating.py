@@ -24,7 +24,7 @@ from curvebench.seeding import generator
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, WorkloadSpec
-from curvebench.spec.tuning import REFINED_RATES, Setting
+from curvebench.spec.tuning import Setting
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import (
     Instance,
@@ -158,8 +158,7 @@ class _Meter:
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """Return the cost of all runs of a sweep, refined sweep or final job in one basis."""
         settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
-        tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
-        runs = len(spec.seeds) * tried
+        runs = len(spec.seeds) * spec.tried
         steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)

@@ -176,11 +176,6 @@ class RunSelection:
     alone: bool = False
     setting: int | None = None
 
-    @property
-    def cells(self) -> int:
-        """How many runs it has of a setting."""
-        return len(self.workloads) * len(self.bases) * len(self.seeds)
-
     def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
         """Whether an earlier job has settings or bases for it."""
         if isinstance(spec, BasesSpec):
@@ -309,7 +304,7 @@ class Planner:
                     precision=precision,
                     **self._common(backend, (), some, (), own, here),
                 )
-                jobs.append(PlannedJob(spec, self.results, len(here) * len(own) * len(some)))
+                jobs.append(PlannedJob(spec, self.results, spec.cells))
         return tuple(jobs)
 
     def _shares(
@@ -398,8 +393,7 @@ class Planner:
             **self._running(backend),
             **own,
         )
-        tried = {"sweep": len(settings or ()), "refine": 1 if share.alone else REFINED_RATES, "final": 1}
-        return PlannedJob(spec, self.results, share.cells * tried[stage], read)
+        return PlannedJob(spec, self.results, spec.cells * spec.tried, read)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""

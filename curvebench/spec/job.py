@@ -16,7 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import TrainingProtocol
-from curvebench.spec.tuning import Tuning
+from curvebench.spec.tuning import REFINED_RATES, Tuning
 from curvebench.spec.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/curvebench/golden)
@@ -57,6 +57,11 @@ class JobSpec(Document):
         found = hashlib.sha256(decisive.encode()).hexdigest()[:16]
         object.__setattr__(self, "hash", found)  # the document is frozen
         return self
+
+    @property
+    def cells(self) -> int:
+        """The number of its cells: workloads times bases times seeds."""
+        return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def changed(self, **changes: Any) -> Self:
         """Another job of the same kind, with a hash of its own."""
@@ -122,6 +127,12 @@ class RunsSpec(TrainingSpec):
     setting: int | None = None
     compared: tuple[str, ...] = ()
     claim_rules: dict[str, str] = Field(default={})
+
+    @property
+    def tried(self) -> int:
+        """The number of settings that each cell tries, without those that other tuning seeds would choose."""
+        tried = {"sweep": len(self.settings or ()), "refine": REFINED_RATES, "final": 1}
+        return 1 if self.alone else tried[self.stage]
 
     @property
     def who(self) -> str:

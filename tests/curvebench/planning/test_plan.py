@@ -490,6 +490,7 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
 def hashes(config, root):
     """The hash of every job, table and figure by what it is."""
     plan = make_plan(config, root)
+    assert plan.report.checks is not None
     found = {"report": plan.report_path.name, "figures of claims": plan.report.checks.figures.name}
     for job in plan.jobs:
         who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else "several"
