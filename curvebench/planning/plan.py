@@ -44,7 +44,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.seeding import generator
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec.archive import joined_here, with_figures
-from curvebench.spec.errors import InputError, by_reason, nearest, unknown
+from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.job import (
     HOST,
     BasesSpec,
@@ -163,7 +163,7 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What one job takes of an optimizer's runs in a stage.
+    """What one job takes of the runs of a stage, such as an optimizer's.
 
     Args:
         alone: whether it is one run (of finals: one seed's) that is a job of its own.
@@ -296,25 +296,25 @@ class Planner:
             precision = self.study.precision
             if precision and backend == HOST:
                 precision = policy_of(precision).computed
-            for own, some in self._shares(bases, seeds):
+            for share in self._shares(here, bases, seeds):
                 spec = BasesSpec(
                     stage="bases",
                     study=self.study.name,
                     device=device,
                     precision=precision,
-                    **self._common(backend, (), some, (), own, here),
+                    **self._common(backend, (), share, ()),
                 )
                 jobs.append(PlannedJob(spec, self.results, spec.cells))
         return tuple(jobs)
 
     def _shares(
-        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
-    ) -> list[tuple[tuple[BasisSpec, ...], tuple[int, ...]]]:
-        """The bases and seeds of each final job, and of each that estimates bases, as the scale cuts them."""
+        self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
+    ) -> list[RunSelection]:
+        """What each final job takes, and each that estimates bases, as the scale cuts them."""
         if self.size.final_jobs == "optimizer":
-            return [(bases, seeds)]
+            return [RunSelection(workloads, bases, seeds)]
         parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
-        return [((basis,), part) for basis, part in product(bases, parts)]
+        return [RunSelection(workloads, (basis,), part) for basis, part in product(bases, parts)]
 
     def _tuning(
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
@@ -352,15 +352,15 @@ class Planner:
         Args:
             settings: how many a tuning stage tries; None for finals, whose settings are known later.
         """
-        workloads = self.workloads
-        alone = {spec.name: find_workload(spec.locator).alone for spec in workloads}
-        together = tuple(workload for workload in workloads if not alone[workload.name])
-        shares = self._shares(bases, seeds) if settings is None else [(bases, seeds)]
-        yield from (RunSelection(together, own, some) for own, some in shares if together)
-        for workload, basis, seed in product(workloads, bases, seeds):
-            if alone[workload.name]:
-                numbers = [None] if settings is None else range(settings)
-                yield from (RunSelection((workload,), (basis,), (seed,), True, number) for number in numbers)
+        alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
+        together = tuple(one for one in self.workloads if one not in alone)
+        if together and settings is None:
+            yield from self._shares(together, bases, seeds)
+        elif together:
+            yield RunSelection(together, bases, seeds)
+        numbers = [None] if settings is None else range(settings)
+        for workload, basis, seed, number in product(alone, bases, seeds, numbers):
+            yield RunSelection((workload,), (basis,), (seed,), True, number)
 
     def _runs(
         self,
@@ -389,7 +389,7 @@ class Planner:
             settings=settings,
             alone=share.alone,
             setting=share.setting,
-            **self._common(backend, (optimizer,), share.seeds, read, share.bases, share.workloads),
+            **self._common(backend, (optimizer,), share, read),
             **self._running(backend),
             **own,
         )
@@ -404,9 +404,9 @@ class Planner:
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = self.final_seeds(backend)[:1]
-        upstream = tuple(job for job in upstream if seeds[0] in job.spec.seeds)
-        common = self._common(backend, running_on(backend, self.study), seeds, upstream)
+        share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
+        upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
+        common = self._common(backend, running_on(backend, self.study), share, upstream)
         spec = TimingSpec(stage="timing", **training(self.study), **common, **self._running(backend))
         count = len(methods(spec.optimizers, spec.bases))
         return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
@@ -415,24 +415,20 @@ class Planner:
         self,
         backend: str,
         optimizers: tuple[OptimizerSpec, ...],
-        seeds: tuple[int, ...],
+        share: RunSelection,
         upstream: tuple[PlannedJob, ...],
-        bases: tuple[BasisSpec, ...] | None = None,
-        workloads: tuple[WorkloadSpec, ...] | None = None,
     ) -> dict[str, Any]:
-        """What every job of the study has; of all its bases and workloads where none are given."""
-        workload_specs = self.workloads if workloads is None else workloads
-        used = self.study.bases if bases is None else bases
+        """What every job of the study has."""
         locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
         return {
             "scale": self.scale,
             "backend": backend,
             "optimizers": optimizers,
-            "workloads": workload_specs,
-            "bases": used,
-            "seeds": seeds,
+            "workloads": share.workloads,
+            "bases": share.bases,
+            "seeds": share.seeds,
             "upstream": _by_stage(upstream),
-            **self.tree.decisive((), locators, workload_specs, used, PACKAGES[backend]),
+            **self.tree.decisive((), locators, share.workloads, share.bases, PACKAGES[backend]),
         }
 
     def _running(self, backend: str) -> dict[str, Any]:
@@ -805,13 +801,11 @@ def _property_claims(
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
     """Check that a name that is asked for can mean one thing only."""
     homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
-    twice = [
-        f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ"
-        for name, (module, _) in claims.items()
-        if name in homes
-    ]
-    if twice:
-        raise InputError("\n".join(twice))
+    problems = Problems()
+    for name, (module, _) in claims.items():
+        if name in homes:
+            problems.add(f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ")
+    problems.check()
 
 
 def _compared(
