@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
-from curvebench.reports.sets.objections import in_short
 from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
@@ -78,10 +78,26 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     environment.filters |= {
         "by_name": by_name,
         "criterion": criterion,
-        "objections": in_short,
+        "objections": lambda waived: lines("objections.jinja", "in_short", waived),
         "quoted": '"{}"'.format,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}
     environment.globals |= CONSTANTS
     return environment
+
+
+@cache
+def _macros(template: str) -> Any:
+    return templates(markdown=True).get_template(template).module
+
+
+def lines(template: str, macro: str, *about: Any) -> list[str]:
+    """Return what a macro says, by line, without empty lines."""
+    said = str(getattr(_macros(template), macro)(*about))
+    return list(filter(None, map(str.strip, said.splitlines())))
+
+
+def say(template: str, macro: str, *about: Any) -> str:
+    """Return what a macro says as one sentence, with semicolons between its lines."""
+    return "; ".join(lines(template, macro, *about))

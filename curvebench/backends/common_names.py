@@ -37,7 +37,6 @@ def like_numpy(library: Any, kind: Any) -> dict[str, Any]:
         "argsort": lambda x, axis: library.argsort(x, axis=axis, stable=True),
         "unstack": lambda x, axis: library.unstack(x, axis=axis),
         "norm": lambda x: library.sqrt(library.sum(library.square(x))),
-        "diagonal": linalg.diagonal,
-        "qr": linalg.qr,
+        **named(linalg, ("diagonal", "qr")),
         "svd": guarded(lambda x: linalg.svd(x, full_matrices=False), library.isfinite, library.where),
     }

@@ -54,18 +54,9 @@ class JaxEngine(Engine):
 
     def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
-            def one(elements: tuple[Any, ...]) -> Any:
-                following = iter(elements)
-                return function(
-                    *(
-                        whole if axis is None else next(following)
-                        for whole, axis in zip(arguments, axes, strict=True)
-                    )
-                )
-
-            return jax.lax.map(
-                one, tuple(each for each, axis in zip(arguments, axes, strict=True) if axis is not None)
-            )
+            places = dict(enumerate(arguments))
+            elements = {place: places[place] for place, axis in enumerate(axes) if axis is not None}
+            return jax.lax.map(lambda each: function(*{**places, **each}.values()), elements)
 
         return mapped
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from curvebench.backends.common_names import like_numpy
+from curvebench.backends.common_names import like_numpy, named
 from curvebench.backends.decompositions import guarded, symmetric_part
 from curvebench.backends.ops import Array, Ops, separate_copies
 
@@ -200,12 +200,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
         relu=relu,
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
-        silu=jax.nn.silu,
-        sigmoid=jax.nn.sigmoid,
-        log_sigmoid=jax.nn.log_sigmoid,
-        softmax=lambda x, axis: jax.nn.softmax(x, axis=axis),
-        log_softmax=lambda x, axis: jax.nn.log_softmax(x, axis=axis),
-        logsumexp=lambda x, axis: jax.nn.logsumexp(x, axis=axis),
+        **named(jax.nn, ("silu", "sigmoid", "log_sigmoid", "softmax", "log_softmax", "logsumexp")),
         conv2d=_conv2d,
         max_pool2d=_max_pool2d,
         average_pool2d=_average_pool2d,

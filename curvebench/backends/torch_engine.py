@@ -28,7 +28,7 @@ from curvebench.backends.torch_compiled import (
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends.torch_replay import replayed
-from curvebench.engine.derivatives import StepEvaluation, StepInfo, map_arrays, model_of
+from curvebench.engine.derivatives import StepEvaluation, StepInfo, model_of
 from curvebench.engine.program import (
     Carry,
     Constants,
@@ -42,6 +42,7 @@ from curvebench.engine.program import (
 )
 from curvebench.interop.foreign import TorchRule
 from curvebench.interop.torch_contestant import KeptContestant, TorchContestant
+from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 
@@ -589,6 +590,9 @@ def _own(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
+UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
+
+
 class _LossGradient(Compilable):
     """Value and gradient of a function that is not mapped, by plain autograd."""
 
@@ -596,7 +600,7 @@ class _LossGradient(Compilable):
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
             value, others = self.called(leaves, *given)
-        grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        grads = torch.autograd.grad(value, list(leaves.values()), **UNUSED_ARE_ZERO)
         others = {name: other.detach() for name, other in others.items()}
         return (value.detach(), others), dict(zip(leaves, grads, strict=True))
 
@@ -609,9 +613,7 @@ def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., A
         value, others = function(pytree.tree_unflatten(leaves, form))
 
     def pullback(cotangent: torch.Tensor) -> Any:
-        grads = torch.autograd.grad(
-            value, leaves, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
+        grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, **UNUSED_ARE_ZERO)
         return pytree.tree_unflatten(grads, form)
 
     return value.detach(), pullback, pytree.tree_map(torch.Tensor.detach, others)

@@ -14,6 +14,12 @@ from curvebench.backends.common_names import EVERYWHERE, named
 from curvebench.backends.decompositions import guarded, symmetric_part
 from curvebench.backends.ops import Array, Ops
 
+# Functions that PyTorch has by the same name besides; it takes an `axis` as a `dim`.
+BY_DIM = (
+    *("abs", "relu", "sigmoid", "softmax", "log_softmax", "logsumexp"),
+    *("cumsum", "argmax", "concatenate", "stack"),
+)
+
 
 class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     """The identity on y, by whose gradient g the slot has the gradient observe(g)."""
@@ -136,7 +142,9 @@ def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps]
         return reduce
 
     return table(
-        **named(torch, EVERYWHERE),
+        **named(torch, (*EVERYWHERE, *BY_DIM)),
+        **named(torch.linalg, ("diagonal", "qr")),
+        **named(functional, ("gelu", "silu", "max_pool2d")),
         backend="torch",
         dtype=dtype,
         asarray=asarray,
@@ -149,44 +157,29 @@ def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps]
         cast_like=lambda x, other: x.to(other.dtype),
         stop_gradient=torch.Tensor.detach,
         power=torch.pow,
-        abs=torch.abs,
         maximum=lambda x, y: torch.maximum(x, scalar_like(x, y)),
         minimum=lambda x, y: torch.minimum(x, scalar_like(x, y)),
         clip=torch.clamp,
         sum=reduction(torch.sum),
         mean=reduction(torch.mean),
         max=reduction(torch.amax),
-        cumsum=lambda x, axis: torch.cumsum(x, dim=axis),
-        argmax=lambda x, axis: torch.argmax(x, dim=axis),
         argsort=lambda x, axis: torch.argsort(x, dim=axis, stable=True),
         flip=lambda x, axis: torch.flip(x, (axis,)),
         pad=_pad,
-        concatenate=lambda tensors, axis: torch.cat(tensors, dim=axis),
-        stack=lambda tensors, axis: torch.stack(tensors, dim=axis),
-        unstack=lambda x, axis: torch.unbind(x, dim=axis),
+        unstack=torch.unbind,
         permute_dims=torch.permute,
         take=_take,
-        take_along_axis=lambda x, indices, axis: torch.take_along_dim(x, indices, dim=axis),
+        take_along_axis=torch.take_along_dim,
         norm=lambda x: torch.sqrt(torch.sum(torch.square(x))),
         matrix_transpose=lambda x: x.mT,
-        diagonal=torch.linalg.diagonal,
         eigh=guarded(lambda x: torch.linalg.eigh(symmetric_part(x)), torch.isfinite, torch.where),
-        qr=torch.linalg.qr,
         svd=guarded(lambda x: torch.linalg.svd(x, full_matrices=False), torch.isfinite, torch.where),
         solve=_solve,
         cholesky=guarded(_cholesky, torch.isfinite, torch.where),
         triangular_inverse=_triangular_inverse,
-        relu=torch.relu,
-        gelu=functional.gelu,
-        silu=functional.silu,
-        sigmoid=torch.sigmoid,
         log_sigmoid=functional.logsigmoid,
-        softmax=lambda x, axis: torch.softmax(x, dim=axis),
-        log_softmax=lambda x, axis: torch.log_softmax(x, dim=axis),
-        logsumexp=lambda x, axis: torch.logsumexp(x, dim=axis),
         conv2d=lambda x, weight, stride=1, padding=0: functional.conv2d(
             x, weight, stride=stride, padding=padding
         ),
-        max_pool2d=functional.max_pool2d,
         average_pool2d=functional.avg_pool2d,
     )

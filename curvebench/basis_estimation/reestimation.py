@@ -10,7 +10,7 @@ import numpy as np
 
 from curvebench.backends.engine import Engine
 from curvebench.basis_estimation.decomposition import decomposition_on
-from curvebench.basis_estimation.gradients import GradientSampling, Sampler, estimated, sampler
+from curvebench.basis_estimation.gradients import GradientSampling, estimated, sampler
 from curvebench.engine.program import Carry, Constants, Program
 from curvebench.optimizers.bases import Estimator, Group, OptionError
 from curvebench.optimizers.bases.estimators import Decomposition
@@ -49,11 +49,12 @@ class _AtStep:
         return self.random(f"{purpose} after step {self.step}", shared)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Renewal:
     """The change of basis in the middle of a bundle's run: one setting, and one lane a seed.
 
-    Gradients are those of the run's own backend and precision; it decomposes them in float64.
+    Gradients are those of the run's own backend and precision, by a sampler that is compiled for the shapes
+    of the first problem; it decomposes them in float64.
     """
 
     what: RenewalPlan
@@ -61,8 +62,10 @@ class Renewal:
     program: Program
     problems: Sequence[Problem]
     randoms: Sequence[Random]
-    sample: Sampler
-    decompose: Decomposition
+
+    def __post_init__(self) -> None:
+        self.sample = sampler(self.what.sampling, self.engine, self.problems[0], self.randoms[0])
+        self.decompose = decomposition_on(self.engine)
 
     def __call__(self, steps: int, carry: Carry, constants: Constants) -> tuple[Carry, Constants, np.ndarray]:
         """What a run goes on with after so many steps, and the seconds (S,) that each seed's estimate took.
@@ -108,15 +111,3 @@ class Renewal:
             self.engine.note(f"after step {steps} a lane keeps its basis: {error}")
             return []
         return [matrix for matrix, _ in found]
-
-
-def renewal(
-    what: RenewalPlan,
-    engine: Engine,
-    program: Program,
-    problems: Sequence[Problem],
-    randoms: Sequence[Random],
-) -> Renewal:
-    """A bundle's changes of basis, with the sampler compiled for its shapes."""
-    sample = sampler(what.sampling, engine, problems[0], randoms[0])
-    return Renewal(what, engine, program, problems, randoms, sample, decomposition_on(engine))

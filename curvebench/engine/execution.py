@@ -16,17 +16,16 @@ import numpy as np
 from curvebench.backends.engine import Engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.backends.ops import Ops, separate_copies
-from curvebench.basis_estimation.reestimation import RenewalPlan, renewal
+from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints
 from curvebench.engine.derivatives import (
     DRAWS,
-    OverLanes,
     StepEvaluation,
     lane_evaluation,
     model_of,
 )
 from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
-from curvebench.engine.layout import Layout, end_to_end, layout
+from curvebench.engine.layout import Layout, layout
 from curvebench.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
 from curvebench.interop.foreign import TorchRule, closure_evaluations
 from curvebench.optimizers.bases import Change
@@ -55,6 +54,7 @@ LEAST_PRODUCTS = (
 )  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
 PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
 PHASES = ("import", "data", "compile", "step", "evaluation")
+BESIDES, COLUMN = "besides", "metric "  # a name among metrics; how names of metrics begin in checkpoints
 CHECKPOINT = "checkpoint"  # a phase that tables have among the others
 WAITING, BASIS = "waiting", "basis"  # parts of phases: of data for the next inputs, of step for a basis anew
 
@@ -77,12 +77,9 @@ class Clock:
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
         """Go on from the seconds of a process before this one."""
-        for name, taken in seconds.items():
-            if name in self.parts:
-                self.parts[name] += taken
-            else:
-                self.seconds[name] += taken
-                self.earlier += taken
+        for known in (self.seconds, self.parts):
+            known |= {name: known[name] + seconds.get(name, 0.0) for name in known}
+        self.earlier += sum(seconds.get(name, 0.0) for name in self.seconds)
 
     @contextmanager
     def phase(self, name: str, part: str | None = None) -> Iterator[None]:
@@ -209,15 +206,6 @@ class Bundle:
                 shape = self.output_shape
                 found[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
         return found
-
-    def check_accumulation(self) -> None:
-        """Check that what the rule needs can be taken part by part.
-
-        Raises:
-            OptionError: for a need that cannot.
-        """
-        for need in self.needs:
-            need.check_accumulation(self.rule.name, self.gradient_accumulation)
 
     @property
     def is_random(self) -> bool:
@@ -387,10 +375,12 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
             tracing and compiling its operations does.
 
     Raises:
-        OptionError: for a precision of parameters that the rule does not run in.
+        OptionError: for a precision of parameters that the rule does not run in, and for a need that cannot
+            be taken part by part where gradients are accumulated.
     """
     ops, lay, workload = engine.ops, bundle.layout, bundle.workload
-    bundle.check_accumulation()
+    for need in bundle.needs:
+        need.check_accumulation(bundle.rule.name, bundle.gradient_accumulation)
     seeds, settings = bundle.lanes
     shared = workload.shared_data
     per_seed = bundle.orders is not None or not shared
@@ -433,7 +423,7 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
     return Loaded(program, carry, constants, splits)
 
 
-Evaluate = Callable[[Carry, Constants], dict[str, np.ndarray]]
+Evaluate = Callable[..., dict[str, np.ndarray]]  # of carry and constants
 
 
 def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
@@ -442,9 +432,10 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
     Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
     values are means weighted by the examples of each piece.
     """
-    workload, program, constants = bundle.workload, loaded.program, loaded.constants
-    carry, splits = loaded.carry, loaded.splits
+    workload, program, size = bundle.workload, loaded.program, bundle.workload.evaluation_batch
+    ops, splits = engine.ops, bundle.problems[0].splits
     mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
+    gradient = StepEvaluation(engine, workload.loss, per_seed=not workload.shared_data)
 
     def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         params = program.evaluated(carry, constants)
@@ -457,80 +448,57 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
                 if f"{split}_{key}" in workload.metrics
             }
 
-    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        # A copy: a metric may be a view of parameters, which the next step overwrites.
-        return {name: np.array(engine.ops.to_numpy(value), np.float64) for name, value in found.items()}
-
-    if workload.evaluation_batch is not None:
-        return _in_pieces(bundle, engine, carry, constants, values, mapped, host)
-    full = StepEvaluation(engine, workload.loss, per_seed=not workload.shared_data)
-
     def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         found = values(carry, constants, splits)
         if GRADIENT_NORM in workload.metrics:
             params = program.evaluated(carry, constants)
-            info = full(params, carry.model, constants.data, {}, observes=False)
-            flat = end_to_end(program.ops, program.update.layout.parameters, info.gradient, 2)
-            flat = program.ops.astype_float(flat)
-            found[GRADIENT_NORM] = program.ops.sqrt(program.ops.sum(program.ops.square(flat), axis=-1))
+            info = gradient(params, carry.model, constants.data, {}, observes=False)
+            found[GRADIENT_NORM] = program.norm(info.gradient)
         return found
 
-    _compile_evaluation(bundle, engine, mapped, partial(values, carry, constants, splits))
-    compiled = engine.compiled(whole, carry, constants, splits)
-    return lambda carry, constants: host(compiled(carry, constants, splits))
+    def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
+        """A function of evaluated splits, compiled; a single run's metrics, where they are worth the time."""
+        given = (loaded.carry, loaded.constants, splits)
+        examples = sum(counts.values())
+        work = float(bundle.evaluations) * examples * bundle.layout.total
+        if bundle.lanes == (1, 1):
+            engine.compile_alone(mapped.single, work, partial(values, *given), "evaluation")
+        return engine.compiled(function, *given)
 
+    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        # A copy: a metric may be a view of parameters, which the next step overwrites.
+        return {name: np.array(ops.to_numpy(value), np.float64) for name, value in found.items()}
 
-def _compile_evaluation(bundle: Bundle, engine: Engine, mapped: OverLanes, call: Callable[[], Any]) -> None:
-    """Compile a single run's metrics, where its evaluations are worth the time."""
-    splits = bundle.problems[0].splits
-    examples = sum(examples_in(splits[name]) for name in bundle.workload.evaluated_splits)
-    work = float(bundle.evaluations) * examples * bundle.layout.total
-    if bundle.lanes == (1, 1):
-        engine.compile_alone(mapped.single, work, call, "evaluation")
+    counts = {split: examples_in(splits[split]) for split in workload.evaluated_splits}
+    if size is None:
+        at_once, held = compiled(whole, loaded.splits), loaded.splits
+        return lambda carry, constants: host(at_once(carry, constants, held))
 
+    def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
+        with engine.context():
+            arrays = _stacked(bundle, split, examples)
+            return {split: {name: ops.asarray(array) for name, array in arrays.items()}}
 
-def _in_pieces(
-    bundle: Bundle,
-    engine: Engine,
-    carry: Carry,
-    constants: Constants,
-    values: Callable[..., dict[str, Any]],
-    mapped: OverLanes,
-    host: Callable[[Mapping[str, Any]], dict[str, np.ndarray]],
-) -> Evaluate:
-    size = bundle.workload.evaluation_batch
-    assert size is not None
-    splits = bundle.problems[0].splits
-    counts = {split: examples_in(splits[split]) for split in bundle.workload.evaluated_splits}
+    def fetched(piece: tuple[str, int, int]) -> dict[str, Any]:
+        split, start, stop = piece
+        return sent(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
+
     pieces = [
         (split, start, min(start + size, count))
         for split, count in counts.items()
         for start in range(0, count, size)
     ]
+    programs = {
+        (split, length): compiled(values, sent(split, partial(placeholders, count=length)))
+        for split, length in dict.fromkeys((split, stop - start) for split, start, stop in pieces)
+    }
     fetches = any(not isinstance(splits[split], Mapping) for split in counts)
-    compiled: dict[tuple[str, int], Callable[..., dict[str, Any]]] = {}
-
-    def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
-        arrays = _stacked(bundle, split, examples)
-        return {split: {name: engine.ops.asarray(array) for name, array in arrays.items()}}
-
-    def piece(number: int) -> dict[str, Any]:
-        split, start, stop = pieces[number]
-        with engine.context():
-            return sent(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
-
-    for split, start, stop in pieces:
-        if (split, stop - start) not in compiled:
-            given = (carry, constants, sent(split, partial(placeholders, count=stop - start)))
-            _compile_evaluation(bundle, engine, mapped, partial(values, *given))
-            compiled[split, stop - start] = engine.compiled(values, *given)
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
-        numbers = range(len(pieces))
-        with prefetched(piece, numbers) if fetches else nullcontext(map(piece, numbers)) as made:
+        with prefetched(fetched, pieces) if fetches else nullcontext(map(fetched, pieces)) as made:
             for (split, start, stop), arrays in zip(pieces, made, strict=True):
-                found = host(compiled[split, stop - start](carry, constants, arrays))
+                found = host(programs[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
                     sums[name] = sums.get(name, 0.0) + value * ((stop - start) / counts[split])
         return sums
@@ -634,41 +602,35 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
 
 @dataclass
 class Record:
-    """What is kept of a bundle's run on the way; C evaluations of S seeds and K settings.
+    """What is kept of a bundle's run on the way; S seeds and K settings.
 
     Args:
         seconds: (S, K), of estimating bases anew.
         done: how many steps.
-        rows: C times metrics (S, K) by full name.
-        besides: C times the gradients that a lane's optimizer has asked for besides that of each step.
+        rows: by evaluation the metrics (S, K) by full name, and as `BESIDES` the gradients () that a lane's
+            optimizer has asked for besides that of each step.
     """
 
     seconds: np.ndarray
     done: int = 0
-    rows: list[dict[str, np.ndarray]] = field(default_factory=list)
-    besides: list[int] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def metrics(self) -> dict[str, np.ndarray]:
-        """Each (C, S, K) by full name."""
+    def columns(self) -> dict[str, np.ndarray]:
+        """What rows have, each with a first axis of evaluations."""
         return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it but the steps, by name."""
-        return {
-            **{f"metric {name}": values for name, values in self.metrics.items()},
-            "besides": np.array(self.besides),
-            "seconds": self.seconds,
+        return {f"{COLUMN}{name}": values for name, values in self.columns.items()} | {
+            "seconds": self.seconds
         }
 
     def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from what `arrays` gave after so many steps."""
-        start = "metric "
-        names = [name.removeprefix(start) for name in arrays if name.startswith(start)]
-        self.besides = arrays["besides"].tolist()
-        self.rows = [
-            {name: arrays[start + name][number] for name in names} for number in range(len(self.besides))
-        ]
+        names = [name for name in arrays if name.startswith(COLUMN)]
+        columns = {name.removeprefix(COLUMN): arrays[name] for name in names}
+        self.rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         self.seconds, self.done = arrays["seconds"], done
 
 
@@ -719,7 +681,7 @@ def execute(
             del loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:
-                renew = renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
+                renew = Renewal(bundle.reestimation, engine, program, bundle.problems, bundle.randoms)
         if keeper is not None:
             keeper.checkpoints.termination.begin()
 
@@ -733,7 +695,7 @@ def execute(
                     if len(rows) == 2:
                         rows[0][MINIBATCH_LOSS] = first
                     carry = carry._replace(losses=program.no_losses(bundle.lanes))
-            record.besides.append(closure_evaluations(carry.state))
+            rows[-1][BESIDES] = closure_evaluations(carry.state)
 
         if not record.rows:
             measure()
@@ -760,13 +722,14 @@ def execute(
                     given = next(inputs)
         state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
         diverged, stopped = (ops.to_numpy(one) for one in (carry.diverged_at, carry.stopped_at))
+    metrics = record.columns
     return Trajectories(
         steps=ends,
-        metrics=record.metrics,
+        closure_evaluations=metrics.pop(BESIDES),
+        metrics=metrics,
         diverged_at=np.asarray(diverged).astype(np.int64),
         stopped_at=np.asarray(stopped).astype(np.int64),
         state_bytes=state_bytes,
-        closure_evaluations=np.array(record.besides),
         reestimation_seconds=record.seconds,
     )
 

@@ -117,23 +117,24 @@ class Layout:
         Args:
             matrices: V of each block, (S, n, r); none where there is no basis.
         """
-        pieces, start = [], 0
-        for block, matrix in zip(self.blocks, matrices, strict=True):
-            pieces.append(coordinates[..., start : block.first])
-            taken = coordinates[..., block.first : block.last]
-            pieces.append(block.change.to_parameters(ops, matrix, taken))
-            start = block.last
-        return side_by_side(ops, [*pieces, coordinates[..., start:]])
+        blocks = [(one.first, one.last, one.change.to_parameters) for one in self.blocks]
+        return _changed(ops, blocks, matrices, coordinates)
 
     def to_coordinates(self, ops: Ops, matrices: Sequence[Array], flat: Array) -> Array:
         """Coordinates (S, K, total) of parameters, or of a gradient, (S, K, d)."""
-        pieces, start = [], 0
-        for block, matrix in zip(self.blocks, matrices, strict=True):
-            pieces.append(flat[..., start : block.start])
-            taken = flat[..., block.start : block.stop]
-            pieces.append(block.change.to_coordinates(ops, matrix, taken))
-            start = block.stop
-        return side_by_side(ops, [*pieces, flat[..., start:]])
+        blocks = [(one.start, one.stop, one.change.to_coordinates) for one in self.blocks]
+        return _changed(ops, blocks, matrices, flat)
+
+
+def _changed(
+    ops: Ops, blocks: Sequence[tuple[int, int, Any]], matrices: Sequence[Array], flat: Array
+) -> Array:
+    """A buffer with each block, from its first entry up to its last, changed by its matrix."""
+    pieces, start = [], 0
+    for (first, last, change), matrix in zip(blocks, matrices, strict=True):
+        pieces += [flat[..., start:first], change(ops, matrix, flat[..., first:last])]
+        start = last
+    return side_by_side(ops, [*pieces, flat[..., start:]])
 
 
 def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int) -> Array:

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from curvebench.backends.ops import Array, Ops
-from curvebench.engine.derivatives import Evaluation, StepInfo, map_arrays
+from curvebench.engine.derivatives import Evaluation, StepInfo
 from curvebench.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import Part, Rule
+from curvebench.optimizers.rule import Part, Rule, map_arrays
 
 # Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
 ENTRIES_AT_ONCE = 1 << 22
@@ -396,9 +396,7 @@ class Program:
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
         """Parameters end to end (S, K, d), as they are held, from coordinates."""
-        lay = self.update.layout
-        wide = self.ops.astype_float(coordinates) if lay.blocks else coordinates
-        return self.ops.cast(lay.to_parameters(self.ops, matrices, wide), self.held)
+        return self._changed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
         """Coordinates (S, K, d), as they are held, from named parameters or gradients (S, K, ...)."""
@@ -406,9 +404,11 @@ class Program:
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
         """Coordinates (S, K, d), as they are held, from parameters or gradients end to end (S, K, d)."""
-        lay = self.update.layout
-        wide = self.ops.astype_float(flat) if lay.blocks else flat
-        return self.ops.cast(lay.to_coordinates(self.ops, matrices, wide), self.held)
+        return self._changed(self.update.layout.to_coordinates, matrices, flat)
+
+    def _changed(self, change: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
+        wide = self.ops.astype_float(flat) if self.update.layout.blocks else flat
+        return self.ops.cast(change(self.ops, matrices, wide), self.held)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
         """The carry before the first step: the same point in every basis (000 Sec. 6)."""
@@ -535,14 +535,17 @@ class Program:
             coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
         return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
+    def norm(self, gradient: Mapping[str, Array]) -> Array:
+        """The norm (S, K) of a gradient in the original coordinates, over all parameters."""
+        flat = self.ops.astype_float(end_to_end(self.ops, self.update.layout.parameters, gradient, 2))
+        return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1))
+
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
         """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
         if self.stop_gradient_norm is None:
             return carry.stopped_at
-        ops = self.ops
-        flat = ops.astype_float(end_to_end(ops, self.update.layout.parameters, info.gradient, 2))
-        is_short = ops.sqrt(ops.sum(ops.square(flat), axis=-1)) < self.stop_gradient_norm
-        return ops.where((carry.stopped_at == 0) & is_short, inputs.step, carry.stopped_at)
+        is_first = (carry.stopped_at == 0) & (self.norm(info.gradient) < self.stop_gradient_norm)
+        return self.ops.where(is_first, inputs.step, carry.stopped_at)
 
     def with_losses(self, carry: Carry, stopped_at: Array, losses: Array, steps: Array) -> Carry:
         """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite.

@@ -495,16 +495,7 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
         InputError: when it cannot be read, or is none.
     """
     try:
-        raw = deepcopy(_parsed(path.read_text(encoding="utf-8")))
-    except DuplicateKeyError as error:
-        found = re.search(r'duplicate key "(.*?)"', str(error.problem))
-        key, line = found[1] if found else "?", error.problem_mark.line + 1
-        raise InputError(f"{path}: {key}: duplicate key at line {line}; keep one of the two") from error
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise InputError(f"{path}: line {line}: not valid YAML ({error.problem})") from error
-    except YAMLError as error:
-        raise InputError(f"{path}: not valid YAML ({error})") from error
+        raw = parsed_yaml(str(path), path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file in UTF-8 ({error.reason}); save it as UTF-8") from error
     except OSError as error:
@@ -513,6 +504,28 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
         keys = ", ".join(document.model_fields)
         raise InputError(f"{path}: not {what}: the file must hold keys and values (keys: {keys})")
     return raw
+
+
+def parsed_yaml(where: str, text: str) -> Any:
+    """What a text in YAML says.
+
+    Args:
+        where: it stands, for messages.
+
+    Raises:
+        InputError: when it is no valid YAML.
+    """
+    try:
+        return deepcopy(_parsed(text))
+    except DuplicateKeyError as error:
+        found = re.search(r'duplicate key "(.*?)"', str(error.problem))
+        key, line = found[1] if found else "?", error.problem_mark.line + 1
+        raise InputError(f"{where}: {key}: duplicate key at line {line}; keep one of the two") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise InputError(f"{where}: line {line}: not valid YAML ({error.problem})") from error
+    except YAMLError as error:
+        raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
 @lru_cache(maxsize=256)  # studies are like others, and are read once for each plan

@@ -136,6 +136,7 @@ class _CellRun:
         number: of the cell in its job.
         engine_of: the engine of a precision.
         instances_of: the problems of a cell, by seed.
+        built: all lanes of the cell and their basis; None before they are made.
     """
 
     job: Job
@@ -144,6 +145,7 @@ class _CellRun:
     engine_of: Callable[[str], Engine]
     instances_of: Callable[[Cell], list[Instance]]
     progress: Progress
+    built: tuple[Bundle, LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
         cell, seeds = self.cell, self.job.spec.seeds
@@ -161,7 +163,7 @@ class _CellRun:
             why = "no runs that tune it: they were interrupted, and come first, or failed"
             self.job.fail(self._name, Failure("interrupted", why))
             return []
-        if sum(map(len, map(_pairs, self.done))) == len(_pairs(self.lanes)):
+        if not self._left_of(self.lanes):
             return [self._read(lanes) for lanes in self.done]
         if attendance.ended:
             return self._kept(attendance.ended)
@@ -169,36 +171,36 @@ class _CellRun:
             self._file(lanes, "failed").unlink()
         failure = attendance.lost.get(building)
         if failure is None:
-            engine = self.engine_of(precision_of(self.job.training, self.cell.workload))
+            self.engine = self.engine_of(precision_of(self.job.training, self.cell.workload))
             attendance.journal.begin(building)
             try:
-                whole, basis = self._built()
+                whole, _ = self._build()
                 itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
                 size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
+                parts = itertools.product(*map(cuts, whole.lanes, size))
             except FAULTS as error:
                 self.job.trace(error)
-                failure = failure_of(error)
+                self.built, failure = None, failure_of(error)
+        elif failure.step:
+            self._build()
         if failure is not None:
-            return self._left(self.lanes, failure, self._built() if failure.step else None)
+            return self._left(self.lanes, failure)
         return [
             table
-            for seeds, settings in itertools.product(*map(cuts, whole.lanes, size))
+            for seeds, settings in parts
             for table in self._attempt(
-                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop),
-                whole,
-                basis,
-                engine,
+                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop)
             )
         ]
 
-    def _built(self) -> tuple[Bundle, LoadedBasis]:
-        job, cell = self.job, self.cell
-        with job.clock.phase("data"):
-            instances = self.instances_of(cell)
-            basis = basis_of(job, cell.basis, instances)
-            return bundle_of(job, cell, instances, basis), basis
+    def _build(self) -> tuple[Bundle, LoadedBasis]:
+        with self.job.clock.phase("data"):
+            instances = self.instances_of(self.cell)
+            basis = basis_of(self.job, self.cell.basis, instances)
+            self.built = bundle_of(self.job, self.cell, instances, basis), basis
+            return self.built
 
-    def _attempt(self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine) -> list[RunTables]:
+    def _attempt(self, lanes: Lanes) -> list[RunTables]:
         """The rows of some lanes: read where they are stored, else run together, else setting by setting."""
         if lanes in self.done:
             return [self._read(lanes)]
@@ -210,14 +212,14 @@ class _CellRun:
             checkpoints = self._checkpoints(lanes)
             with checkpoints.termination:  # from the first step on, until what is done is written
                 try:
-                    table = self._executed(lanes, whole, basis, engine, checkpoints)
+                    table = self._executed(lanes, checkpoints)
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, attendance.journal.read()[1])
                     if checkpoints.termination.came:  # which comes next, and is not why it failed
-                        self._failed(lanes, failure, (whole, basis))
+                        self._failed(lanes, failure)
                 except Interrupted as error:  # its rows are written with those of what did not begin
-                    self._failed(lanes, failure_of(error, attendance.journal.read()[1]), (whole, basis))
+                    self._failed(lanes, failure_of(error, attendance.journal.read()[1]))
                     raise
                 else:
                     check_unchanged(self.job.spec)
@@ -232,67 +234,59 @@ class _CellRun:
             and self._checkpoints(lanes).done is not None
         )
         if len(settings) > 1 and not goes_on:
-            return [table for one in settings for table in self._attempt(one, whole, basis, engine)]
+            return [table for one in settings for table in self._attempt(one)]
         assert failure is not None, "lanes of one setting are done as a whole"
         parts = self.job.training.gradient_accumulation
-        failure = with_remedy(failure, self.cell.workload_spec.settings, parts)
-        return self._left(lanes, failure, (whole, basis))
+        return self._left(lanes, with_remedy(failure, self.cell.workload_spec.settings, parts))
 
-    def _executed(
-        self, lanes: Lanes, whole: Bundle, basis: LoadedBasis, engine: Engine, checkpoints: Checkpoints
-    ) -> RunTables:
+    def _executed(self, lanes: Lanes, checkpoints: Checkpoints) -> RunTables:
         """Run lanes together."""
-        part = whole.part(
-            slice(lanes.first_seed, lanes.end_seed), slice(lanes.first_setting, lanes.end_setting)
-        )
+        assert self.built is not None
+        whole, basis = self.built
+        seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
+        part = whole.part(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
-        trajectories = execute(part, engine, self.job.clock, report, checkpoints)
+        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
-    def _left(
-        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
-    ) -> list[RunTables]:
+    def _left(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
         """What is done of lanes, and rows that say of the others how they failed, which are stored."""
-        done = [one for one in self.done if lanes.holds(one)]
-        table = self._failed(lanes, failure, built)
+        table = self._failed(lanes, failure)
         self._fail(lanes, table.runs)
-        return [*map(self._read, done), table]
+        return [*(self._read(one) for one in self.done if lanes.holds(one)), table]
 
-    def _failed(
-        self, lanes: Lanes, failure: Failure, built: tuple[Bundle, LoadedBasis] | None = None
-    ) -> RunTables:
+    def _failed(self, lanes: Lanes, failure: Failure) -> RunTables:
         """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""
         kept = self._checkpoints(lanes).done
         if kept is not None:
             reason = f"{failure.reason}; tried again, it goes on after step {kept}"
             failure = replace(failure, reason=reason, step=max(kept, failure.step or 0))
-        left = sorted(self._left_of(lanes))
-        table = failed_rows(self.job, self.cell, self.number, left, failure, built)
+        table = failed_rows(self.job, self.cell, self.number, self._left_of(lanes), failure, self.built)
         write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
         return table
 
     def _kept(self, ended: Failure) -> list[RunTables]:
         """What is done, what failed as it did, and of the rest that nothing is computed any more."""
-        for lanes in self._with_checkpoints():  # its process was killed, or had not come to them
-            if set(_pairs(lanes)) <= self._left_of(self.lanes, *self._stored("failed")):
-                built = None
+        names = {path.parent.name for path in self.kept_in.glob(f"{self.key}-*/[0-9]*.npz")}
+        with_checkpoints = sorted(self._lanes(name.partition("-")[2]) for name in names)
+        for lanes in with_checkpoints:  # its process was killed, or had not come to them
+            if set(lanes.pairs) <= set(self._left_of(self.lanes, *self._stored("failed"))):
                 with suppress(*FAULTS):  # without it the row lacks what its steps cost
-                    built = self._built()
-                self._failed(lanes, ended, built)
+                    self._build()
+                self._failed(lanes, ended)
         tables, failed = list(map(self._read, self.done)), self._stored("failed")
         for lanes in failed:
             runs = read([self._file(lanes, "failed")], "runs")
             self._fail(lanes, runs)
             tables.append(RunTables(pl.DataFrame(schema=schema.CURVES), runs))
-        left = sorted(self._left_of(self.lanes, *failed))
-        if left:
+        if left := self._left_of(self.lanes, *failed):
             tables.append(failed_rows(self.job, self.cell, self.number, left, ended))
             self._fail(self.lanes, tables[-1].runs)
         return tables
 
-    def _left_of(self, lanes: Lanes, *failed: Lanes) -> set[tuple[int, int]]:
+    def _left_of(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
         """The seed and the setting of what is neither done nor failed of lanes."""
-        return set(_pairs(lanes)).difference(*map(_pairs, (*self.done, *failed)))
+        return sorted(set(lanes.pairs).difference(*(one.pairs for one in (*self.done, *failed))))
 
     def _fail(self, lanes: Lanes, runs: pl.DataFrame) -> None:
         """Record that runs among the lanes failed, as their rows say."""
@@ -301,33 +295,32 @@ class _CellRun:
         if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
             at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
         failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
-        self.job.fail(f"{self._name}{at}, {len(runs)} of {len(_pairs(self.lanes))} runs", failure)
+        self.job.fail(f"{self._name}{at}, {len(runs)} of {len(self.lanes.pairs)} runs", failure)
 
     def _read(self, lanes: Lanes) -> RunTables:
-        self.progress.advance(len(_pairs(lanes)), f"({self._name}, done before)")
+        self.progress.advance(len(lanes.pairs), f"({self._name}, done before)")
         return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
 
     def _stored(self, table: str) -> list[Lanes]:
         """The lanes of the cell of which a table is stored; temporary names, which have a dot, are not."""
         end = f".{table}.parquet"
-        names = [path.name.removesuffix(end) for path in self.folder.glob(f"[0-9]*{end}")]
-        return sorted(Lanes(self.number, *map(int, name.split("-"))) for name in names)
+        return sorted(self._lanes(path.name.removesuffix(end)) for path in self.folder.glob(f"[0-9]*{end}"))
+
+    def _lanes(self, numbers: str) -> Lanes:
+        return Lanes(self.number, *map(int, numbers.split("-")))
 
     def _file(self, lanes: Lanes, table: str) -> Path:
-        return self.folder / f"{'-'.join(map(str, lanes[1:]))}.{table}.parquet"
-
-    def _with_checkpoints(self) -> list[Lanes]:
-        """The lanes of which a checkpoint stands."""
-        names = {path.parent.name for path in self.kept_in.glob(f"{self.key}-*/[0-9]*.npz")}
-        return sorted(Lanes(self.number, *map(int, name.split("-")[1:])) for name in names)
+        return self.folder / f"{lanes.numbers}.{table}.parquet"
 
     def _checkpoints(self, lanes: Lanes) -> Checkpoints:
-        spec, numbers = self.job.spec, "-".join(map(str, lanes[1:]))
-        folder = self.kept_in / f"{self.key}-{numbers}"
-        run = {"spec": spec.hash, "cell": self.key, "lanes": numbers}
+        run = {"spec": self.job.spec.hash, "cell": self.key, "lanes": lanes.numbers}
         minutes = self.job.checkpoint_minutes
-        every = EVERY if minutes is None else 60 * minutes
-        return Checkpoints(folder, run, f"{self._name}, {len(_pairs(lanes))} runs", every=every)
+        return Checkpoints(
+            self.kept_in / f"{self.key}-{lanes.numbers}",
+            run,
+            f"{self._name}, {len(lanes.pairs)} runs",
+            every=EVERY if minutes is None else 60 * minutes,
+        )
 
     @property
     def _name(self) -> str:
@@ -346,13 +339,7 @@ class _CellRun:
         def report(done: int) -> None:
             nonlocal before, earlier
             self.job.attendance.journal.step(done, self.job.clock.earlier - earlier)
-            self.progress.advance(len(_pairs(lanes)) * (done - before) / steps)
+            self.progress.advance(len(lanes.pairs) * (done - before) / steps)
             before, earlier = done, self.job.clock.earlier
 
         return report
-
-
-def _pairs(lanes: Lanes) -> list[tuple[int, int]]:
-    """The seed and the setting of each lane, by number."""
-    seeds, settings = range(lanes.first_seed, lanes.end_seed), range(lanes.first_setting, lanes.end_setting)
-    return list(itertools.product(seeds, settings))

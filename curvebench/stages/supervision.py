@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import json
 import mmap
 import signal
@@ -50,6 +51,17 @@ class Lanes(NamedTuple):
             and self.first_setting <= other.first_setting
             and other.end_setting <= self.end_setting
         )
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The seed and the setting of each lane, by number."""
+        seeds, settings = (range(*bounds) for bounds in (self[1:3], self[3:]))
+        return list(itertools.product(seeds, settings))
+
+    @property
+    def numbers(self) -> str:
+        """The range in a cell, as names of files have it."""
+        return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
         """The same seeds, setting by setting."""

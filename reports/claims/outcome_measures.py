@@ -262,30 +262,19 @@ def gains_over_rates(
     gains = []
     for (_,), own in pairs.group_by(["seed"], maintain_order=True):
         rates, left, right = (own[name].to_numpy() for name in ("learning_rate", "value", "value_control"))
-        gains.append(OVER_RATES[condition.quantity](rates, left, right, direction))
+        if condition.quantity == "best_learning_rate":
+            best = [_best_rate(rates, values, direction) for values in (left, right)]
+            gains.append(float(np.log(best[0]) - np.log(best[1])))
+            continue
+        near = _near(rates, left, right, direction)
+        if near.sum() >= LEAST_RATES:
+            over_rates = _trend if condition.quantity == "trend" else _rates_won
+            gains.append(over_rates(rates[near], left[near], right[near], direction))
     return np.array([gain for gain in gains if not np.isnan(gain)])
 
 
 def _best_rate(rates: np.ndarray, values: np.ndarray, direction: Direction) -> float:
     return float(rates[np.argmin(values) if direction == "minimize" else np.argmax(values)])
-
-
-def _best_rates(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """The logarithm of the ratio of the two best rates."""
-    return float(np.log(_best_rate(rates, left, direction)) - np.log(_best_rate(rates, right, direction)))
-
-
-def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """The share of rates, near the right's best, at which the left is better, less that where it is worse.
-
-    Near ties count as ties. NaN where the right diverged everywhere, or too few rates are left.
-    """
-    near = _near(rates, left, right, direction)
-    if near.sum() < LEAST_RATES:
-        return float("nan")
-    less = (left < right) & ~tied(left, right)
-    more = (left > right) & ~tied(left, right)
-    return float(np.mean(less[near]) - np.mean(more[near])) * (1 if direction == "minimize" else -1)
 
 
 def _near(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> np.ndarray:
@@ -296,14 +285,17 @@ def _near(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Dir
     return near & (np.isfinite(left) | np.isfinite(right))
 
 
+def _rates_won(_: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The share of rates at which the left is better, less that where it is worse; near ties are ties."""
+    apart = ~tied(left, right)
+    won = float(np.mean((left < right) & apart) - np.mean((left > right) & apart))
+    return won * (1 if direction == "minimize" else -1)
+
+
 def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """Kendall's tau-b of rates and gains; NaN where too few rates are near the right's best."""
+    """Kendall's tau-b of rates and gains."""
     from scipy.stats import kendalltau
 
-    near = _near(rates, left, right, direction)
-    rates, left, right = rates[near], left[near], right[near]
-    if len(rates) < LEAST_RATES:
-        return float("nan")
     if direction == "maximize":
         gains = left - right
     elif min(left.min(), right.min()) < 0:
@@ -312,6 +304,3 @@ def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Di
         with np.errstate(divide="ignore", invalid="ignore"):
             gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
     return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0
-
-
-OVER_RATES = {"best_learning_rate": _best_rates, "trend": _trend, "rates_won": _rates_won}

@@ -44,7 +44,7 @@ class Contents:
     @property
     def jobs(self) -> pl.DataFrame:
         """The jobs of all folders."""
-        return all_jobs(frames["jobs"] for frames in self.frames.values())
+        return pl.concat(own["jobs"] for own in self.frames.values()).unique(maintain_order=True)
 
     @property
     def runs(self) -> int:
@@ -76,7 +76,8 @@ def gather(plan: ReportPlan) -> Contents:
         else:
             own["curves"], shorter = _curves(study, own["runs"])
             cut += [study.name] * shorter
-            whole += [study.name] * (shorter and _has_long(own["curves"]))
+            points = own["curves"].group_by("run", "metric").len()["len"]
+            whole += [study.name] * (shorter and bool((points > CURVE_POINTS).any()))
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
@@ -104,11 +105,6 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
         curves = pl.concat(pl.collect_all(kept, engine="streaming"))
     thin = thinned(curves, pl.concat(of_claims.values()), steps)
     return thin, len(thin) < len(curves)
-
-
-def _has_long(curves: pl.DataFrame) -> bool:
-    """Whether curves have more recorded steps of a run and metric than thinned ones."""
-    return bool((curves.group_by("run", "metric").len()["len"] > CURVE_POINTS).any())
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
@@ -186,11 +182,6 @@ def thinned(
     parts = [rows.filter((count <= points) | (place == 0) | kept)]
     parts += [rows.join(more, on=more.columns, how="semi") for more in (whole, steps) if more is not None]
     return pl.concat(parts).unique("row").sort("row").drop("row")
-
-
-def all_jobs(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The jobs of all folders of a set, each once."""
-    return pl.concat(tables).unique(maintain_order=True)
 
 
 def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:

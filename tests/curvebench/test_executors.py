@@ -22,7 +22,6 @@ from curvebench.backends.torch_engine import TorchEngine
 from curvebench.engine.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
 from curvebench.engine.program import Carry, step_of
 from curvebench.optimizers.rule import Rule
-from curvebench.registry import find_rule
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run
@@ -353,48 +352,6 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
         again = kept(segment(restored, loaded.constants, inputs), made)
     for name, array in kept(carry, made).items():
         assert again[name].tobytes() == array.tobytes(), name
-
-
-DIVIDED = ("adam", "momentum", "shampoo averaged, every 3 steps", "muon")
-
-
-@pytest.mark.parametrize(
-    ("variant", "backend"),
-    [(one, "torch") for one in (*DIVIDED, "torch:torch.optim.Adam")]
-    # ten seconds each of compilation; cadences over stretches: test_refresh_is_done_on_the_steps_of_its
-    + [pytest.param(one, "jax", marks=[] if one == "adam" else [pytest.mark.long]) for one in DIVIDED],
-)
-def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str, backend: str) -> None:
-    """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
-    foreign = variant.startswith("torch:")
-    rule = find_rule(variant) if foreign else ALL[variant]
-    whole = make_bundle(rule=rule, seeds=(0, 1), rates=(0.02, 0.05), steps=8, basis=False)
-    alone = whole.part(slice(0, 1), slice(1, 2))  # which JAX takes no other way
-    for bundle in [whole] * (not foreign) + [alone] * (backend == "torch"):
-        one, other = (
-            run(dataclasses.replace(bundle, evaluations=evaluations), backend).metrics["train_loss"][-1]
-            for evaluations in (1, 5)
-        )
-        np.testing.assert_allclose(other, one, rtol=1e-11)
-
-
-def test_a_torch_optimizer_goes_on_from_a_checkpoint() -> None:
-    """A carry that comes back with its optimizer, in a new buffer."""
-    rule = find_rule("torch:torch.optim.Adam")
-    bundle = make_bundle(rule=rule, seeds=(0,), rates=(0.05,), steps=8, basis=False)
-    made = engine("torch", "float64")
-    ends = []
-    for copied in (False, True):
-        loaded = load(bundle, made)
-        carry = loaded.carry
-        for start, length in ((0, 5), (5, 3)):
-            inputs = stretch_inputs(bundle, made, start, length)
-            segment = made.segment(loaded.program, carry, loaded.constants, inputs, 8)
-            carry = segment(carry, loaded.constants, inputs)
-            if copied:
-                carry = carry._replace(coordinates=carry.coordinates.clone())
-        ends.append(made.ops.to_numpy(carry.coordinates).copy())
-    np.testing.assert_array_equal(ends[0], ends[1])
 
 
 # --- amortized work, noise, streaming ---------------------------------------------------------------

@@ -84,12 +84,9 @@ def test_a_run_on_torch_holds_what_a_plain_loop_holds(rule: str) -> None:
 
 
 # XLA copies leaves out of the buffer and holds them from the loss to its gradient: the parameters once more,
-# which AdamW's peak shows where activations are so few as those of 4 images.
-@pytest.mark.parametrize(
-    ("rule", "images", "within"),
-    [("adamw", 4, 1.18), ("adamw", 16, WITHIN), ("muon", 4, WITHIN), ("muon", 16, WITHIN)],
-)
-def test_a_run_on_jax_takes_what_a_jitted_loop_of_optax_takes(rule: str, images: int, within: float) -> None:
+# which AdamW's peak shows where activations are fewer than those of 16 images.
+@pytest.mark.parametrize(("rule", "images"), [("adamw", 16), ("muon", 4)])
+def test_a_run_on_jax_takes_what_a_jitted_loop_of_optax_takes(rule: str, images: int) -> None:
     network, made = (
         vit("memory", PlainViT(4 * 4 * 3, 64, 2, classes=10), side=16, patch=4, heads=2),
         engine("jax", "float32"),
@@ -101,4 +98,4 @@ def test_a_run_on_jax_takes_what_a_jitted_loop_of_optax_takes(rule: str, images:
     assert ours.alive_bytes <= BETWEEN * plain.alive_bytes
     assert ours.peak_bytes is not None
     assert plain.peak_bytes is not None
-    assert ours.peak_bytes <= within * plain.peak_bytes
+    assert ours.peak_bytes <= WITHIN * plain.peak_bytes

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine import execution
-from curvebench.engine.checkpoints import Checkpoints
 from curvebench.engine.examples import gathered, generators_of, prefetched
 from curvebench.engine.execution import Bundle, Clock, Trajectories, execute, prefetch_inputs
 from curvebench.optimizers import rules
@@ -160,30 +155,6 @@ def test_an_examples_draw_is_that_of_seed_step_and_place():
 def test_a_run_is_bit_for_bit_that_of_one_thread(backend: str):
     one, four = (run(bundle_of(Noisy(), "validation_loss"), backend, threads) for threads in (1, 4))
     assert np.array_equal(one.metrics["validation_loss"], four.metrics["validation_loss"])
-
-
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_a_run_that_was_killed_goes_on_with_the_same_batches(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(execution, "PRODUCTS", 1)
-    monkeypatch.setattr(execution, "RETURNS", STEPS)  # a piece a step
-    kept = partial(Checkpoints, tmp_path, {"run": "a"}, "a run", every=0.0, worth=0.0, share=math.inf)
-    undisturbed = run(bundle_of(Noisy(), "validation_loss"), backend)
-
-    class Killed(Exception):
-        """The process ends here."""
-
-    def kill(done: int) -> None:
-        if done == 6:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run(bundle_of(Noisy(), "validation_loss"), backend, progress=kill, checkpoints=kept())
-    source = Noisy()
-    resumed = run(bundle_of(source, "validation_loss"), backend, threads=2, checkpoints=kept())
-    assert np.array_equal(resumed.metrics["validation_loss"], undisturbed.metrics["validation_loss"])
-    assert source.count(is_training=True) < STEPS * SEEDS * BATCH, "what was done is not fetched again"
 
 
 # --- nothing in vain -----------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +24,6 @@ from curvebench.engine.execution import (
     load,
     stretches,
 )
-from curvebench.engine.program import Program
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
@@ -193,30 +191,6 @@ def test_the_clock_holds_every_phase() -> None:
     assert clock.seconds[CHECKPOINT] == 0
     assert 0 < clock.parts["waiting"] < clock.seconds["data"], "loading is no waiting"
     assert clock.parts["basis"] == 0
-
-
-def test_the_first_state_is_made_in_the_phase_of_compiling_which_no_other_holds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    within: list[str] = []
-    found: list[list[str]] = []
-
-    class Watched(Clock):
-        @contextmanager
-        def phase(self, name: str, part: str | None = None) -> Iterator[None]:
-            within.append(name)
-            with super().phase(name, part):
-                yield
-            within.remove(name)
-
-    def start(self: Program, *arguments: Any) -> Any:
-        found.append([*within])
-        return made(self, *arguments)
-
-    made = Program.start
-    monkeypatch.setattr(Program, "start", start)
-    execute(make_bundle(), engine("jax", "float64"), Watched())
-    assert found == [["compile"]]
 
 
 def test_bundle_size_follows_shapes_and_the_limit() -> None:

@@ -86,22 +86,6 @@ def test_float32_stays_float32(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_online_steps_are_the_replay(backend: str) -> None:
-    online = curvebench.Online(
-        "shampoo", PARAMS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4}
-    )
-    path = curvebench.replay(
-        "shampoo", PARAMS, GRADS, {"learning_rate": 0.1}, backend, options={"refresh_every": 4}
-    )
-    for grads, expected in zip(GRADS, path, strict=True):
-        after = online.step(grads)
-        for name, value in expected.items():
-            np.testing.assert_array_equal(after[name], value)
-            np.testing.assert_array_equal(online.params[name], value)
-            np.testing.assert_array_equal(online.gradient_at()[name], value)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_gradient_may_be_wanted_elsewhere(backend: str) -> None:
     """002 eqs. 28-31 by hand: x = w - eta mu v, v = g + mu v, w = w - eta v, with a schedule."""
     hyper = {"learning_rate": 0.5, "momentum": 0.5}

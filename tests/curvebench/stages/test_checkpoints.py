@@ -190,7 +190,7 @@ def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
     def gone(*unused: object) -> None:
         raise OSError("the data are gone")
 
-    monkeypatch.setattr(run_jobs._CellRun, "_built", gone)
+    monkeypatch.setattr(run_jobs._CellRun, "_build", gone)
     runs = read(run(SWEEP, tmp_path, ENDED), "runs")
     assert runs.select("outcome", "steps", "gradient_evaluations").rows() == [("interrupted", 100, 0)] * 2
 

@@ -253,9 +253,8 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
 
 
 STAGES = [
-    "sweep",
     "timing",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "refine", "final")),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "sweep", "refine", "final")),
 ]
 
 
