@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,7 +19,7 @@ from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
 from curvebench.reports.sets.contents import provenance_of
-from curvebench.reports.sets.sides import Side, read_side
+from curvebench.reports.sets.sides import Side
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
@@ -318,22 +317,6 @@ def _named(study: str, workload: str, backend: str, method: str) -> str:
 
 
 # --- the page ------------------------------------------------------------------------------------
-
-
-def write_comparison(before: Path, after: Path, out: Path) -> Path:
-    """Write the page that sets two sides beside each other.
-
-    Args:
-        before, after: folders of published sets, or of checkouts whose site is rendered.
-        out: the page.
-
-    Raises:
-        InputError: when a side cannot be read, or their scales differ.
-    """
-    page = render(read_side(before), read_side(after))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page)
-    return out
 
 
 def render(before: Side, after: Side) -> str:
