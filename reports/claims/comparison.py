@@ -250,8 +250,7 @@ def _compared(
 
     def at(own: Sequence[pl.DataFrame]) -> ClaimComparison:
         if condition.at_a_cost:
-            both = pl.concat(own)
-            equal = values_at_equal_cost(study, tables, both, condition, key.treated, str(key.control))
+            equal = values_at_equal_cost(study, tables, pl.concat(own), condition)
             own = [equal.filter(method=method) for _, method in condition.sides(key)]
         return _of_finals(study, own, backend, condition, key)
 

@@ -29,12 +29,7 @@ AROUND = 10.0  # times the control's best learning rate, up and down: the range 
 
 
 def values_at_equal_cost(
-    study: StudyPlan,
-    tables: Tables,
-    final: pl.DataFrame,
-    condition: Condition,
-    treated: str,
-    control: str,
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition
 ) -> pl.DataFrame:
     """The values of two methods where the cheaper of both runs of a seed ends, what bases cost charged.
 
@@ -43,14 +38,14 @@ def values_at_equal_cost(
 
     Args:
         tables: the study's.
-        final: the final runs on one workload and backend, with `method`.
+        final: the final runs of both methods on one workload and backend, with `method`.
         condition: its `at_equal` is gradients or seconds.
 
     Returns:
         Columns method, seed, value, null where a step was not timed, and steps, how many the budget pays for,
         null where a step's cost is not known; seeds that both methods have.
     """
-    both = affordable(study, tables, final, condition, treated, control)
+    both = affordable(study, tables, final, condition)
     recorded, affords = _recorded(tables, both, condition.metric), both.select("run", "affords")
     seen = recorded.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
     value, direction = pl.col("value").fill_nan(None), study.direction_of(condition.metric)
@@ -65,16 +60,13 @@ def values_at_equal_cost(
     return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
 
 
-def affordable(
-    study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
-) -> pl.DataFrame:
+def affordable(study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition) -> pl.DataFrame:
     """The runs of seeds that both methods have, with the steps that the cheaper one's whole cost `affords`.
 
     Args:
         runs, condition: as `values_at_equal_cost` takes them.
     """
-    both = runs.filter(~missing(), pl.col("method").is_in((treated, control)))
-    both = both.filter(pl.col("method").n_unique().over("seed") == 2)
+    both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
     if condition.at_equal == "gradients":
         both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:

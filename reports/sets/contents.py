@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,6 +18,7 @@ from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.merging import machines
 from curvebench.results.reading import naming_damage, read, scan, table_files, with_method
 from curvebench.results.tuning import by_setting
+from curvebench.spec.claim import Condition
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -107,6 +108,14 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     return thin, len(thin) < len(curves)
 
 
+def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
+    """Yield the conditions of all claims of a study with each workload whose runs they read."""
+    for claim in (*study.claims, *study.repeated):
+        for condition, workload in product(claim.conditions, study.workloads):
+            if condition.reads(workload):
+                yield condition, workload.name
+
+
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
     """The runs and metrics whose whole curves claims of a study are decided by, columns run and metric.
 
@@ -115,13 +124,11 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
     """
     named = with_method(runs).select("run", "workload", "method")
     found = [
-        named.filter(workload=workload.name)
-        .filter(pl.col("method").is_in(condition.named))
-        .select("run", metric=pl.lit(condition.metric))
-        for claim in (*study.claims, *study.repeated)
-        for condition in claim.conditions
-        for workload in study.workloads
-        if condition.of_curves and not condition.at_one_step and condition.reads(workload)
+        named.filter(pl.col("method").is_in(condition.named), workload=workload).select(
+            "run", metric=pl.lit(condition.metric)
+        )
+        for condition, workload in _conditions(study)
+        if condition.of_curves and not condition.at_one_step
     ]
     return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
 
@@ -130,15 +137,12 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     found = [
-        affordable(study, tables, pl.concat(pair), condition, treated, control).select(
+        affordable(study, tables, pl.concat(pair), condition).select(
             "run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64)
         )
-        for claim in (*study.claims, *study.repeated)
-        for condition in claim.conditions
+        for condition, workload in _conditions(study)
         if condition.at_one_step
-        for workload in study.workloads
-        if condition.reads(workload)
-        for runs in judged.filter(workload=workload.name).partition_by("backend")
+        for runs in judged.filter(workload=workload).partition_by("backend")
         for treated, control in condition.contests
         if control is not None
         for pair in product(*(_at_settings(study, runs, method) for method in (treated, control)))

@@ -28,7 +28,7 @@ from curvebench.reports.rendering import lines
 from curvebench.reports.sets.checking import alike, disagreements, flaws
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from curvebench.reports.sets.derived import read_set, texts
-from curvebench.reports.sets.files import new_set, seal
+from curvebench.reports.sets.files import new_folder, seal
 from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
 from curvebench.reports.tables import read_tables
@@ -36,7 +36,6 @@ from curvebench.results.reading import read, with_method
 from curvebench.results.schema import CURVES
 from curvebench.results.writing import write_table
 from curvebench.spec.archive import narrowed, with_joined
-from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, StudyPlan, read_plan
 from curvebench.spec.sets import BEGIN, END
@@ -304,7 +303,7 @@ def test_a_report_plan_is_no_set(tmp_path: Path):
 
 def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
     def write() -> None:
-        with new_set(tmp_path / "half") as stage:
+        with new_folder(tmp_path / "half") as stage:
             (stage / "one").write_text("1")
             raise KeyboardInterrupt
 
@@ -312,7 +311,7 @@ def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
         write()
     assert list(tmp_path.iterdir()) == []
     for text in "12":  # the second takes the place of the first
-        with new_set(tmp_path / "whole") as stage:
+        with new_folder(tmp_path / "whole") as stage:
             (stage / "one").write_text(text)
             seal(stage)
         assert [path.name for path in tmp_path.iterdir()] == ["whole"]
@@ -428,18 +427,18 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     assert lengths["adam", "validation_accuracy"] == lengths["adagrad", "train_loss"] == 3
 
 
-def at_equal_gradients(study: StudyPlan) -> tuple[StudyPlan, Claim]:
-    """A study whose claim compares at equal gradient evaluations, and that claim."""
+def at_equal_gradients(study: StudyPlan) -> StudyPlan:
+    """A study whose claim compares at equal gradient evaluations."""
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
-    return replace(study, claims=(claim,)), claim
+    return replace(study, claims=(claim,))
 
 
 def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_settings(
     report: Report, tmp_path: Path
 ):
     """Alternatives too, of which one failed before its first step, and said nothing of what steps cost."""
-    study, claim = at_equal_gradients(report.plan.study("digits_mlp"))
+    study = at_equal_gradients(report.plan.study("digits_mlp"))
     tables = read_tables(study.tables)
     finals = tables.runs.filter(stage="final", backend="jax")
     lost = pl.col("run") == finals["run"][0]
@@ -460,17 +459,14 @@ def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_se
     assert few.group_by("run", "metric").len()["len"].max() == 3
     write_table(tmp_path / "few.parquet", few, CURVES)
     both = [whole, replace(whole, curves=(tmp_path / "few.parquet",))]
-    condition = claim.conditions[0]
+    (condition,) = study.claims[0].conditions
     for treated, control in condition.contests:
         for stages in product(("final", "alternative"), repeat=2):
             pair = [
                 tables.runs.filter(stage=stage, backend="jax", method=method)
                 for stage, method in zip(stages, (treated, control), strict=True)
             ]
-            values = [
-                values_at_equal_cost(study, each, pl.concat(pair), condition, treated, str(control))
-                for each in both
-            ]
+            values = [values_at_equal_cost(study, each, pl.concat(pair), condition) for each in both]
             assert len(values[0].drop_nulls("value")) > 10
             assert values[0].equals(values[1])
 
@@ -479,7 +475,7 @@ def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
-    study, _ = at_equal_gradients(plan.studies[0])
+    study = at_equal_gradients(plan.studies[0])
     thin(monkeypatch, 2)
     plan = replace(plan, studies=(study,))
     made = publish(plan, "thin.quick", tmp_path, code=CODE, waive=["rules"])
@@ -492,7 +488,7 @@ def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
 def test_of_alternatives_only_curves_that_decide_claims_are_published(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ):
-    study, _ = at_equal_gradients(report.plan.study("digits_mlp"))
+    study = at_equal_gradients(report.plan.study("digits_mlp"))
     stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
 
     def as_alternatives(folders: Any, table: str) -> pl.DataFrame:
