@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -496,7 +496,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
-        with prefetched(fetched, pieces) if fetches else nullcontext(map(fetched, pieces)) as made:
+        with prefetched(fetched, pieces, fetches) as made:
             for (split, start, stop), arrays in zip(pieces, made, strict=True):
                 found = host(programs[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
@@ -805,10 +805,9 @@ def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
 
 
-@contextmanager
 def prefetch_inputs(
     bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
-) -> Iterator[Iterator[Inputs]]:
+) -> AbstractContextManager[Iterator[Inputs]]:
     """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
 
     Where they are much work, they are made while the piece before is run. A length is asked for when its
@@ -826,6 +825,4 @@ def prefetch_inputs(
             yield begin, length
             begin += length
 
-    is_much_work = bundle.workload.streamed or bundle.is_random
-    with prefetched(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
-        yield made
+    return prefetched(make, places(), ahead=bundle.workload.streamed or bundle.is_random)
