@@ -14,7 +14,7 @@ import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.engine import NO_GPU, Engine
+from curvebench.backends.engine import NO_GPU, Engine, Segment
 from curvebench.backends.ops import Ops
 from curvebench.backends.torch_compiled import (
     Compilable,
@@ -33,6 +33,7 @@ from curvebench.engine.program import (
     Carry,
     Constants,
     Inputs,
+    Loaded,
     Piece,
     Program,
     Work,
@@ -152,17 +153,15 @@ class TorchEngine(Engine):
             total = summand if total is None else map_arrays(torch.add, total, summand)
         return carry, total
 
-    def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
-    ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        inputs = _on_device(self.ops, inputs)
-        compiled_loss = self._compiled_loss(program, carry, constants, inputs, steps)
+    def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
+        inputs, program, carry = _on_device(self.ops, inputs), loaded.program, loaded.carry
+        compiled_loss = self._compiled_loss(loaded, inputs, steps)
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
-        hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
+        hyper = {name: float(values.flatten()[0]) for name, values in loaded.constants.hyper.items()}
         updates: list[_Fused | _Foreign | _Written] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for number, piece in enumerate(program.update.pieces):
@@ -183,17 +182,16 @@ class TorchEngine(Engine):
                 if part not in steppers:
                     steppers[part] = self._steppers(program, piece, self.compiler)
                 compiled = True
-                _warm(program, piece, carry, constants, inputs, steppers[part], number)
+                _warm(loaded, inputs, number, steppers[part])
             except NoCompiler as failed:
                 self.note(f"{piece.rule.name}: eager updates; {failed}")
                 steppers[part] = self._steppers(program, piece, None)
             updates.append(_Written(piece, steppers[part]))
         return _Segment(program, updates, compiled)
 
-    def _compiled_loss(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None
-    ) -> bool:
+    def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
         """Whether the loss of a single run is compiled now."""
+        program, carry, constants = loaded.program, loaded.carry, loaded.constants
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
@@ -432,24 +430,17 @@ class _Written:
         return update
 
 
-def _warm(
-    program: Program,
-    piece: Piece,
-    carry: Carry,
-    constants: Constants,
-    inputs: Inputs,
-    steppers: Mapping[int, Stepper],
-    number: int,
-) -> None:
+def _warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
     """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
-    ops = program.ops
+    program, carry = loaded.program, loaded.carry
+    ops, piece = program.ops, program.update.pieces[number]
     lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
 
     def on_lanes(value: Any) -> torch.Tensor:
         return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
 
     needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
-    values = {**program.values(constants, step_of(inputs, 0)), **needed}
+    values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )

@@ -26,7 +26,7 @@ from curvebench.engine.derivatives import (
 )
 from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
 from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
+from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
 from curvebench.interop.foreign import TorchRule, closure_evaluations
 from curvebench.optimizers.bases import Change
 from curvebench.optimizers.needs import Need
@@ -326,16 +326,6 @@ def is_held(workload: Workload, split: str) -> bool:
     if split == "train" and not workload.streamed:
         return True
     return workload.evaluation_batch is None and split in workload.evaluated_splits
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A bundle on its device: the program, what it reads, and where it starts."""
-
-    program: Program
-    carry: Carry
-    constants: Constants
-    splits: Mapping[str, Mapping[str, Any]]
 
 
 def arrays_of(split: Split) -> dict[str, np.ndarray]:
@@ -677,7 +667,7 @@ def execute(
             given = next(inputs)
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
-            advance = engine.segment(program, carry, constants, _filled(given, max(pieces)), steps)
+            advance = engine.segment(loaded, _filled(given, max(pieces)), steps)
             del loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:

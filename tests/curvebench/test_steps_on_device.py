@@ -54,8 +54,8 @@ def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
         inputs = stretch_inputs(bundle, made, 0, steps)
         # fused kernels take hyperparameters as numbers, which are read once, before the run
         numbers = {name: torch.tensor(values) for name, values in bundle.hyperparameters.items()}
-        on_host = loaded.constants._replace(hyper=numbers)
-        segment = made.segment(loaded.program, loaded.carry, on_host, inputs, steps)
+        on_host = replace(loaded, constants=loaded.constants._replace(hyper=numbers))
+        segment = made.segment(on_host, inputs, steps)
         with _Watch() as watch:
             segment(loaded.carry, loaded.constants, inputs)
     return watch.seen
@@ -156,7 +156,7 @@ def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int)
     with made.context():
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, 3)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 3)
+        segment = made.segment(loaded, inputs, 3)
         carry = segment(loaded.carry, loaded.constants, inputs)  # the first step is recorded
         with Peak() as peak:
             segment(carry, loaded.constants, inputs)

@@ -16,8 +16,8 @@ from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.gradients import GradientSampling, sampler
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
-from curvebench.engine.execution import Bundle, Loaded, execute, lanes_per_bundle
-from curvebench.engine.program import Carry, Update
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
+from curvebench.engine.program import Carry, Loaded, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file
