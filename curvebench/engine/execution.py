@@ -749,6 +749,7 @@ class _Keeper:
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
         self.begun = clock.named
+        checkpoints.notes = engine.notes  # for the provenance, in later processes too
 
     def newest(self, loaded: Loaded) -> Loaded:
         """What the run goes on from; as it is loaded where there is no checkpoint."""
@@ -764,7 +765,6 @@ class _Keeper:
 
         with self.clock.phase(CHECKPOINT):
             found = self.checkpoints.newest(restored)
-        self._copy_notes()
         return found or loaded
 
     def offer(self, carry: Carry, constants: Constants) -> None:
@@ -773,7 +773,6 @@ class _Keeper:
         if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):
                 self.checkpoints.save(self._checkpoint(carry, constants))
-            self._copy_notes()
         if termination.came:
             termination.pass_on()
 
@@ -783,10 +782,6 @@ class _Keeper:
         arrays |= self.record.arrays() | self.engine.kept(carry)
         seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
         return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
-
-    def _copy_notes(self) -> None:
-        """Have what is noted of checkpoints in the provenance, in later processes too."""
-        self.engine.note(*self.checkpoints.notes)
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
