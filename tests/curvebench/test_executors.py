@@ -217,20 +217,6 @@ def test_what_cannot_be_compiled_is_eager_and_said() -> None:
     assert made.notes == ["adam: eager updates; torch.compile cannot compile them (KeyError: 'buf1')"]
 
 
-@pytest.mark.parametrize("variant", ["adam", "shampoo averaged, every 3 steps"])
-def test_jax_counts_the_memory_of_its_programs(variant: str) -> None:
-    """At least the parameters and the state, of one scan and of steps that the host calls."""
-    bundle, made = bundle_of(TANH, VARIANTS[variant]), engine("jax", "float64")
-    with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, 3)
-        held = loaded.carry.coordinates.nbytes + made.state_bytes(loaded.carry.state)
-        segment = made.segment(loaded, inputs)
-        peak = made.device_peak(segment, lambda: None)
-    assert peak is not None
-    assert held < peak < 100 * held
-
-
 @pytest.mark.parametrize("compiled", [True, False])
 def test_new_state_may_be_what_the_update_overwrites(compiled: bool) -> None:
     """Old parameters and old state that go on as other state: torch writes in place, and must copy first."""
