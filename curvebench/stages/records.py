@@ -103,20 +103,16 @@ def rows(
     """The rows of lanes that were run together."""
     runs: list[dict[str, Any]] = []
     curves: list[pl.DataFrame] = []
+    targets = targets_on(job.training.targets, cell.workload.name)
     for s, k in np.ndindex(*bundle.lanes):
-        lane = lane_of(
-            trajectories, s, k, targets_on(job.training.targets, cell.workload.name), cell.workload
-        )
+        lane = lane_of(trajectories, s, k, targets, cell.workload)
         place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
         run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
         run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
         runs.append({**run, "state_bytes": trajectories.state_bytes})
         evaluations = bundle.evaluations_of(lane.steps) + lane.besides
-        curves += [
-            _curve(runs[-1]["run"], lane.steps, evaluations, bundle.batch_size, name, values)
-            for name, values in lane.values.items()
-        ]
-    return RunTables(pl.concat(curves), pl.DataFrame(runs, schema=schema.RUNS))
+        curves.append(_curve(runs[-1]["run"], lane, evaluations, bundle.batch_size))
+    return RunTables(pl.concat(curves).select(schema.CURVES.names()), pl.DataFrame(runs, schema=schema.RUNS))
 
 
 def failed_rows(
@@ -212,18 +208,8 @@ def _row(
     }
 
 
-def _curve(
-    run: str, steps: np.ndarray, evaluations: np.ndarray, batch: int, metric: str, values: np.ndarray
-) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "run": [run] * len(steps),
-            "step": steps,
-            "gradient_evaluations": evaluations,
-            "examples": evaluations * batch,
-            "seconds": [None] * len(steps),
-            "metric": [metric] * len(steps),
-            "value": values,
-        },
-        schema=schema.CURVES,
-    )
+def _curve(run: str, lane: Lane, evaluations: np.ndarray, batch: int) -> pl.DataFrame:
+    counts = {"step": lane.steps, "gradient_evaluations": evaluations, "examples": evaluations * batch}
+    wide = pl.DataFrame({**counts, **lane.values})
+    long = wide.unpivot(index=[*counts], variable_name="metric", value_name="value")
+    return long.select(pl.lit(run).alias("run"), pl.lit(None, pl.Float64).alias("seconds"), *long.columns)

@@ -44,13 +44,7 @@ class Lanes(NamedTuple):
 
     def holds(self, other: Lanes) -> bool:
         """Whether another range lies in this one."""
-        return (
-            self.cell == other.cell
-            and self.first_seed <= other.first_seed
-            and other.end_seed <= self.end_seed
-            and self.first_setting <= other.first_setting
-            and other.end_setting <= self.end_setting
-        )
+        return self.cell == other.cell and set(other.pairs) <= set(self.pairs)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
