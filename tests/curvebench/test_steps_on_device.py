@@ -70,19 +70,6 @@ def test_a_step_exchanges_nothing_with_the_host(workload: Workload, name: str) -
     assert few["aten._to_copy.default"] == 2  # the numbers of the steps and the schedule, once
 
 
-def test_a_constant_of_the_host_is_seen() -> None:
-    """The watch of the test above finds what it is there for."""
-    bundle = bundle_of(SMALL_ATTENTION, rules()["sgd"], (0,), 1)
-    loss = bundle.workload.loss
-
-    def with_constant(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
-        value, *others = loss(ops, params, state, batch, noise)
-        return value + ops.asarray(np.ones(1))[0], *others
-
-    sending = replace(bundle, workload=replace(bundle.workload, loss=with_constant))
-    assert exchanged(sending, 6) != exchanged(sending, 1)
-
-
 # --- memory ----------------------------------------------------------------------------------------
 
 WIDE, DEEP = 200, 4
