@@ -22,6 +22,19 @@ Hyper = Mapping[str, Any]  # of each hyperparameter its array, and `step`, `sche
 State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
 
 
+def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """A function of the arrays of nested mappings and tuples, and of their like in others."""
+    if isinstance(tree, Mapping):
+        return {
+            name: map_arrays(function, value, *(other[name] for other in others))
+            for name, value in tree.items()
+        }
+    if isinstance(tree, tuple):
+        parts = [map_arrays(function, *each) for each in zip(tree, *others, strict=True)]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return function(tree, *others)
+
+
 class HyperparameterError(ValueError):
     """A hyperparameter that is unknown, missing or out of range; the message lists what is valid."""
 

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configured
+from curvebench.optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configured, map_arrays
 from curvebench.spec.values import choice
 
 HALF = "bfloat16"
@@ -81,14 +81,14 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
         wide_grad, wide_state, wide_param = (_cast(ops, each, ops.dtype) for each in (grad, state, param))
         new, new_state = rule.update(ops, wide_grad, wide_state, wide_param, hyper)
-        return _cast_like(ops, new, param), held(ops, new_state)
+        return map_arrays(ops.cast_like, new, param), held(ops, new_state)
 
     def at(function: Callable[..., Any] | None, place: int) -> Callable[..., Any] | None:
         """A function that gives parameters, in the precision of its argument of this place."""
         computed = widened(function)
         if computed is None:
             return None
-        return lambda ops, *given: _cast_like(ops, computed(ops, *given), given[place])
+        return lambda ops, *given: map_arrays(ops.cast_like, computed(ops, *given), given[place])
 
     parts: dict[int, tuple[Part, Part]] = {}  # by id, and with the part: pieces are alike by identity
 
@@ -119,16 +119,4 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
 def _cast(ops: Ops, state: State, dtype: str) -> State:
     """Nested tuples and mappings with their real arrays in a precision, the others as they are."""
-    if isinstance(state, Mapping):
-        return {name: _cast(ops, one, dtype) for name, one in state.items()}
-    if isinstance(state, tuple):
-        parts = [_cast(ops, one, dtype) for one in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    return ops.cast(state, dtype)
-
-
-def _cast_like(ops: Ops, param: Any, other: Any) -> Any:
-    """Parameters, an array or several by name, in the precision of others."""
-    if isinstance(param, Mapping):
-        return {name: ops.cast_like(one, other[name]) for name, one in param.items()}
-    return ops.cast_like(param, other)
+    return map_arrays(lambda array: ops.cast(array, dtype), state)

@@ -1,23 +1,21 @@
-"""The templates of pages and of published READMEs, ready to render, and what was made for pages before."""
+"""The templates of pages, of published READMEs and of what commands print, ready to render."""
 
 from __future__ import annotations
 
-import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
-from curvebench.reports.sets.objections import in_short
 from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
 from curvebench.spec.claim import OF_TUNING, TO_THRESHOLD
-from curvebench.spec.errors import InputError
 from curvebench.spec.sources import by_name
 
 if TYPE_CHECKING:
@@ -40,18 +38,9 @@ CONSTANTS = {
 }
 
 
-def read_made(path: Path, command: str) -> Any:
-    """What a command has made for the site, as JSON.
-
-    Raises:
-        InputError: when it is missing or damaged.
-    """
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); run snakemake, or curvebench {command}, which writes it"
-        ) from error
+def text_of(name: str, **context: Any) -> str:
+    """What a template of plain text says, without the last newline."""
+    return templates(markdown=True).get_template(f"{name}.txt.jinja").render(context).removesuffix("\n")
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:
@@ -78,10 +67,27 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     environment.filters |= {
         "by_name": by_name,
         "criterion": criterion,
-        "objections": in_short,
+        "objections": lambda waived: lines("objections.jinja", "in_short", waived),
         "quoted": '"{}"'.format,
         "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}
     environment.globals |= CONSTANTS
     return environment
+
+
+@cache
+def macros(template: str) -> Any:
+    """The macros of a template, which escape nothing."""
+    return templates(markdown=True).get_template(template).module
+
+
+def lines(template: str, macro: str, *about: Any) -> list[str]:
+    """Return what a macro says, by line, without empty lines."""
+    said = str(getattr(macros(template), macro)(*about))
+    return list(filter(None, map(str.strip, said.splitlines())))
+
+
+def say(template: str, macro: str, *about: Any) -> str:
+    """Return what a macro says as one sentence, with semicolons between its lines."""
+    return "; ".join(lines(template, macro, *about))

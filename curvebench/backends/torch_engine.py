@@ -28,7 +28,7 @@ from curvebench.backends.torch_compiled import (
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends.torch_replay import replayed
-from curvebench.engine.derivatives import StepEvaluation, StepInfo, map_arrays, model_of
+from curvebench.engine.derivatives import StepEvaluation, StepInfo, model_of
 from curvebench.engine.program import (
     Carry,
     Constants,
@@ -43,6 +43,7 @@ from curvebench.engine.program import (
 )
 from curvebench.interop.foreign import TorchRule
 from curvebench.interop.torch_contestant import KeptContestant, TorchContestant
+from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 

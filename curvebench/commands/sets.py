@@ -144,6 +144,10 @@ def reproduce(given: Namespace) -> int:
 )
 def compare(given: Namespace) -> None:
     """Set two published sets, or two checkouts, side by side."""
-    from curvebench.reports.sets.comparing import write_comparison
+    from curvebench.reports.sets.comparing import render
+    from curvebench.reports.sets.sides import read_side
 
-    print(write_comparison(given.before, given.after, given.out))
+    page = render(read_side(given.before), read_side(given.after))
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(page)
+    print(given.out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from argparse import Namespace
@@ -54,28 +53,21 @@ def try_method(given: Namespace) -> int:
     It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
     done already is not done again, so that an interrupted command goes on.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     from curvebench.planning.newcomer import write_newcomer
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
-    from curvebench.reports.sets.reproduce import environment
+    from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.reports.tables import tables_of
     from curvebench.results.outcomes import finished
     from curvebench.spec.archive import HERE
     from curvebench.spec.plan import read_plan
-    from curvebench.spec.study import Contribution
+    from curvebench.spec.study import Contribution, parsed_yaml
 
     field = given.studies / f"{FIELD}.yaml"
     if not field.exists():
         raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
-    try:
-        options = YAML(typ="safe", pure=True).load(given.options)
-    except YAMLError as error:
-        said = " ".join(str(getattr(error, "problem", error)).split())
-        raise InputError(f"--options: not valid YAML ({said})") from error
+    options = parsed_yaml("--options", given.options)
     if not isinstance(options, dict):
         raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
     if given.publish:
@@ -96,27 +88,14 @@ def try_method(given: Namespace) -> int:
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
-    called = [
-        *SNAKEMAKE,
-        "--cores",
-        given.cores,
-        target,
-        "--config",
-        *settings,
-        *name,
-    ]
+    called = [*SNAKEMAKE, "--cores", given.cores, target, "--config", *settings, *name]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", *called, "--quiet", "all"],
-            check=False,
-            stdout=sys.stderr,
-            env=environment(),
-        )
+        status = run_snakemake([*called, "--quiet", "all"], output=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         return 130
     path = config.site / "plan.json"
-    if done.returncode and not (path.exists() and path.stat().st_mtime >= begun):
+    if status and not (path.exists() and path.stat().st_mtime >= begun):
         raise InputError(
             "snakemake ended with an error; where none stands above, see it by\n"
             f"  {shlex.join(called)}\nThe same curvebench try goes on."
@@ -141,7 +120,7 @@ def try_method(given: Namespace) -> int:
         import webbrowser
 
         webbrowser.open(page.as_uri())
-    return done.returncode or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
+    return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
 
 
 def check(method: str, newcomer: Newcomer) -> None:

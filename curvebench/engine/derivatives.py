@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from curvebench.backends.ops import Array, Ops
 from curvebench.engine.layout import Layout, by_name, end_to_end
 from curvebench.optimizers.needs import LossAtPoint, Model, Need
+from curvebench.optimizers.rule import map_arrays
 from curvebench.workloads.workload import Likelihood
 
 Function = Callable[..., Any]
@@ -119,19 +120,6 @@ def _first(params: Any) -> Array:
 
 def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
-
-
-def map_arrays(function: Function, tree: Any, *others: Any) -> Any:
-    """A function of the arrays of nested mappings and tuples, and of their like in others."""
-    if isinstance(tree, Mapping):
-        return {
-            name: map_arrays(function, value, *(other[name] for other in others))
-            for name, value in tree.items()
-        }
-    if isinstance(tree, tuple):
-        parts = [map_arrays(function, *each) for each in zip(tree, *others, strict=True)]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return function(tree, *others)
 
 
 DRAWS = "drawn targets"  # among noise, what a need draws targets with

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import map_arrays, model_of
+from curvebench.engine.derivatives import model_of
 from curvebench.engine.layout import layout, roles_of
 from curvebench.engine.program import Update
 from curvebench.optimizers.needs import Model
-from curvebench.optimizers.rule import Hyperparameter, Rule
+from curvebench.optimizers.rule import Hyperparameter, Rule, map_arrays
 from curvebench.spec.errors import InputError
 
 SHAPE = (2, 3)

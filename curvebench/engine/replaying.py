@@ -12,11 +12,12 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.backends.ops import Array, Ops
-from curvebench.engine.derivatives import StepInfo, map_arrays, model_of
+from curvebench.engine.derivatives import StepInfo, model_of
 from curvebench.engine.layout import by_name, end_to_end, layout, roles_of
 from curvebench.engine.program import Constants, Inputs, Program, Update, Work
 from curvebench.interop import FLOATS, chosen, completed
 from curvebench.optimizers.options import Options
+from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError, unknown
 from curvebench.workloads.workload import Role
 

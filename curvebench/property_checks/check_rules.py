@@ -31,6 +31,7 @@ NAMES = {
 }
 
 
+@cache
 def check_rule(claim: PropertyClaim) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of all that decides a claim but the project's own code.
 

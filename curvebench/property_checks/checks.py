@@ -171,7 +171,7 @@ class Check:
         return self.by_scale.get(scale, self.measures)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a claim is itself alone, so that what is computed of it can be kept
 class PropertyClaim:
     """A claim that its checks decide.
 

@@ -12,13 +12,12 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import Engine, engine
 from curvebench.basis_estimation.gradients import sampler
-from curvebench.engine.derivatives import map_arrays
 from curvebench.engine.execution import Bundle, Clock, load, stretch_inputs
 from curvebench.engine.program import Update, step_of
 from curvebench.engine.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import Rule
+from curvebench.optimizers.rule import Rule, map_arrays
 from curvebench.progress import Progress
 from curvebench.results import schema
 from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of

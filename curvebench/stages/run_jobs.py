@@ -17,9 +17,8 @@ from curvebench.backends.engine import Engine
 from curvebench.engine.checkpoints import EVERY, Checkpoints
 from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
 from curvebench.paths import checkpoints_folder
-from curvebench.planning import tuning
 from curvebench.progress import Progress
-from curvebench.results import schema
+from curvebench.results import schema, tuning
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 from curvebench.results.tuning import Judge

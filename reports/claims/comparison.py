@@ -200,24 +200,23 @@ def comparisons(
     Args:
         tried_of: as `tried_in` gives it; without it there are no alternatives.
     """
-    own = tables.runs.filter(pl.col("backend") == backend)
-    of_tuning = pl.col("stage").is_in(TUNING)
-    judged, tuning = own.filter(~of_tuning), own.filter(of_tuning)
+    of_tuning, own = pl.col("stage").is_in(TUNING), tables.runs.filter(backend=backend)
     for number, condition in enumerate(claim.conditions):
+        judged = own.filter(~of_tuning, pl.col("method").is_in(condition.named))
         for workload in _workloads(study, claim, condition):
-            values = _values_by_workload(study, tables, judged, condition, workload.name)
+            values = {
+                name: _values(study, tables, judged.filter(workload=name), condition)
+                for name in dict.fromkeys((workload.name, condition.than_on or workload.name))
+            }
             for key in condition.keys(claim.id, number, workload.name):
-                if condition.of_tuning:
-                    tried = tuning.filter(workload=workload.name)
-                    gains = gains_over_rates(study, tried, condition, key.treated, str(key.control))
-                    effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
-                    interval = Interval(gains, gains)
-                    yield ClaimComparison(key, study.name, backend, condition, effect, 1.0, gains, interval)
+                if not condition.of_tuning:
+                    yield _compared(study, tables, backend, condition, key, values, tried_of)
                     continue
-                if condition.at_a_cost:
-                    values = {workload.name: judged.filter(workload=workload.name)}
-                sides = _sides(study, tables, backend, values, condition.sides(key), tried_of)
-                yield _compared(study, tables, backend, condition, key, sides)
+                tried = own.filter(of_tuning, workload=workload.name)
+                gains = gains_over_rates(study, tried, condition, key.treated, str(key.control))
+                effect: Effect = "ratio" if condition.quantity == "best_learning_rate" else "difference"
+                interval = Interval(gains, gains)
+                yield ClaimComparison(key, study.name, backend, condition, effect, 1.0, gains, interval)
 
 
 @dataclass(frozen=True)
@@ -230,45 +229,30 @@ class _Side:
     final: pl.DataFrame  # those at the chosen setting
 
 
-def _sides(
-    study: StudyPlan,
-    tables: Tables,
-    backend: str,
-    values: Mapping[str, pl.DataFrame],
-    methods: Sequence[tuple[str, str]],
-    tried_of: TriedOf | None,
-) -> tuple[_Side, ...]:
-    """The runs of a comparison; `values` of final runs and alternatives by workload."""
-    found = []
-    for workload, method in methods:
-        runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
-        at = by_setting(runs, study.tuned_names(optimizer))
-        tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
-        tuner, where = tuned_as(study, method, backend, tuning)
-        tried = tried_of(workload, tuner, where, optimizer) if tried_of else None
-        found.append(_Side(at, (workload, tuner, where), tried, runs.filter(stage="final")))
-    return tuple(found)
-
-
 def _compared(
     study: StudyPlan,
     tables: Tables,
     backend: str,
     condition: Condition,
     key: ComparisonKey,
-    sides: tuple[_Side, ...],
+    values: Mapping[str, pl.DataFrame],
+    tried_of: TriedOf | None,
 ) -> ClaimComparison:
-    """A comparison at the chosen settings, with the alternatives."""
+    """A comparison at the chosen settings, with the alternatives; `values` of all runs by workload."""
+    sides = []
+    for workload, method in condition.sides(key):
+        runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
+        at_setting = by_setting(runs, study.tuned_names(optimizer))
+        tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
+        tuner, where = tuned_as(study, method, backend, tuning)
+        found = tried_of(workload, tuner, where, optimizer) if tried_of else None
+        sides.append(_Side(at_setting, (workload, tuner, where), found, runs.filter(stage="final")))
 
-    def at(values: Sequence[pl.DataFrame]) -> ClaimComparison:
-        if not condition.at_a_cost:
-            return _of_finals(study, values, backend, condition, key)
-        both = pl.concat(values)
-        equal = values_at_equal_cost(study, tables, both, condition, key.treated, str(key.control))
-        values = [equal.filter(method=method) for _, method in condition.sides(key)]
-        treated, control = _at_start(*values)
-        found = _of_finals(study, values, backend, condition, key)
-        return replace(found, treated_at_start=treated, control_at_start=control)
+    def at(own: Sequence[pl.DataFrame]) -> ClaimComparison:
+        if condition.at_a_cost:
+            equal = values_at_equal_cost(study, tables, pl.concat(own), condition)
+            own = [equal.filter(method=method) for _, method in condition.sides(key)]
+        return _of_finals(study, own, backend, condition, key)
 
     chosen = at([side.final for side in sides])
     tried = [side.tried for side in sides if side.tried is not None]
@@ -284,14 +268,6 @@ def _compared(
 
     others = alternatives([(side.tuned_as, each) for side, each in zip(sides, tried, strict=True)], interval)
     return replace(chosen, alternatives=others, tried=tuple(tried))
-
-
-def _at_start(treated: pl.DataFrame, control: pl.DataFrame) -> tuple[int, int]:
-    """In how many pairs each side took no step; columns seed, value and steps."""
-    pairs = treated.join(control, on="seed", suffix=" of the control").drop_nulls(
-        ["value", "value of the control"]
-    )
-    return int((pairs["steps"] == 0).sum()), int((pairs["steps of the control"] == 0).sum())
 
 
 def alternatives(
@@ -334,35 +310,24 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
     return about
 
 
-def _values_by_workload(
-    study: StudyPlan, tables: Tables, judged: pl.DataFrame, condition: Condition, workload: str
-) -> dict[str, pl.DataFrame]:
-    """What a condition compares of final runs at equal steps, by the workloads of both sides."""
+def _values(study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition) -> pl.DataFrame:
+    """What a condition compares of runs on one workload and backend; at another cost than steps, the runs."""
     if condition.of_tuning or condition.at_a_cost:
-        return {}
-    named = judged.filter(pl.col("method").is_in(condition.named))
-    return {
-        name: _values(study, tables, named.filter(pl.col("workload") == name), condition)
-        for name in dict.fromkeys((workload, condition.than_on or workload))
-    }
-
-
-def _values(study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition) -> pl.DataFrame:
-    """What a condition compares of final runs on one workload and backend, at equal steps."""
+        return runs
     if condition.counted in COST_TO_STOP:
-        return cost_to_stop(study, final, condition.metric, COST_TO_STOP[condition.counted])
+        return cost_to_stop(study, runs, condition.metric, COST_TO_STOP[condition.counted])
     if condition.target is not None:
-        return steps_to_value(study, tables, final, condition.metric, condition.target)
+        return steps_to_value(study, tables, runs, condition.metric, condition.target)
     if condition.counted == "steps_to_target":
-        return steps_to_target(final, condition.metric)
+        return steps_to_target(runs, condition.metric)
     if condition.quantity in TO_NEARLY_BEST:
         charged = condition.quantity == "seconds_to_nearly_best"
-        return seconds_to_nearly_best(study, tables, final, condition.metric, charged)
+        return seconds_to_nearly_best(study, tables, runs, condition.metric, charged)
     if condition.quantity == "run_seconds":
-        return run_seconds(study, tables, final)
+        return run_seconds(study, tables, runs)
     if condition.quantity == "log_linearity":
-        return log_linearity(tables, final, condition.metric, condition.down_to or 0.0)
-    return study_values(study, final, condition.metric, condition.which)
+        return log_linearity(tables, runs, condition.metric, condition.down_to or 0.0)
+    return study_values(study, runs, condition.metric, condition.which)
 
 
 def _of_finals(
@@ -385,7 +350,7 @@ def _of_finals(
         f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
         f"{key.control or condition.number} on {key.workload}"
     )
-    sides = []
+    sides, steps = [], ("steps",) if condition.at_a_cost else ()
     for each in values:
         side = each.drop_nulls("value")
         if condition.floor is not None:
@@ -394,7 +359,7 @@ def _of_finals(
             side = with_bounds(side, of_metric if condition.of_gain else direction, stop)
         if side["seed"].is_duplicated().any():
             raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
-        sides.append(side.select("seed", *COLUMNS))
+        sides.append(side.select("seed", *COLUMNS, *steps))
     if condition.of_gain:
         sides = [_share_of_gain(*sides)]
     if key.control is None:  # no stop bounds a number
@@ -413,7 +378,12 @@ def _of_finals(
     held = paired_effects(Interval(seen, seen), Interval(other, other), effect)
     effects = paired_effects(Interval(*left), Interval(*right), effect)
     interval = effects if sign > 0 else effects.negated
-    return ClaimComparison(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop)
+    start = [int((pairs[name] == 0).sum()) if steps else 0 for name in ("steps", "steps of the control")]
+    return ClaimComparison(
+        *(key, study.name, backend, condition, effect, sign, sign * held.low, interval, stop),
+        treated_at_start=start[0],
+        control_at_start=start[1],
+    )
 
 
 def _tied_at(pairs: pl.DataFrame, floor: float) -> pl.DataFrame:

@@ -29,12 +29,7 @@ AROUND = 10.0  # times the control's best learning rate, up and down: the range 
 
 
 def values_at_equal_cost(
-    study: StudyPlan,
-    tables: Tables,
-    final: pl.DataFrame,
-    condition: Condition,
-    treated: str,
-    control: str,
+    study: StudyPlan, tables: Tables, final: pl.DataFrame, condition: Condition
 ) -> pl.DataFrame:
     """The values of two methods where the cheaper of both runs of a seed ends, what bases cost charged.
 
@@ -43,14 +38,14 @@ def values_at_equal_cost(
 
     Args:
         tables: the study's.
-        final: the final runs on one workload and backend, with `method`.
+        final: the final runs of both methods on one workload and backend, with `method`.
         condition: its `at_equal` is gradients or seconds.
 
     Returns:
         Columns method, seed, value, null where a step was not timed, and steps, how many the budget pays for,
         null where a step's cost is not known; seeds that both methods have.
     """
-    both = affordable(study, tables, final, condition, treated, control)
+    both = affordable(study, tables, final, condition)
     recorded, affords = _recorded(tables, both, condition.metric), both.select("run", "affords")
     seen = recorded.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
     value, direction = pl.col("value").fill_nan(None), study.direction_of(condition.metric)
@@ -65,16 +60,13 @@ def values_at_equal_cost(
     return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
 
 
-def affordable(
-    study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition, treated: str, control: str
-) -> pl.DataFrame:
+def affordable(study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: Condition) -> pl.DataFrame:
     """The runs of seeds that both methods have, with the steps that the cheaper one's whole cost `affords`.
 
     Args:
         runs, condition: as `values_at_equal_cost` takes them.
     """
-    both = runs.filter(~missing(), pl.col("method").is_in((treated, control)))
-    both = both.filter(pl.col("method").n_unique().over("seed") == 2)
+    both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
     if condition.at_equal == "gradients":
         both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
@@ -262,30 +254,19 @@ def gains_over_rates(
     gains = []
     for (_,), own in pairs.group_by(["seed"], maintain_order=True):
         rates, left, right = (own[name].to_numpy() for name in ("learning_rate", "value", "value_control"))
-        gains.append(OVER_RATES[condition.quantity](rates, left, right, direction))
+        if condition.quantity == "best_learning_rate":
+            best = [_best_rate(rates, values, direction) for values in (left, right)]
+            gains.append(float(np.log(best[0]) - np.log(best[1])))
+            continue
+        near = _near(rates, left, right, direction)
+        if near.sum() >= LEAST_RATES:
+            over_rates = _trend if condition.quantity == "trend" else _rates_won
+            gains.append(over_rates(rates[near], left[near], right[near], direction))
     return np.array([gain for gain in gains if not np.isnan(gain)])
 
 
 def _best_rate(rates: np.ndarray, values: np.ndarray, direction: Direction) -> float:
     return float(rates[np.argmin(values) if direction == "minimize" else np.argmax(values)])
-
-
-def _best_rates(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """The logarithm of the ratio of the two best rates."""
-    return float(np.log(_best_rate(rates, left, direction)) - np.log(_best_rate(rates, right, direction)))
-
-
-def _rates_won(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """The share of rates, near the right's best, at which the left is better, less that where it is worse.
-
-    Near ties count as ties. NaN where the right diverged everywhere, or too few rates are left.
-    """
-    near = _near(rates, left, right, direction)
-    if near.sum() < LEAST_RATES:
-        return float("nan")
-    less = (left < right) & ~tied(left, right)
-    more = (left > right) & ~tied(left, right)
-    return float(np.mean(less[near]) - np.mean(more[near])) * (1 if direction == "minimize" else -1)
 
 
 def _near(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> np.ndarray:
@@ -296,14 +277,17 @@ def _near(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Dir
     return near & (np.isfinite(left) | np.isfinite(right))
 
 
+def _rates_won(_: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
+    """The share of rates at which the left is better, less that where it is worse; near ties are ties."""
+    apart = ~tied(left, right)
+    won = float(np.mean((left < right) & apart) - np.mean((left > right) & apart))
+    return won * (1 if direction == "minimize" else -1)
+
+
 def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Direction) -> float:
-    """Kendall's tau-b of rates and gains; NaN where too few rates are near the right's best."""
+    """Kendall's tau-b of rates and gains."""
     from scipy.stats import kendalltau
 
-    near = _near(rates, left, right, direction)
-    rates, left, right = rates[near], left[near], right[near]
-    if len(rates) < LEAST_RATES:
-        return float("nan")
     if direction == "maximize":
         gains = left - right
     elif min(left.min(), right.min()) < 0:
@@ -312,6 +296,3 @@ def _trend(rates: np.ndarray, left: np.ndarray, right: np.ndarray, direction: Di
         with np.errstate(divide="ignore", invalid="ignore"):
             gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
     return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0
-
-
-OVER_RATES = {"best_learning_rate": _best_rates, "trend": _trend, "rates_won": _rates_won}

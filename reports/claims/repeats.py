@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -31,18 +32,15 @@ def repeated(
     Yields:
         The comparison that repeats, and whether it keeps the direction. Positive controls are left out.
     """
+    of = attrgetter("key.workload")
     before, after = (
-        {workload: list(own) for workload, own in groupby(sorted(each, key=_workload), key=_workload)}
+        {workload: list(own) for workload, own in groupby(sorted(each, key=of), key=of)}
         for each in (first, again)
     )
     for workload in before:
         for one, other in zip(before[workload], after.get(workload, ()), strict=workload in after):
             if len(one.gains) and len(other.gains) and not one.condition.positive_control:
                 yield other, keeps_direction(one.gains, other.gains, one.margin)
-
-
-def _workload(one: ClaimComparison) -> str:
-    return one.key.workload
 
 
 def repeats_of(

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports import formatting
+from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
@@ -148,22 +148,10 @@ def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
     )
 
 
-def leading(plan: ReportPlan, claims: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that speak for claims: of the study's first backend; where misprinted, as corrected.
-
-    Args:
-        claims: the table `claims`; rows of claims that the plan does not have are left out.
-    """
-    first = {study.name: study.backends[0] for study in plan.studies}
-    lead = pl.col("backend").is_null() | (
-        pl.col("backend") == pl.col("study").replace_strict(first, default=None, return_dtype=pl.String)
-    )
-    known = pl.col("claim").is_in(list(sentences_of(plan)))
-    return claims.filter(known, lead, pl.col("variant") != "as printed")
-
-
 def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:
-    """Return the verdicts on the claims of a plan from their tables.
+    """Return the verdicts on the claims of a plan from the tables `claims` and `findings`.
+
+    Of a claim on several backends it is the verdict on the study's first one; where misprinted, as corrected.
 
     Raises:
         InputError: when a table of property checks is missing or damaged.
@@ -179,7 +167,11 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
         return compared.get((row["claim"], row["backend"]), [])
 
     verdicts = []
-    for row in leading(plan, claims).iter_rows(named=True):
+    for row in every:
+        if row["claim"] not in sentences or row["variant"] == "as printed":
+            continue
+        if row["backend"] and row["backend"] != studies[row["study"]].backends[0]:
+            continue
         name, comparisons = row["claim"], own(row)
         others = [one for one in every if one["claim"] == name and _key(one) != _key(row)]
         elsewhere = [(one, own(one)) for one in others if one["backend"] and one["variant"] == row["variant"]]
@@ -272,7 +264,10 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
-    return "\n".join([*lines, *(wording.lines("details", verdict) for verdict in verdicts if details)])
+    for verdict in verdicts if details else ():
+        head, *rests_on = rendering.lines("verdicts.jinja", "details", verdict)
+        lines += ["", head, *(f"  {line}" for line in rests_on)]
+    return "\n".join(lines)
 
 
 def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from curvebench.reports.statistics.decisions import (
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import median
 from curvebench.results.schema import CLAIMS, FINDINGS
-from curvebench.results.tuning import Setting, different_draws, shares_of_choices
+from curvebench.results.tuning import different_draws, shares_of_choices
 from curvebench.results.verdicts import (
     ALPHA,
     KEPT,
@@ -37,7 +37,7 @@ from curvebench.results.verdicts import (
     reason,
 )
 from curvebench.spec.claim import Claim
-from curvebench.spec.plan import Deciding, ReportPlan, SkippedStudy, StudyPlan
+from curvebench.spec.plan import Deciding, ReportPlan, StudyPlan
 
 FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
@@ -79,15 +79,19 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
             own = findings.filter(claim=claim.id, backend=backend)
-            row = _empty_row(study, claim, plan.scale) | {"backend": backend, "study": study.name}
-            row |= {"rule_of_runs": rule_of_runs(tables[study.name].jobs, claim.id, backend)}
+            row = _empty_row(study, claim, plan.scale) | {"backend": backend}
+            row["rule_of_runs"] = rule_of_runs(tables[study.name].jobs, claim.id, backend)
             if weakest := _weakest(own):
                 deciding.append(weakest["place"])
                 row |= _decided_row(study, own, weakest)
             else:
-                row |= {"verdict": "not run", "reasons": [reason("not_paired")]}
+                row["reasons"] = [reason("not_paired")]
             rows.append(row)
-    rows += [not_run(skipped, claim, plan.scale) for skipped in plan.skipped for claim in skipped.claims]
+    rows += [
+        _empty_row(study, claim, plan.scale) | {"reasons": [reason("left_out")]}
+        for study in plan.skipped
+        for claim in study.claims
+    ]
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
     findings = findings.with_columns(deciding=pl.col("place").is_in(deciding)).drop("place")
@@ -107,7 +111,8 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     """
     claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
     for one in compared:
-        claims.setdefault(_of_relations(one), []).append(one)
+        together = one.key.claim, one.backend, one.condition.positive_control is not None
+        claims.setdefault(together, []).append(one)
     rows = {
         id(one): _finding_row(one, together, refuting, len(own))
         for own in claims.values()
@@ -273,18 +278,11 @@ def _tuning_seeds(
     same = _agreeing(one, found, relations)
     agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
     sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
-    return next((size for size in sizes if _share_of_draws(one, agreeing, size) >= KEPT), None)
-
-
-def _of_relations(one: ClaimComparison) -> tuple[str, str, bool]:
-    """What has the same of comparisons that are corrected together."""
-    return one.key.claim, one.backend, one.condition.positive_control is not None
-
-
-def _share_of_draws(one: ClaimComparison, among: set[tuple[Setting, ...]], size: int) -> float:
-    """The share of draws of `size` tuning seeds that choose settings among these."""
-    drawn = shares_of_choices(one.tried, size)
-    return sum(share for settings, share in drawn.items() if settings in among)
+    for size in sizes:
+        drawn = shares_of_choices(one.tried, size)
+        if sum(share for settings, share in drawn.items() if settings in agreeing) >= KEPT:
+            return size
+    return None
 
 
 # --- claims --------------------------------------------------------------------------------------
@@ -383,32 +381,17 @@ def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:
     return {
         "claim": claim.id,
         "variant": "",
+        "verdict": "not run",
         "source": claim.source,
         "scale": scale,
+        "study": study.name,
         "seeds": 0,
         "rule": study.rules[claim.id],
     }
 
 
-def not_run(skipped: SkippedStudy, claim: Claim, scale: str) -> dict[str, object]:
-    """The row of a claim whose study is left out."""
-    return _empty_row(skipped, claim, scale) | {
-        "study": skipped.name,
-        "verdict": "not run",
-        "reasons": [reason("left_out")],
-    }
-
-
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
     """The hash of a claim's rule when its final runs were planned; None where they do not agree or say."""
-    found = (
-        jobs.filter((pl.col("stage") == "final") & (pl.col("backend") == backend))
-        .select(
-            pl.col("claim_rules")
-            .list.eval(pl.element().filter(pl.element().struct.field("claim") == claim).struct.field("rule"))
-            .list.first()
-            .alias("rule")
-        )["rule"]
-        .unique()
-    )
-    return str(found[0]) if len(found) == 1 and found[0] is not None else None
+    planned = jobs.filter(stage="final", backend=backend)["claim_rules"].to_list()
+    found = {next((one["rule"] for one in rules or () if one["claim"] == claim), None) for rules in planned}
+    return found.pop() if len(found) == 1 else None

@@ -7,15 +7,15 @@ template, so that wording can be improved without touching a published set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import partial
 from math import inf
 from typing import Any
 
+from curvebench.reports import rendering
 from curvebench.reports.claims.censoring import EffectBounds, unknown_words
 from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.formatting import plain, ratio, signed
 from curvebench.reports.plan import reading
-from curvebench.reports.rendering import templates
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.claim import Claim, ComparisonKey, Condition
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -23,19 +23,7 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 Row = Mapping[str, Any]
 
 
-@cache
-def _macros() -> Any:
-    return templates(markdown=True).get_template("verdicts.jinja").module
-
-
-def lines(macro: str, *about: Any) -> str:
-    """Return what a macro of `verdicts.jinja` says, in lines."""
-    return str(getattr(_macros(), macro)(*about)).removesuffix("\n")
-
-
-def say(macro: str, *about: Any) -> str:
-    """Return what a macro of `verdicts.jinja` says as one sentence, with semicolons between its lines."""
-    return "; ".join(filter(None, map(str.strip, lines(macro, *about).splitlines())))
+say = partial(rendering.say, "verdicts.jinja")  # what a macro says
 
 
 # --- comparisons ---------------------------------------------------------------------------------

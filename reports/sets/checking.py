@@ -14,9 +14,10 @@ from polars.exceptions import PolarsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from curvebench.paths import PUBLISHED
+from curvebench.reports.rendering import say
 from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
-from curvebench.reports.sets.objections import all_objections, remedy, sentence
+from curvebench.reports.sets.objections import all_objections
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TUNING
 from curvebench.results.verdicts import RULE_VERSION, holds, rules
@@ -33,18 +34,16 @@ Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # by folder and name
 Counts = Mapping[tuple[Any, ...], int]  # by cell
 
 
-class Revision(BaseModel):
-    """A commit, and whether files differed from it; None where that is not known."""
+class Provenance(BaseModel):
+    """The part of `provenance.json` that the code reads.
+
+    `commit` and whether files differed from it, `dirty`, are None where that is not known.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     commit: str | None = Field(pattern="^[0-9a-f]{40}$")
     dirty: bool | None
-
-
-class Provenance(Revision):
-    """The part of `provenance.json` that the code reads."""
-
     rule_version: int
     published: str = Field(pattern=r"^\d{4}-\d\d-\d\d(T.*)?$")
 
@@ -253,7 +252,8 @@ def _not_waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.
     waived = {objection.kind for objection in plan.waived}
     for each in all_objections((about.commit, about.dirty), plan, tables, claims):
         if each.kind not in waived:
-            yield f"{sentence(each)}; remedy: {remedy(each)}, or publish with waive={each.kind}"
+            sentence, remedy = (say("objections.jinja", macro, each) for macro in ("sentence", "remedy"))
+            yield f"{sentence}; remedy: {remedy}, or publish with waive={each.kind}"
 
 
 # --- verdicts and leaderboard --------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -19,11 +18,11 @@ from curvebench.reports.measures import CELL, headline_limit, held_at, study_val
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
-from curvebench.reports.sets.sides import Side, read_side
+from curvebench.reports.sets.contents import provenance_of
+from curvebench.reports.sets.sides import Side
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
-from curvebench.results.merging import machines
 from curvebench.results.schema import CLAIMS
 from curvebench.spec.errors import InputError
 
@@ -320,22 +319,6 @@ def _named(study: str, workload: str, backend: str, method: str) -> str:
 # --- the page ------------------------------------------------------------------------------------
 
 
-def write_comparison(before: Path, after: Path, out: Path) -> Path:
-    """Write the page that sets two sides beside each other.
-
-    Args:
-        before, after: folders of published sets, or of checkouts whose site is rendered.
-        out: the page.
-
-    Raises:
-        InputError: when a side cannot be read, or their scales differ.
-    """
-    page = render(read_side(before), read_side(after))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page)
-    return out
-
-
 def render(before: Side, after: Side) -> str:
     """The page, complete in itself: its style is inside."""
     rows = sorted(compare(before, after), key=lambda row: ANSWERS.index(row.answer))
@@ -345,16 +328,7 @@ def render(before: Side, after: Side) -> str:
         .render(
             style=(STATIC / "style.css").read_text(),
             sides=[
-                {
-                    "name": side.name,
-                    "plan": side.plan,
-                    "machines": machines(side.jobs).to_dicts(),
-                    "commits": side.jobs.select("commit", "dirty")
-                    .unique()
-                    .sort("commit", "dirty")
-                    .to_dicts(),
-                    "started": side.jobs["started"].max(),
-                }
+                {"name": side.name, "plan": side.plan, **provenance_of(side.jobs, 0)}
                 for side in (before, after)
             ],
             other_machines=set(before.jobs["machine"]) != set(after.jobs["machine"]),

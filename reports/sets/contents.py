@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,6 +18,7 @@ from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.merging import machines
 from curvebench.results.reading import naming_damage, read, scan, table_files, with_method
 from curvebench.results.tuning import by_setting
+from curvebench.spec.claim import Condition
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -44,7 +45,7 @@ class Contents:
     @property
     def jobs(self) -> pl.DataFrame:
         """The jobs of all folders."""
-        return all_jobs(frames["jobs"] for frames in self.frames.values())
+        return pl.concat(own["jobs"] for own in self.frames.values()).unique(maintain_order=True)
 
     @property
     def runs(self) -> int:
@@ -76,7 +77,8 @@ def gather(plan: ReportPlan) -> Contents:
         else:
             own["curves"], shorter = _curves(study, own["runs"])
             cut += [study.name] * shorter
-            whole += [study.name] * (shorter and _has_long(own["curves"]))
+            points = own["curves"].group_by("run", "metric").len()["len"]
+            whole += [study.name] * (shorter and bool((points > CURVE_POINTS).any()))
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
@@ -106,9 +108,12 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     return thin, len(thin) < len(curves)
 
 
-def _has_long(curves: pl.DataFrame) -> bool:
-    """Whether curves have more recorded steps of a run and metric than thinned ones."""
-    return bool((curves.group_by("run", "metric").len()["len"] > CURVE_POINTS).any())
+def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
+    """Yield the conditions of all claims of a study with each workload whose runs they read."""
+    for claim in (*study.claims, *study.repeated):
+        for condition, workload in product(claim.conditions, study.workloads):
+            if condition.reads(workload):
+                yield condition, workload.name
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
@@ -119,13 +124,11 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
     """
     named = with_method(runs).select("run", "workload", "method")
     found = [
-        named.filter(workload=workload.name)
-        .filter(pl.col("method").is_in(condition.named))
-        .select("run", metric=pl.lit(condition.metric))
-        for claim in (*study.claims, *study.repeated)
-        for condition in claim.conditions
-        for workload in study.workloads
-        if condition.of_curves and not condition.at_one_step and condition.reads(workload)
+        named.filter(pl.col("method").is_in(condition.named), workload=workload).select(
+            "run", metric=pl.lit(condition.metric)
+        )
+        for condition, workload in _conditions(study)
+        if condition.of_curves and not condition.at_one_step
     ]
     return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
 
@@ -134,15 +137,12 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     found = [
-        affordable(study, tables, pl.concat(pair), condition, treated, control).select(
+        affordable(study, tables, pl.concat(pair), condition).select(
             "run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64)
         )
-        for claim in (*study.claims, *study.repeated)
-        for condition in claim.conditions
+        for condition, workload in _conditions(study)
         if condition.at_one_step
-        for workload in study.workloads
-        if condition.reads(workload)
-        for runs in judged.filter(workload=workload.name).partition_by("backend")
+        for runs in judged.filter(workload=workload).partition_by("backend")
         for treated, control in condition.contests
         if control is not None
         for pair in product(*(_at_settings(study, runs, method) for method in (treated, control)))
@@ -186,11 +186,6 @@ def thinned(
     parts = [rows.filter((count <= points) | (place == 0) | kept)]
     parts += [rows.join(more, on=more.columns, how="semi") for more in (whole, steps) if more is not None]
     return pl.concat(parts).unique("row").sort("row").drop("row")
-
-
-def all_jobs(tables: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """The jobs of all folders of a set, each once."""
-    return pl.concat(tables).unique(maintain_order=True)
 
 
 def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:

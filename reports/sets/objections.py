@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -11,51 +11,6 @@ from curvebench.results.schema import TUNING
 from curvebench.spec.plan import Objection, ReportPlan
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
-REMEDIES = {
-    "dirty": "commit, delete their folders below results/runs (a job is done once), and run snakemake again",
-    "hardware": "run the study on one of them",
-    "tuning": "give every method the same tuning in the study file",
-    "failures": "run snakemake again, which tries what failed",
-    "rules": "undo the change of the claim, or run it anew with --config results=FOLDER",
-}
-
-
-def remedy(one: Objection) -> str:
-    """Say what to do about an objection."""
-    return REMEDIES[one.kind] if one.where else "commit, and publish again"
-
-
-def sentence(one: Objection) -> str:
-    """Say what stands in the way of publishing, and where."""
-    names, where = one.names, f"{one.where} on {one.backend}" if one.backend else one.where
-    if one.kind == "dirty":
-        if not where:
-            state = f"differs from its commit ({names[0]})" if names else "is of no known commit"
-            return f"the code that computes verdicts and leaderboard {state}"
-        commits = f"ran code that differs from its commit ({', '.join(names)})"
-        state = commits if names else "do not know the commit of their code"
-        return f"{where}: {one.count} of {one.of} jobs {state}"
-    if one.kind == "failures":
-        return f"{where}: parts of {one.count} of {one.of} jobs failed, such as {names[0]} ({names[1]})"
-    if one.kind == "hardware":
-        return f"{where}: runs of {len(names)} machines, {', '.join(names)}"
-    if one.kind == "tuning":
-        workload, least, most = names
-        extremes = f"{least} {one.count} and {most} {one.of}"
-        return f"{where}: tuning runs on {workload} differ between methods: {extremes}"
-    rule, before = names if len(names) == 2 else (*names, "not recorded, or several,")
-    return f"{where}: its rule is {rule}, and was {before} when the runs were planned"
-
-
-def in_short(waived: Iterable[Objection]) -> list[str]:
-    """Say what was waived; several changed rules become one sentence, which names their claims."""
-    rules = [one for one in waived if one.kind == "rules"]
-    if len(rules) < 2:
-        return [sentence(one) for one in waived]
-    claims = list(dict.fromkeys(one.where for one in rules))
-    what = "the rule of a claim was" if len(claims) == 1 else f"the rules of {len(claims)} claims were"
-    others = [sentence(one) for one in waived if one.kind != "rules"]
-    return [*others, f"{what} changed after the runs were planned: {', '.join(claims)}"]
 
 
 def all_objections(

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from curvebench.reports.rendering import TEMPLATES
+from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
 from curvebench.reports.sets.contents import Contents, gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
-from curvebench.reports.sets.files import LICENCE, as_json, new_set, seal, write_text
-from curvebench.reports.sets.objections import Revision, all_objections, remedy, sentence
+from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
+from curvebench.reports.sets.objections import Revision, all_objections
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
@@ -63,7 +63,7 @@ def publish(
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
-    with new_set(folder / name) as stage:
+    with new_folder(folder / name) as stage:
         _write(stage, name, plan, waive, code, datetime.now(UTC).isoformat(timespec="seconds"))
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
@@ -86,7 +86,7 @@ def renew(folder: Path, code: Revision) -> None:
         InputError: when the folder holds no set, something new stands in the way, or a table is damaged.
     """
     plan, published = read_set(folder), read_publication(folder).published
-    with new_set(folder) as stage:
+    with new_folder(folder) as stage:
         _write(stage, plan.published, plan, [one.kind for one in plan.waived], code, published)
 
 
@@ -112,11 +112,10 @@ def _write(
     check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code
     contents = gather(plan)
-    plan = plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
     for where, frames in contents.frames.items():
         for table, frame in frames.items():
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
-    plan = _moved(_by_todays_rule(plan), name)
+    plan = _moved(plan, name)
     write_text(stage / PLAN, plan.to_json())
     tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
     found = all_objections(code, plan, contents.frames, tables["claims"])
@@ -140,31 +139,24 @@ def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
     yield f"{name}: not published"
     for kind in WAIVERS:
         own = [each for each in found if each.kind == kind]
-        yield from (f"  {sentence(each)}" for each in own)
-        for words in dict.fromkeys(map(remedy, own)):
+        yield from (f"  {say('objections.jinja', 'sentence', each)}" for each in own)
+        for words in dict.fromkeys(say("objections.jinja", "remedy", each) for each in own):
             yield f"    remedy: {words}; or publish with waive={kind}, which the set then says"
 
 
-def _by_todays_rule(plan: ReportPlan) -> ReportPlan:
-    """A plan with the hash of each claim of a study as the rule stands today; an older set's has another."""
-    return plan.model_copy(
-        update={
-            kind: tuple(each.model_copy(update={"rules": rules(each)}) for each in getattr(plan, kind))
-            for kind in ("studies", "skipped")
-        }
-    )
-
-
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
-    """The plan with its folders as they are called in the set."""
+    """The plan with its folders as the set calls them, and the hash of each rule as it stands today."""
     studies = (
-        study.model_copy(update={"tables": Path(study.name), "figures": Path("figures", study.name)})
+        alone(study).model_copy(
+            update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}
+        )
         for study in plan.studies
     )
     checks = {"tables": (Path("checks"),), "figures": Path("figures/claims")}
     return plan.model_copy(
         update={
             "studies": tuple(studies),
+            "skipped": tuple(one.model_copy(update={"rules": rules(one)}) for one in plan.skipped),
             "parity": plan.parity and plan.parity.model_copy(update={"tables": (Path("parity"),)}),
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,

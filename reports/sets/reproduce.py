@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
@@ -83,10 +84,17 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     ]
 
 
-def environment() -> dict[str, str]:
-    """The variables for Snakemake in this Python's environment: it starts jobs by the name python."""
+def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
+    """Run Snakemake in this Python's environment, and return its exit status.
+
+    Args:
+        called: `snakemake` and its arguments.
+        output: what takes the place of standard output.
+    """
+    # Jobs are started by the name python; where a link to Python leads is another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path}  # where a link to Python leads is another environment
+    command, variables = [sys.executable, "-m", *called], {**os.environ, "PATH": path}
+    return subprocess.run(command, check=False, stdout=output, env=variables).returncode
 
 
 def run(called: Sequence[str]) -> ReportPlan:
@@ -95,8 +103,7 @@ def run(called: Sequence[str]) -> ReportPlan:
     Raises:
         InputError: when Snakemake ends with an error.
     """
-    done = subprocess.run([sys.executable, "-m", *called], check=False, env=environment())
-    if done.returncode:
+    if run_snakemake(called):
         raise InputError("snakemake ended with an error, which stands above; mend it and try again")
     site = next(part.removeprefix("site=") for part in called if part.startswith("site="))
     plan = read_plan(Path(site) / "plan.json")

@@ -233,22 +233,15 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
         raise ValueError(f"two rows of {' / '.join(map(str, twice))}: there must be one")
     over = ["workload"] if paired else ["submission", "workload"]
     placed = runs.with_columns((pl.col("study").rank("dense").over(over) - 1).alias("_study"))
-    filled = []
+    filled, place = [], {name: row for row, name in enumerate(contest.submissions)}
     for workload in contest.workloads:
         there = placed.filter(pl.col("workload") == workload)
         columns = there["_study"].to_numpy()
         seconds = np.full((len(contest.submissions), columns.max() + 1), np.inf)
-        seconds[_places(there["submission"], contest.submissions), columns] = _seconds(there)
+        rows = there["submission"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
+        seconds[rows, columns] = there["seconds"].cast(pl.Float64).fill_null(np.inf).to_numpy()
         filled.append(seconds)
     return filled
-
-
-def _places(names: pl.Series, axis: Sequence[str]) -> np.ndarray:
-    return names.replace_strict(list(axis), list(range(len(axis))), return_dtype=pl.Int64).to_numpy()
-
-
-def _seconds(frame: pl.DataFrame) -> np.ndarray:
-    return frame["seconds"].cast(pl.Float64).fill_null(np.inf).to_numpy()
 
 
 def _resampled_medians(

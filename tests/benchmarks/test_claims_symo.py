@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from curvebench.benchmarks.claims import symo_factors, symo_theory
-from curvebench.benchmarks.claims._invariants import Structure, count_invariants
+from curvebench.benchmarks.claims._invariants import Structure
 from curvebench.benchmarks.claims._randomization import (
     EnsembleMoments,
     Lesson,
@@ -25,12 +25,8 @@ from curvebench.benchmarks.claims._symmetries import (
     GROUP_OF,
     GROUPS,
     Perceptron,
-    SymmetryGroup,
     draw_maps,
     draw_matrix,
-    generators,
-    places,
-    size_of,
 )
 from curvebench.benchmarks.claims.symo_ensembles import RELU_3
 from curvebench.benchmarks.claims.symo_factors import (
@@ -121,102 +117,6 @@ def test_maps_of_matrices_are_those_of_dense_ones():
 def test_units_have_the_weights_that_enter_and_leave_them():
     marked = Perceptron((2, 3, 2), "tanh", True).units(1, 0)
     assert np.flatnonzero(marked).tolist() == [0, 3, 6, 9, 10]
-
-
-# Forms of 004 by equation, as printed or, where that is a misprint, as corrected: layers, group, the tensors
-# of the rows and of the columns, and the terms. A term is a Kronecker product of factors, F random, J with
-# equal entries, I the identity, each of as many rows and columns as two layers have units; "." is one unit.
-# K swaps the axes of W_2.
-EQUATIONS: dict[str, tuple[int, SymmetryGroup, str, str, list[str]]] = {
-    "29": (3, "signed", "W1", "W1", ["F00 I11"]),
-    "30": (3, "signed", "W2", "W2", ["I11 I22"]),
-    "31": (3, "signed", "W3", "W3", ["I22 F33"]),
-    "32": (2, "signed", "W1", "W2", ["F02 I11 K"]),
-    "35": (2, "signed", "b1", "W1", ["F.0 I11"]),
-    "36": (3, "signed", "b2", "W3", ["I22 F.3"]),
-    "118": (3, "permutations", "b1", "b1", ["I11", "J11"]),
-    "119": (3, "permutations", "b1", "b2", ["J12"]),
-    "120": (3, "permutations", "b1", "b3", ["J1. F.3"]),
-    "122": (3, "permutations", "W2", "W2", ["I11 I22", "I11 J22", "J11 I22", "J11 J22"]),
-    "125": (3, "permutations", "W1", "W1", ["F00 I11", "F00 J11"]),
-    "126": (3, "permutations", "W1", "W2", ["F0. J.2 I11 K", "F0. J.2 J11 K"]),
-    "131": (3, "permutations", "W3", "W3", ["I22 F33", "J22 F33"]),
-    "132": (2, "permutations", "W1", "W2", ["F02 I11 K", "F02 J11 K"]),
-    "134": (3, "permutations", "b1", "W2", ["I11 J.2", "J11 J.2"]),
-    "136": (2, "permutations", "b1", "W1", ["F.0 I11", "F.0 J11"]),
-    "138": (3, "permutations", "b3", "W1", ["F30 J.1"]),
-    "139": (3, "permutations", "b3", "W2", ["F3. J.1 J.2"]),
-    "140": (3, "permutations", "b3", "W3", ["J.2 F33"]),
-    "141": (3, "permutations", "b2", "W3", ["I22 F.3", "J22 F.3"]),
-    "142": (3, "permutations", "b1", "W3", ["J12 F.3"]),
-}
-WIDTHS = {2: (2, 3, 4), 3: (2, 3, 4, 5)}
-
-
-def term(text: str, widths: tuple[int, ...]) -> np.ndarray:
-    """The form of a term, for random factors."""
-    found: np.ndarray = np.ones((1, 1))
-    random = np.random.default_rng(1)
-    for token in text.split():
-        if token == "K":  # vec(A^T) = found vec(A), for A (units of layer 2, units of layer 1)
-            swapped = np.arange(widths[1] * widths[2]).reshape(widths[1], widths[2]).T.ravel()
-            found = found[:, np.argsort(swapped)]
-            continue
-        rows, columns = (1 if one == "." else widths[int(one)] for one in token[1:])
-        shape = (rows, columns)
-        factor = {
-            "F": random.standard_normal(shape),
-            "J": np.full(shape, (rows * columns) ** -0.5),
-            "I": np.eye(*shape),
-        }
-        found = np.kron(found, factor[token[0]])
-    return found
-
-
-@pytest.mark.parametrize("number", EQUATIONS)
-def test_blocks_are_those_of_the_equations(number):
-    depth, group, rows, columns, terms = EQUATIONS[number]
-    structure, widths = Structure(depth, True, group), WIDTHS[depth]
-    by_name = {tensor.name: tensor for tensor in structure.tensors}
-    transposed = (by_name[rows], by_name[columns]) not in structure.pairs
-    first, second = (columns, rows) if transposed else (rows, columns)
-    forms = structure.forms(by_name[first], by_name[second], widths)
-    forms = forms.swapaxes(1, 2) if transposed else forms
-    flat = forms.reshape(len(terms), len(forms) // len(terms), -1)  # coefficients of each term, in its order
-    for own, text in zip(flat, terms, strict=True):
-        expected = term(text, widths).ravel()
-        found = np.linalg.lstsq(own.T, expected, rcond=None)[0]
-        np.testing.assert_allclose(own.T @ found, expected, atol=1e-12)
-        np.testing.assert_allclose(own @ expected / (own**2).sum(1), found, atol=1e-12)  # orthogonal forms
-
-
-def test_equation_128_is_printed_narrower_than_what_permutations_leave_alone():
-    printed = Structure(3, False, "permutations", frozenset({"128"}))
-    whole, widths = Structure(3, False, "permutations"), WIDTHS[3]
-    first, _, last = whole.tensors
-    own = printed.forms(first, last, widths)
-    assert len(own) == 2 + 5
-    assert len(whole.forms(first, last, widths)) == 2 * 5
-    for text in ("F0. J.2 J1. J.3", "J02 J1. F.3"):
-        expected = term(text, widths).ravel()
-        found = np.linalg.lstsq(own.reshape(7, -1).T, expected, rcond=None)[0]
-        np.testing.assert_allclose(own.reshape(7, -1).T @ found, expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("group", ["signed", "permutations"])
-def test_invariants_are_counted_as_by_linear_algebra(group):
-    widths = (2, 3, 2)
-    maps, where = generators(widths, True, group), places(widths, True)
-    size = size_of(widths, True)
-    for (first, second), count in count_invariants(Structure(2, True, group), widths).items():
-        rows, columns = where[first], where[second]
-        conditions = []
-        for order, signs in zip(maps.indices, maps.signs, strict=True):
-            dense = signs[:, None] * np.eye(size)[order]
-            whole = np.kron(dense[rows, rows], dense[columns, columns])
-            conditions.append(whole - np.eye(len(whole)))
-        stacked = np.concatenate(conditions)
-        assert count == stacked.shape[1] - np.linalg.matrix_rank(stacked), (first, second)
 
 
 @pytest.mark.parametrize("group", GROUPS)

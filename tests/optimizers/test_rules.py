@@ -15,11 +15,11 @@ import pytest
 from curvebench import replay
 from curvebench.backends.engine import engine
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import map_arrays
 from curvebench.engine.layout import layout, roles_of
 from curvebench.engine.program import Update, Work
 from curvebench.engine.replaying import Online
 from curvebench.optimizers import rules
+from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError
 from tests.optimizers.entry import HELD, Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path

@@ -22,7 +22,7 @@ from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.gradient_descent import Momentum
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule
+from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import Problem, Role
@@ -40,15 +40,6 @@ def rounded(array: np.ndarray) -> np.ndarray:
     bits = np.asarray(array, np.float32).view(np.uint32).astype(np.uint64)
     kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return kept.astype(np.uint32).view(np.float32)
-
-
-def mapped(function: Any, state: Any) -> Any:
-    if isinstance(state, Mapping):
-        return {name: mapped(function, one) for name, one in state.items()}
-    if isinstance(state, tuple):
-        parts = [mapped(function, one) for one in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
-    return function(state)
 
 
 def test_the_rules_that_have_the_option() -> None:
@@ -72,7 +63,7 @@ def test_a_path_is_that_of_state_rounded_between_steps(name: str) -> None:
     plain, half = (Update(rules()[name].choose(options), lay) for options in ({}, HALF))
     rng = np.random.default_rng(3)
     flat = own = rng.standard_normal((2, 1, lay.total)).astype(np.float32)
-    state, held = mapped(rounded, plain.init(ops, flat)), half.init(ops, own)
+    state, held = map_arrays(rounded, plain.init(ops, flat)), half.init(ops, own)
     numbers = plain.rule.complete({"learning_rate": 0.05})
     for step in range(1, 13):
         grad = rng.standard_normal(flat.shape).astype(np.float32)
@@ -80,7 +71,7 @@ def test_a_path_is_that_of_state_rounded_between_steps(name: str) -> None:
         values |= {"step": np.full((1, 1, 1), step, np.float32), "schedule": np.ones((1, 1, 1), np.float32)}
         flat, state = plain.apply(ops, grad, state, flat, values, plain.work_of(step))
         own, held = half.apply(ops, grad, held, own, values, half.work_of(step))
-        state = mapped(rounded, state)
+        state = map_arrays(rounded, state)
         assert {leaf.dtype.name for leaf in leaves(held)} == {"bfloat16"}
         np.testing.assert_array_equal(own, flat)
         for one, other in zip(leaves(held), leaves(state), strict=True):

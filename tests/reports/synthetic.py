@@ -59,6 +59,13 @@ CONVEX = Shape(
 )
 
 
+def write_rows(folder: Path, table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """Write a table into a folder and return it."""
+    frame = pl.DataFrame(rows, schema=TABLES[table])
+    write_table(folder / f"{table}.parquet", frame, TABLES[table])
+    return frame
+
+
 def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
     """Write the tables of a made-up study and return its entry in the plan."""
     runs, curves, jobs = [], [], list(_jobs(shape))
@@ -76,7 +83,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "jobs": jobs,
     }
     for name, rows in frames.items():
-        write_table(tables / f"{name}.parquet", pl.DataFrame(rows, schema=TABLES[name]), TABLES[name])
+        write_rows(tables, name, rows)
     backends = {
         name: {"device": "cpu", "tuned_on": name, "final_seeds": max(1, len(final_seeds(shape, name)))}
         for name in shape.backends
@@ -181,12 +188,10 @@ def write_parity(folder: Path) -> dict[str, Any]:
     tables = []
     for number, optimizer in enumerate(("adam", DIFFERENT, HOSTILE)):
         job = folder / "parity" / str(number)
-        frame = pl.DataFrame(list(_parity(optimizer)), schema=TABLES["parity"])
-        frame = frame.with_columns(spec_hash=pl.lit(f"{number:016x}"))
-        write_table(job / "parity.parquet", frame, TABLES["parity"])
+        of_job = {"spec_hash": f"{number:016x}"}
+        write_rows(job, "parity", [row | of_job for row in _parity(optimizer)])
         row = next(_jobs(Shape())) | {"stage": "parity", "study": "parity", "optimizer": optimizer}
-        row |= {"spec_hash": f"{number:016x}", "notes": []}
-        write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
+        write_rows(job, "jobs", [row | of_job | {"notes": []}])
         tables.append(str(job))
     return MADE_UP["parity"] | {"tables": tables}
 
@@ -219,19 +224,14 @@ INSTANCES = 200
 def write_checks(folder: Path) -> dict[str, Any]:
     """Write made-up checks of claims, in one job, and return their entry in the plan."""
     job = folder / "checks"
-    frame = pl.DataFrame(list(_checks()), schema=TABLES["checks"])
-    parts = frame.with_columns(pl.col("variant").cast(pl.String)).group_by(
-        "claim", "part", "variant", maintain_order=True
-    )
+    checks = write_rows(job, "checks", list(_checks())).with_columns(pl.col("variant").cast(pl.String))
+    parts = checks.group_by("claim", "part", "variant", maintain_order=True)
     counts = parts.agg(instances=pl.col("instance").n_unique()).partition_by(
         "claim", as_dict=True, include_key=False
     )
-    write_table(job / "checks.parquet", frame, TABLES["checks"])
-    series = pl.DataFrame(list(_series()), schema=TABLES["series"])
-    write_table(job / "series.parquet", series, TABLES["series"])
+    write_rows(job, "series", list(_series()))
     row = next(_jobs(Shape())) | {"stage": "checks", "study": "claims", "optimizer": "notes_toy"}
-    row |= {"spec_hash": BASE["checks"]["spec_hash"], "notes": []}
-    write_table(job / "jobs.parquet", pl.DataFrame([row], schema=TABLES["jobs"]), TABLES["jobs"])
+    write_rows(job, "jobs", [row | {"spec_hash": BASE["checks"]["spec_hash"], "notes": []}])
     return {
         "claims": [
             MADE_UP["check"]

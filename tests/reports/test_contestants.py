@@ -7,7 +7,6 @@ from pathlib import Path
 
 import polars as pl
 
-from curvebench.__main__ import main
 from curvebench.reports.claims.comparison import tried_in
 from curvebench.reports.pages.study_pages import options_of, settings_rows
 from curvebench.reports.tables import read_tables
@@ -59,7 +58,3 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     said = words_of("setting.jinja", "options", rows["adam"]["others"])
     assert "rule torch:torch.optim.Adam" in said
     assert said.endswith("with amsgrad")
-    assert main(["figures", "--plan", str(path)]) == 0
-    assert main(["site", "--plan", str(path), "--out", str(tmp_path / "site")]) == 0
-    page = (tmp_path / "site" / f"study_{study.name}.html").read_text()
-    assert "torch:torch.optim.Adam" in page

@@ -50,13 +50,14 @@ def statistics(study: StudyPlan, tables: Tables) -> list:
     runs = tables.runs
     return [
         (
-            leaderboard([(study, tables)], backend),
+            leaderboard([(study, tables)], backend).rows,
             results_rows(study, workload, backend, runs),
             settings_rows(study, workload.name, backend, runs, tried_in(study, tables)),
             pair_rows(study, workload.name, backend, runs),
-            [row | {"step": None, "own": None} for row in cost_rows(study, workload, backend, tables)],
-            [row["step"]["median"] for row in cost_rows(study, workload, backend, tables)],
-            [row["own"]["median"] for row in cost_rows(study, workload, backend, tables)],
+            [
+                row | {"step": row["step"]["median"], "own": row["own"]["median"]}
+                for row in cost_rows(study, workload, backend, tables)
+            ],
         )
         for backend in study.backends
     ]

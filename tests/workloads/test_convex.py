@@ -58,39 +58,29 @@ def test_targets_are_what_the_true_parameters_give(workload):
     np.testing.assert_allclose(split["features"] @ _truth(workload, seed=2), split["targets"], atol=1e-14)
 
 
-@given(st.integers(0, 20))
-def test_log_sum_exp_is_its_formula(seed):
-    problem = _instance(LOG_SUM_EXP, seed, n=9, d=6)
-    split, theta = problem.splits["train"], problem.parameters["theta"]
-    expected = math.log(
-        sum(
-            math.exp((sum(a * t for a, t in zip(row, theta, strict=True)) - y) ** 2)
-            for row, y in zip(split["features"], split["targets"], strict=True)
-        )
+def _logistic(pairs):
+    powers = [(math.exp(-score), y) for score, y in pairs]
+    return -sum(
+        y * math.log(1 / (1 + power)) + (1 - y) * math.log(power / (1 + power)) for power, y in powers
     )
-    assert _value(LOG_SUM_EXP, theta, split) == pytest.approx(expected, rel=1e-13)
 
 
+# Of pairs of <a_i, theta> and y_i, term by term.
+FORMULAS = {
+    LOG_SUM_EXP.name: lambda pairs: math.log(sum(math.exp((score - y) ** 2) for score, y in pairs)),
+    LEAST_SQUARES.name: lambda pairs: 0.5 * math.fsum((score - y) ** 2 for score, y in pairs),
+    LOGISTIC_REGRESSION.name: _logistic,
+}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 @given(st.integers(0, 20))
-def test_least_squares_is_its_formula(seed):
-    problem = _instance(LEAST_SQUARES, seed, n=9, d=6)
+def test_values_are_those_of_the_formula(workload, seed):
+    problem = _instance(workload, seed, n=9, d=6)
     split, theta = problem.splits["train"], problem.parameters["theta"]
-    expected = 0.5 * math.fsum(
-        (sum(a * t for a, t in zip(row, theta, strict=True)) - y) ** 2
-        for row, y in zip(split["features"], split["targets"], strict=True)
-    )
-    assert _value(LEAST_SQUARES, theta, split) == pytest.approx(expected, rel=1e-13)
-
-
-@given(st.integers(0, 20))
-def test_logistic_regression_is_its_formula(seed):
-    problem = _instance(LOGISTIC_REGRESSION, seed, n=30)
-    split, theta = problem.splits["train"], problem.parameters["theta"]
-    expected = 0.0
-    for row, label in zip(split["features"], split["targets"], strict=True):
-        power = math.exp(-sum(a * t for a, t in zip(row, theta, strict=True)))
-        expected -= label * math.log(1 / (1 + power)) + (1 - label) * math.log(power / (1 + power))
-    assert _value(LOGISTIC_REGRESSION, theta, split) == pytest.approx(expected, rel=1e-13)
+    scores = [sum(a * t for a, t in zip(row, theta, strict=True)) for row in split["features"]]
+    expected = FORMULAS[workload.name](list(zip(scores, split["targets"], strict=True)))
+    assert _value(workload, theta, split) == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)

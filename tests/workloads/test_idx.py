@@ -45,18 +45,6 @@ def test_what_is_written_is_read(tmp_path_factory, shape, compressed, seed):
     assert found.shape == tuple(shape)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"no gzip", gzip.compress(idx_bytes(images_of(2)), mtime=0)[:-9]],
-    ids=["no archive", "truncated"],
-)
-def test_a_damaged_archive_is_named(tmp_path, content):
-    path = tmp_path / "some-idx3-ubyte.gz"
-    path.write_bytes(content)
-    with pytest.raises(DataDamaged, match=r"some-idx3-ubyte\.gz: cannot be read"):
-        parse_idx(read_content(path))
-
-
 def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):
     said = FASHION.missing()
     assert said is not None

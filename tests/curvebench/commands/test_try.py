@@ -151,7 +151,7 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
         assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
     assert "field.yaml: there is no such file; name" in told("--studies", str(tmp_path))
     assert told("--options", "{betas: [0.9") == (
-        "error: --options: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
+        "error: --options: line 1: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
     )
     assert not any(tmp_path.iterdir())
 

@@ -81,16 +81,6 @@ def test_null_eigenvalues_are_never_negative() -> None:
     assert np.abs(basis.T @ basis - np.eye(20)).max() < 1e-12
 
 
-def test_known_spectrum() -> None:
-    """Gradients along the axes of a Hadamard matrix, with lengths 4, 2 and 1, and one left out."""
-    hadamard = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
-    gradients = np.diag([2.0, 0.0, 1.0, 4.0]) @ hadamard
-    basis, eigenvalues = eigenbasis(gradients)
-    np.testing.assert_allclose(eigenvalues, np.array([16.0, 4.0, 1.0, 0.0]) / 4, rtol=0, atol=1e-14)
-    overlaps = np.abs(basis.T @ hadamard.T[:, [3, 0, 2, 1]])
-    np.testing.assert_allclose(overlaps, np.eye(4), rtol=0, atol=1e-13)
-
-
 def test_dead_coordinates_keep_their_unit_vectors() -> None:
     gradients = sample(4, 30, 6)
     gradients[:, [1, 4]] = 0.0

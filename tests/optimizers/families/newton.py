@@ -19,7 +19,7 @@ def newton(leaf: Leaf, hyper: Hyper, needs: list[dict[str, np.ndarray]]) -> Iter
         yield w
 
 
-# Its symmetry is not one of given gradients: the Hessians would have to turn too (test_newton.py).
+# Its symmetry is not one of given gradients: the Hessians would have to turn too.
 ENTRIES = {
     "newton": Entry(
         loop=newton,

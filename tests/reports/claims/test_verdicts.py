@@ -132,15 +132,9 @@ BOTH_STOP = [0.09] * 7 + [0.2] * 3
 NOT = [0.5] * 10
 
 
-def judged(study: Any, tables: Any) -> dict[str, Any]:
-    """The row of the table `claims` of a study alone."""
-    plan = ReportPlan(scale="quick", studies=(study,))
-    return claim_verdicts(plan, {study.name: tables}, None).claims.row(0, named=True)
-
-
-def codes(row: dict[str, Any]) -> dict[str, tuple[int | None, int | None]]:
-    """The reasons of a row of `claims`, with their counts."""
-    return {each["code"]: (each["count"], each["of"]) for each in row["reasons"]}
+def codes(claim: ClaimVerdict) -> dict[str, tuple[int | None, int | None]]:
+    """The reasons of a verdict, with their counts."""
+    return {each["code"]: (each["count"], each["of"]) for each in claim.reasons}
 
 
 def claim_of(study: Any, tables: Any) -> ClaimVerdict:
@@ -174,7 +168,7 @@ def test_what_a_bound_is_enough_for_is_decided(report: Report, treated, control,
     assert (row["finding"], row["estimate"]) == (finding, None)
     assert (row["low"], row["high"]) == pytest.approx((low, high))
     study, _, tables = stopping(report, treated, control, 0.1)
-    assert codes(judged(study, tables)) == {finding: (1, 1)}
+    assert codes(claim_of(study, tables)) == {finding: (1, 1)}
 
 
 def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
@@ -353,18 +347,17 @@ def test_a_claim_is_decided_only_where_its_positive_control_is_met(report: Repor
     ):
         control = replace(held, positive_control="Adam stalls")
         changed = replace(study, claims=(replace(claim, conditions=(own, control)),))
-        row = judged(changed, tables)
-        assert row["verdict"] == verdict
+        found = claim_of(changed, tables)
+        assert found.verdict == verdict
         unmet = verdict == "underpowered"
-        assert codes(row).get("control_unmet") == ((1, 1) if unmet else None)
-        assert ("Adam stalls" in claim_of(changed, tables).reason) == unmet
+        assert codes(found).get("control_unmet") == ((1, 1) if unmet else None)
+        assert ("Adam stalls" in found.reason) == unmet
 
 
 def test_a_cap_is_told(study: StudyPlan, tables: Tables):
-    capped = replace(study, at_most_partly="the data are reduced")
-    row = judged(capped, tables)
-    assert (row["verdict"], *codes(row)) == ("partly reproduced", "supported", "limited_scale")
-    assert "the data are reduced" in claim_of(replace(capped, backends=("jax",)), tables).reason
+    found = claim_of(replace(study, at_most_partly="the data are reduced"), tables)
+    assert (found.verdict, *codes(found)) == ("partly reproduced", "supported", "limited_scale")
+    assert "the data are reduced" in found.reason
 
 
 def test_the_command_lists_each_claim_once(
@@ -461,9 +454,9 @@ PUBLISHED = ROOT / "results/published"
 def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(
     study: StudyPlan, tables: Tables, seeds: int, verdict: str, draws: int | None
 ):
-    row = judged(replace(study, seeds=replace(study.seeds, tuning=seeds)), tables)
-    assert row["verdict"] == verdict
-    assert codes(row).get("few_tuning_seeds") == (draws and (seeds, draws))
+    found = claim_of(replace(study, seeds=replace(study.seeds, tuning=seeds)), tables)
+    assert found.verdict == verdict
+    assert codes(found).get("few_tuning_seeds") == (draws and (seeds, draws))
 
 
 def test_from_five_tuning_seeds_on_no_single_draw_outweighs_what_may_disagree():

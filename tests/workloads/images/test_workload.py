@@ -102,12 +102,6 @@ def test_the_hash_of_a_job_covers_the_index(folder: Path, spec: WorkloadSpec):
     assert SourceTree().data_files([spec]) != before
 
 
-def test_without_the_index_it_is_missing(folder: Path, spec: WorkloadSpec):
-    index_file(folder).unlink()
-    said = find_workload(spec.locator).missing(spec.settings)
-    assert str(said).endswith(f"run `curvebench images index {folder}`")
-
-
 @pytest.mark.slow
 def test_both_backends_train_on_it_and_their_jobs_name_what_was_lost(
     folder: Path, spec: WorkloadSpec, tmp_path: Path
