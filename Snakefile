@@ -10,6 +10,7 @@ snakemake --cores all reports --config scale=paper     the papers' own settings
 snakemake --cores all publish --config name=NAME       its tables as a published set, its site done first
 """
 
+import os
 import sys
 
 from snakemake.exceptions import WorkflowError
@@ -273,7 +274,7 @@ rule gather:
     resources:
         mem_mb=100,
     params:
-        runs=PLAN.gathered,
+        runs=PLAN.who,
     message:
         "{wildcards.study}: {params.runs}"
     shell:
@@ -294,7 +295,7 @@ rule tables:
         mem_mb=1000,
         runtime=lambda wildcards, attempt: 10 * attempt,
     params:
-        tables=PLAN.tables_of,
+        tables=lambda wildcards, output: os.path.dirname(output[0]),
     message:
         "{wildcards.study}: tables"
     shell:
@@ -303,7 +304,7 @@ rule tables:
 
 rule figures:
     input:
-        PLAN.tables_drawn,
+        PLAN.inputs,
         plan=PLAN.pattern("figures plan"),
     output:
         directory(PLAN.pattern("figures")),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from curvebench import EXPORTS
-from curvebench.registry import find_workload, located
+from curvebench.optimizers.bases import KIND as BASES
+from curvebench.registry import RULES, WORKLOADS, find_workload, located, origin
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import TRAJECTORY_VERSION, JobSpec
-from curvebench.spec.method import WorkloadSpec
+from curvebench.spec.method import BasisSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
@@ -64,9 +66,36 @@ class SourceTree:
             for path in find_workload(spec.locator).files(spec.settings)
         }
 
-    def versions(self, packages: Iterable[str]) -> dict[str, str]:
-        """The versions of installed packages, sorted by name."""
-        return {package: self._version(package) for package in sorted(packages)}
+    def decisive(
+        self,
+        modules: Iterable[str],
+        rules: Iterable[str],
+        workloads: Sequence[WorkloadSpec],
+        bases: Iterable[BasisSpec],
+        packages: Iterable[str],
+        followed: tuple[str, ...] = FOLLOWED,
+    ) -> dict[str, Any]:
+        """Return the fields `sources` and `versions` of a job's spec.
+
+        Args:
+            modules: those that decide it by themselves.
+            rules: locators of what it runs, beside its workloads and bases.
+            packages: the distributions whose versions count, beside those of rules and workloads.
+            followed: as in `sources`.
+        """
+        origins = [origin(RULES, locator) for locator in rules]
+        origins += [origin(WORKLOADS, spec.locator) for spec in workloads]
+        own = (module for one in origins for module in one.modules)
+        files = {key: path for one in origins for key, path in one.files.items()}
+        versions = {*packages, *(package for one in origins for package in one.packages)}
+        return {
+            "sources": {
+                **self.sources((*modules, *own, *(BASES.module_of(spec.name) for spec in bases)), followed),
+                **self.outside(files),
+                **self.data_files(workloads),
+            },
+            "versions": {package: self._version(package) for package in sorted(versions)},
+        }
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
         """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.

@@ -20,6 +20,7 @@ from curvebench.optimizers.rule import (
     Rule,
     State,
     configured,
+    map_arrays,
     share,
 )
 from curvebench.spec.values import choice, whole
@@ -109,21 +110,14 @@ class _KFAC:
         """Running sums of A and G, each decay times the old and 1 - decay times the new."""
         kept = hyper["factor_decay"]
         decay = kept[..., None]
-        factors = []
-        for layer, old in zip(self.layers, state.factors, strict=True):
-            new = LayerFactors(**hyper["layers"][layer.weight])
-            factors.append(
-                LayerFactors(
-                    decay * old.inputs + (1 - decay) * new.inputs,
-                    decay * old.gradients + (1 - decay) * new.gradients,
-                )
-            )
-        return state._replace(factors=tuple(factors), share=kept * state.share + (1 - kept))
+        observed = tuple(LayerFactors(**hyper["layers"][layer.weight]) for layer in self.layers)
+        factors = map_arrays(lambda old, new: decay * old + (1 - decay) * new, state.factors, observed)
+        return state._replace(factors=factors, share=kept * state.share + (1 - kept))
 
     def refresh(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
         """The damped inverses of the running means."""
         share, damping = state.share[..., None], hyper["damping"][..., None]
-        means = [LayerFactors(one.inputs / share, one.gradients / share) for one in state.factors]
+        means = map_arrays(lambda factor: factor / share, state.factors)
         inverses = tuple(damped_inverses(ops, mean, damping, self.balanced) for mean in means)
         return state._replace(inverses=inverses)
 

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any
 
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import Array, Build, Hyper, Ops, Part, Rule, State, configured, map_arrays
+from curvebench.optimizers.rule import Array, Build, Ops, Part, Rule, State, configured, map_arrays
 from curvebench.spec.values import choice
 
 HALF = "bfloat16"
@@ -62,33 +62,29 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
         state: False to leave the state in float32.
     """
 
-    def widened(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """A function of arrays and states, all of them cast up."""
+    def widened(
+        function: Callable[..., Any] | None, narrowed: Callable[..., Any] = lambda ops, found, given: found
+    ) -> Any:
+        """A function of arrays and states, all of them cast up.
+
+        Args:
+            function: of a table of array functions, and arrays and states.
+            narrowed: casts down what it gives, `narrowed(ops, found, given)`.
+        """
         if function is None:
             return None
+        return lambda ops, *given: narrowed(
+            ops, function(ops, *(_cast(ops, each, ops.dtype) for each in given)), given
+        )
 
-        def computed(ops: Ops, *given: Any) -> Any:
-            return function(ops, *(_cast(ops, each, ops.dtype) for each in given))
-
-        return computed
-
-    def held(ops: Ops, found: State) -> State:
+    def held(ops: Ops, found: State, given: Any) -> State:
         return _cast(ops, found, HALF) if state else found
 
-    def init(ops: Ops, param: Array) -> State:
-        return held(ops, rule.init(ops, _cast(ops, param, ops.dtype)))
+    def updated(ops: Ops, found: tuple[Array, State], given: Any) -> tuple[Array, State]:
+        return map_arrays(ops.cast_like, found[0], given[2]), held(ops, found[1], given)
 
-    def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-        wide_grad, wide_state, wide_param = (_cast(ops, each, ops.dtype) for each in (grad, state, param))
-        new, new_state = rule.update(ops, wide_grad, wide_state, wide_param, hyper)
-        return map_arrays(ops.cast_like, new, param), held(ops, new_state)
-
-    def at(function: Callable[..., Any] | None, place: int) -> Callable[..., Any] | None:
-        """A function that gives parameters, in the precision of its argument of this place."""
-        computed = widened(function)
-        if computed is None:
-            return None
-        return lambda ops, *given: map_arrays(ops.cast_like, computed(ops, *given), given[place])
+    def like_parameters(ops: Ops, found: Array, given: Any) -> Array:
+        return map_arrays(ops.cast_like, found, given[1])
 
     parts: dict[int, tuple[Part, Part]] = {}  # by id, and with the part: pieces are alike by identity
 
@@ -103,13 +99,13 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
     return replace(
         rule,
-        init=init,
-        update=update,
+        init=widened(rule.init, held),
+        update=widened(rule.update, updated),
         start=widened(rule.start),
         observe=widened(rule.observe),
         refresh=widened(rule.refresh),
-        gradient_at=at(rule.gradient_at, 1),
-        evaluated_at=at(rule.evaluated_at, 1),
+        gradient_at=widened(rule.gradient_at, like_parameters),
+        evaluated_at=widened(rule.evaluated_at, like_parameters),
         part=part if rule.part else None,
         for_model=for_model if rule.for_model else None,
         dtypes=("float32", HALF),

@@ -131,6 +131,14 @@ def interval(low: Any, high: Any) -> str:
     return NONE if low is None or high is None else f"[{number(low)}, {number(high)}]"
 
 
+def change_text(ratio: float) -> str:
+    """A ratio as a change: +12 %, −3 %, ×2.3 from a doubling on."""
+    if ratio >= 2:
+        return f"×{number(ratio, 2)}"
+    change = round(100 * (ratio - 1))
+    return f"{'+' if change > 0 else MINUS if change < 0 else '±'}{abs(change)} %"
+
+
 def percent(share: Any, digits: int = 0) -> str:
     """A share as a percentage."""
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
@@ -179,10 +187,10 @@ def size(total: Any) -> str:
     return f"{number(value)} GiB"
 
 
-def metric_name(name: str) -> str:
-    """`train_loss` as words: training loss."""
+def metric_name(name: str, which: str = "") -> str:
+    """`train_loss` as words: training loss; with which of its values: final training loss."""
     split, _, rest = name.partition("_")
-    return words(f"training_{rest}" if split == "train" and rest else name)
+    return f"{which} {words(f'training_{rest}' if split == 'train' and rest else name)}".lstrip()
 
 
 # Options whose name alone would mislead: weight decay is decoupled from the gradient in all of AdamW.
@@ -200,6 +208,13 @@ def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> 
     if len(texts) > len(shown):
         shown.append(f"{len(texts) - len(shown)} more")
     return f"{', '.join(shown[:-1])} {last} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts as lines, the columns two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def counted(total: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import polars as pl
 
@@ -44,29 +44,24 @@ def one_machine(runs: pl.DataFrame, timings: pl.DataFrame) -> tuple[pl.DataFrame
     """
     chosen = machine_by_backend(runs)
     repeated = repeated_on(runs, KEYS["runs"])
-    timed = repeated | repeated_on(timings.filter(pl.col("phase") == "step"), KEYS["timings"])
-    kept_runs = _kept(runs, {name: chosen[name] for name in sorted(repeated)})
-    kept_timings = _kept(timings, {name: chosen[name] for name in sorted(timed) if name in chosen})
-    sentences = [
-        _sentence(backend, chosen[backend], runs, timings) for backend in sorted(timed) if backend in chosen
-    ]
-    return kept_runs, kept_timings, sentences
+    timed = (repeated | repeated_on(timings.filter(phase="step"), KEYS["timings"])) & chosen.keys()
+    sentences = [_sentence(backend, chosen[backend], runs, timings) for backend in sorted(timed)]
+    return _kept(runs, chosen, repeated), _kept(timings, chosen, timed), sentences
 
 
 def _machine() -> pl.Expr:
     return pl.col("machine").fill_null("unknown")
 
 
-def _kept(frame: pl.DataFrame, chosen: Mapping[str, str]) -> pl.DataFrame:
-    for backend, machine in chosen.items():
-        frame = frame.filter((pl.col("backend") != backend) | (_machine() == machine))
-    return frame
+def _kept(frame: pl.DataFrame, chosen: Mapping[str, str], backends: Collection[str]) -> pl.DataFrame:
+    """The rows of the chosen machine on some backends, and all rows on others."""
+    own = pl.col("backend").replace_strict(chosen, default=None, return_dtype=pl.String)
+    return frame.filter(~pl.col("backend").is_in(list(backends)) | (_machine() == own))
 
 
 def _sentence(backend: str, chosen: str, runs: pl.DataFrame, timings: pl.DataFrame) -> str:
-    here = pl.col("backend") == backend
-    counts = dict(runs.filter(here).group_by(_machine()).len().rows())
-    seconds = dict(timings.filter(here).group_by(_machine()).len().rows())
+    own = (frame.filter(backend=backend).group_by(_machine()).len() for frame in (runs, timings))
+    counts, seconds = (dict(frame.rows()) for frame in own)
 
     def counted(name: str) -> str:
         return f"{name} ({counts.get(name, 0)} runs, {seconds.get(name, 0)} timings)"

@@ -12,6 +12,7 @@ from curvebench.reports.statistics.medians import medians, quartile_bands
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
 from curvebench.reports.statistics.selection import least_p_value
+from curvebench.reports.statistics.shares import Share, share_interval
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import named
@@ -200,6 +201,11 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def complete_interval(values: pl.Series) -> MedianInterval | None:
     """The interval of the median; None where a value is missing, which would bias it, or there is none."""
     return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
+
+
+def reached_share(costs: pl.Series) -> Share | None:
+    """How many runs met a target, by what it cost them; None where no run aimed at it."""
+    return share_interval(int(costs.is_finite().sum()), len(costs)) if len(costs) else None
 
 
 def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:

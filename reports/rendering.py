@@ -1,8 +1,7 @@
-"""The templates of pages and of published READMEs, ready to render, and what was made for pages before."""
+"""The templates of pages, of published READMEs and of what commands print, ready to render."""
 
 from __future__ import annotations
 
-import json
 import math
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,6 @@ from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
 from curvebench.spec.claim import OF_TUNING, TO_THRESHOLD
-from curvebench.spec.errors import InputError
 from curvebench.spec.sources import by_name
 
 if TYPE_CHECKING:
@@ -40,18 +38,9 @@ CONSTANTS = {
 }
 
 
-def read_made(path: Path, command: str) -> Any:
-    """What a command has made for the site, as JSON.
-
-    Raises:
-        InputError: when it is missing or damaged.
-    """
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); run snakemake, or curvebench {command}, which writes it"
-        ) from error
+def text_of(name: str, **context: Any) -> str:
+    """What a template of plain text says, without the last newline."""
+    return templates(markdown=True).get_template(f"{name}.txt.jinja").render(context).removesuffix("\n")
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:
@@ -88,13 +77,14 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
 
 @cache
-def _macros(template: str) -> Any:
+def macros(template: str) -> Any:
+    """The macros of a template, which escape nothing."""
     return templates(markdown=True).get_template(template).module
 
 
 def lines(template: str, macro: str, *about: Any) -> list[str]:
     """Return what a macro says, by line, without empty lines."""
-    said = str(getattr(_macros(template), macro)(*about))
+    said = str(getattr(macros(template), macro)(*about))
     return list(filter(None, map(str.strip, said.splitlines())))
 
 

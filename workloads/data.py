@@ -108,12 +108,6 @@ FULL_DIGITS = DataFiles(
 )
 
 
-def reduced_digits_files() -> tuple[Path, ...]:
-    """The file of scikit-learn's digits, where it is there."""
-    path = scikit_learn_digits()
-    return () if path is None else (path,)
-
-
 def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
     """All 5,620 UCI digits, optdigits.tra then optdigits.tes: pixels (5620, 64) and labels (5620,).
 
@@ -125,13 +119,13 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def scikit_learn_digits() -> Path | None:
-    """The file of scikit-learn's digits, found without the 2 s that importing the package takes."""
+def reduced_digits_files() -> tuple[Path, ...]:
+    """The file of scikit-learn's digits, if it is there; found without the import, which takes 2 s."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        return None
+        return ()
     path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    return path if path.is_file() else None
+    return (path,) if path.is_file() else ()
 
 
 def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -141,10 +135,10 @@ def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
         DataMissing: when scikit-learn or its copy is not installed.
         DataDamaged: when the file is not as it should be.
     """
-    path = scikit_learn_digits()
-    if path is None:
+    files = reduced_digits_files()
+    if not files:
         raise DataMissing("scikit-learn's digits are not installed: run `pip install scikit-learn`")
-    return read_optdigits(path, OPTDIGITS_ROWS["optdigits.tes"])
+    return read_optdigits(files[0], OPTDIGITS_ROWS["optdigits.tes"])
 
 
 def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:

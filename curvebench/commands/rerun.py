@@ -185,8 +185,7 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
     """The optimizer, the basis and the workload of a run, as the plan has them."""
     (basis,) = (one for one in study.bases if one.label == row["basis"])
     (workload,) = (one for one in study.workloads if one.name == row["workload"])
-    named = WorkloadSpec(workload.name, workload.settings, workload.locator or workload.name)
-    return study.optimizer(row["optimizer"]), basis, named
+    return study.optimizer(row["optimizer"]), basis, workload.spec
 
 
 # --- computing -----------------------------------------------------------------------------------
@@ -227,7 +226,6 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
     spec = runs_spec(
-        study,
         study,
         stage=row["stage"],
         backend=row["backend"],

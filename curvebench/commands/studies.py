@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
 from curvebench.spec.definitions import path_of
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, Problems
 from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
     from curvebench.engine.lanes import check_lanes
     from curvebench.registry import RULES, origin
 
-    problems = []
+    problems = Problems()
     for name, rule in rules.items():
         try:
             check_lanes(rule)
@@ -79,9 +79,8 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             said = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )
-            problems.append(f"{files[0]}: {rule.name}: {said}")
-    if problems:
-        raise InputError("\n".join(problems))
+            problems.add(f"{files[0]}: {rule.name}: {said}")
+    problems.check()
 
 
 def _check_foreign(studies: Sequence[Study]) -> None:
@@ -90,16 +89,13 @@ def _check_foreign(studies: Sequence[Study]) -> None:
     Raises:
         InputError: with a line for each that cannot be made, or takes no step.
     """
-    problems = []
+    problems = Problems()
     for study in studies:
         for optimizer in study.optimizers:
             if optimizer.only_backend is not None:
-                try:
+                with problems.caught(f"{study.path}: optimizers.{optimizer.label}: "):
                     _try_steps(study, optimizer)
-                except InputError as error:
-                    problems.append(f"{study.path}: optimizers.{optimizer.label}: {error}")
-    if problems:
-        raise InputError("\n".join(problems))
+    problems.check()
 
 
 def _check_workloads(studies: Sequence[Study]) -> None:
@@ -115,18 +111,15 @@ def _check_workloads(studies: Sequence[Study]) -> None:
         (study, scale, spec) for study in studies for scale, own in study.workloads.items() for spec in own
     ]
     there = [one for one in named if find_workload(one[2].locator).missing(one[2].settings) is None]
-    tried, problems = set[str](), []
+    tried, problems = set[str](), Problems()
     for study, scale, spec in sorted(there, key=lambda one: _size(one[2])):
         if spec.locator in tried or _size(spec) > LARGEST:
             continue
         tried.add(spec.locator)
         workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
-        try:
+        with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
-        except InputError as error:
-            problems.append(f"{study.path}: workload {spec.locator}: {error}")
-    if problems:
-        raise InputError("\n".join(problems))
+    problems.check()
 
 
 def _size(spec: WorkloadSpec) -> int:

@@ -15,7 +15,6 @@ from curvebench.paths import SNAKEMAKE
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
-    from curvebench.planning.config import Config
     from curvebench.planning.newcomer import Newcomer
     from curvebench.planning.plan import Plan
 
@@ -53,7 +52,10 @@ def try_method(given: Namespace) -> int:
     It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
     done already is not done again, so that an interrupted command goes on.
     """
+    from curvebench.commands.studies import check_methods
     from curvebench.planning.newcomer import write_newcomer
+    from curvebench.planning.plan import make_plan
+    from curvebench.planning.studies import read_study
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
@@ -76,15 +78,15 @@ def try_method(given: Namespace) -> int:
     about = {"label": given.label, "options": options, "problems": given.problems, "contributed": by}
     newcomer = write_newcomer(given.method, field, given.results, **about)
     try:
-        check(given.method, newcomer)
+        check_methods([read_study(newcomer.path)])
         config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
-        planned = plan_of(config)
+        planned = make_plan(config)
         if given.publish:
             check_runs(planned, given.results / "runs" / newcomer.name)
-    except InputError:
+    except InputError as error:
         if not newcomer.config(given.results).site.exists():
             shutil.rmtree(newcomer.path.parent)
-        raise
+        raise InputError(in_words_of_the_command(str(error), given.method, newcomer)) from error
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
     begun = time.time()
@@ -123,24 +125,15 @@ def try_method(given: Namespace) -> int:
     return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
 
 
-def check(method: str, newcomer: Newcomer) -> None:
-    """Take a step of a newcomer, before anything is run.
-
-    Raises:
-        InputError: that names the method as the user does, not the study that was written for it.
-    """
-    from curvebench.commands.studies import check_methods
+def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:
+    """An error that names the method and its options as the user does, not the study written for it."""
     from curvebench.interop.foreign import REFUSES
     from curvebench.planning.newcomer import located
-    from curvebench.planning.studies import read_study
 
-    try:
-        check_methods([read_study(newcomer.path)])
-    except InputError as error:
-        text = str(error).replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
-        text = text.replace(f"optimizers.{located(method)}: ", "")
-        remedy = "; it is given others by --options '{NAME: VALUE}'" if REFUSES in text else ""
-        raise InputError(text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy) from error
+    text = text.replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
+    text = text.replace(f"optimizers.{located(method)}: ", "").replace("`label:`", "--label")
+    remedy = "; give it arguments with --options '{NAME: VALUE}'" if REFUSES in text else ""
+    return text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy
 
 
 def check_new_set(given: Namespace) -> None:
@@ -160,20 +153,6 @@ def check_new_set(given: Namespace) -> None:
         raise InputError("--publish: a set has all problems; leave --problems out")
     named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)
     check_committed(Path(named["path"]).resolve() if named else None)
-
-
-def plan_of(config: Config) -> Plan:
-    """The plan of a newcomer's runs, made before Snakemake makes it again.
-
-    Raises:
-        InputError: where it cannot join, in words of the command.
-    """
-    from curvebench.planning.plan import make_plan
-
-    try:
-        return make_plan(config)
-    except InputError as error:
-        raise InputError(str(error).replace("`label:`", "--label")) from error
 
 
 def check_runs(planned: Plan, folder: Path) -> None:

@@ -7,10 +7,11 @@ from math import ceil, log2
 
 from curvebench.optimizers.rule import share
 from curvebench.optimizers.state_precision import HALF
-from curvebench.planning.studies import Study, final_seeds, rule_of, tuning_seeds
+from curvebench.planning.studies import Study, rule_of
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.claim import Condition
 from curvebench.spec.method import OptimizerSpec
+from curvebench.spec.study import Scale
 
 LEAST_PAIRS = ceil(-log2(ALPHA))  # all leaning one way have a p-value of 2^-pairs on one side
 MOST_KEPT = 0.99  # of a running mean in half precision: smaller moves than 1/256 of it are rounded away
@@ -35,7 +36,7 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                 )
         for claim in study.own_claims:
             for backend in study.scales[scale].backends:
-                counts = [_pairs(study, condition, scale, backend) for condition in claim.conditions]
+                counts = [_pairs(study.scales[scale], one, backend) for one in claim.conditions]
                 pairs = min(filter(None, counts), default=LEAST_PAIRS)
                 if pairs < LEAST_PAIRS:
                     yield (
@@ -55,9 +56,8 @@ def _slow_means(study: Study, optimizer: OptimizerSpec) -> Iterator[tuple[str, f
                 yield name, value
 
 
-def _pairs(study: Study, condition: Condition, scale: str, backend: str) -> int:
+def _pairs(size: Scale, condition: Condition, backend: str) -> int:
     """How many pairs of runs a comparison has; none of tuning runs where a backend has none."""
-    own = study.scales[scale]
     if not condition.of_tuning:
-        return len(final_seeds(study, scale, backend))
-    return 0 if own.backends[backend].tuned_on else len(tuning_seeds(study, scale))
+        return size.final_seeds(backend)
+    return 0 if size.backends[backend].tuned_on else size.seeds.tuning

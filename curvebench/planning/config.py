@@ -111,13 +111,8 @@ class Config(Document):
     @property
     def other_folders(self) -> dict[str, str]:
         """The folders that are not where they are by default, by key; of data and seeds, where named."""
-        usual = {
-            "study_folder": STUDY_FOLDER,
-            "results": RESULTS,
-            "site": SITE,
-            "data": None,
-            "seeds_of": None,
-        }
+        keys = ("study_folder", "results", "site", "data", "seeds_of")
+        usual = {key: type(self).model_fields[key].default for key in keys}
         return {key: str(getattr(self, key)) for key, place in usual.items() if getattr(self, key) != place}
 
 

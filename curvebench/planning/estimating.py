@@ -24,7 +24,7 @@ from curvebench.seeding import generator
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, WorkloadSpec
-from curvebench.spec.tuning import REFINED_RATES, Setting
+from curvebench.spec.tuning import Setting
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import (
     Instance,
@@ -98,7 +98,7 @@ def check_has_studies(plan: Plan) -> None:
     """
     if plan.studies:
         return
-    reasons = [f"{study.name}: {reason}" for study, reason in plan.skipped]
+    reasons = [f"{study.name}: {study.reason}" for study in plan.report.skipped]
     names = ", ".join(plan.config.studies)
     said = reasons or [f"{names}: only property checks, whose cost is not estimated; name a study"]
     raise InputError("\n".join(f"nothing to estimate at scale {plan.config.scale}: {each}" for each in said))
@@ -158,8 +158,7 @@ class _Meter:
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
         """Return the cost of all runs of a sweep, refined sweep or final job in one basis."""
         settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
-        tried = 1 if spec.alone else {"sweep": len(settings), "refine": REFINED_RATES, "final": 1}[spec.stage]
-        runs = len(spec.seeds) * tried
+        runs = len(spec.seeds) * spec.tried
         steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
@@ -263,7 +262,7 @@ def described(plan: Plan, found: Sequence[tuple[PlannedStudy, Cost]]) -> dict[st
             for planned, cost in found
         ],
         "total": asdict(sum((cost for _, cost in found), Cost())),
-        "skipped": {study.name: reason for study, reason in plan.skipped},
+        "skipped": {study.name: study.reason for study in plan.report.skipped},
         "rough": list(ROUGH),
     }
 

@@ -23,27 +23,28 @@ from curvebench.optimizers.bases import bases as known_bases
 from curvebench.paths import stored_kernels
 from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
-from curvebench.planning.describing import cost_of, deciding, describe, describe_checks, describe_parity
 from curvebench.planning.studies import (
     FirstSeeds,
     Study,
     at_defaults,
-    final_seeds,
+    cost_of,
+    deciding,
+    describe,
     missing_of,
     read_studies,
     rule_of,
-    tuning_seeds,
+    running_on,
 )
-from curvebench.planning.wiring import MERGED, TABLES, WiredJob, Wiring, tables_in
+from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from curvebench.registry import RULES, WORKLOADS, find_workload, origin
+from curvebench.registry import RULES, WORKLOADS, find_workload
 from curvebench.results.temporary import write_texts
 from curvebench.seeding import generator
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec.archive import joined_here, with_figures
-from curvebench.spec.errors import InputError, by_reason, nearest, unknown
+from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.job import (
     HOST,
     BasesSpec,
@@ -61,6 +62,10 @@ from curvebench.spec.job import (
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import (
     ChecksPlan,
+    ClaimPlan,
+    ParityPlan,
+    PartPlan,
+    ProblemPlan,
     ReportPlan,
     SkippedStudy,
     StudyPlan,
@@ -69,7 +74,7 @@ from curvebench.spec.plan import (
 )
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
-from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, ParityProblem
+from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.stages.supervision import FAILED
 from curvebench.workloads.data import FOLDER_VARIABLE
 
@@ -136,14 +141,14 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
         one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
         for one in read_plan(config.seeds_of).studies
     }
-    return tuple(replace(study, first_seeds=known.get(study.name)) for study in studies)
+    return tuple(study.model_copy(update={"first_seeds": known.get(study.name)}) for study in studies)
 
 
 def _why_skipped(study: Study, config: Config) -> str | None:
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     own = study.scales[config.scale].backends
-    used = [name for name in own if study.running_on(name)]
+    used = [name for name in own if running_on(name, study)]
     if not set(config.backends or used).intersection(used):
         backends = ", ".join(config.backends or own)
         return f"it does not run on {backends} at this scale (it runs on: {', '.join(used) or 'none'})"
@@ -158,7 +163,7 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What one job takes of an optimizer's runs in a stage.
+    """What one job takes of the runs of a stage, such as an optimizer's.
 
     Args:
         alone: whether it is one run (of finals: one seed's) that is a job of its own.
@@ -170,11 +175,6 @@ class RunSelection:
     seeds: tuple[int, ...]
     alone: bool = False
     setting: int | None = None
-
-    @property
-    def cells(self) -> int:
-        """How many runs it has of a setting."""
-        return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
         """Whether an earlier job has settings or bases for it."""
@@ -228,36 +228,43 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes the jobs of one study at one scale."""
+    """Makes the jobs of one study at one scale.
 
-    study: Study
+    Args:
+        size: what the scale has besides its study's plan.
+    """
+
+    study: StudyPlan
     scale: str
+    size: Scale
     results: Path
     tree: SourceTree
 
     @property
-    def size(self) -> Scale:
-        """The study's scale."""
-        return self.study.scales[self.scale]
+    def workloads(self) -> tuple[WorkloadSpec, ...]:
+        """The study's workloads as jobs have them."""
+        return tuple(workload.spec for workload in self.study.workloads)
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
         """The seeds that settings are tried on."""
-        return tuning_seeds(self.study, self.scale)
+        first = self.study.first_tuning_seed
+        return tuple(range(first, first + self.study.seeds.tuning))
 
-    def jobs(self, backends: tuple[str, ...]) -> tuple[PlannedJob, ...]:
-        """All jobs that the given backends need, upstream jobs first."""
-        most_final_seeds = max(
-            (final_seeds(self.study, self.scale, one) for one in self.size.backends), key=len
-        )
+    def final_seeds(self, backend: str) -> tuple[int, ...]:
+        """The seeds that methods are judged on, disjoint from the tuning seeds."""
+        first = self.study.first_final_seed
+        return tuple(range(first, first + self.size.final_seeds(backend)))
+
+    def jobs(self) -> tuple[PlannedJob, ...]:
+        """All jobs that the study's backends need, upstream jobs first."""
         tuning_bases = self._bases(self.tuning_seeds, self.study.tried_bases)
-        final_bases = self._bases(most_final_seeds, self.study.bases)
+        final_bases = self._bases(max(map(self.final_seeds, self.size.backends), key=len), self.study.bases)
         tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {}
-        for backend in backends:
-            for optimizer in self.study.running_on(backend):
-                elsewhere = None if rule_of(optimizer).backend else self.size.backends[backend].tuned_on
-                tuner = elsewhere or backend
+        for backend in self.study.backends:
+            for optimizer in running_on(backend, self.study):
+                tuner = backend if rule_of(optimizer).backend else self.study.tuned_on[backend]
                 key = tuner, optimizer.label
                 if key not in tuned:
                     tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
@@ -278,7 +285,7 @@ class Planner:
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
         """The jobs that compute bases for some seeds; none where no basis is estimated."""
         bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
-        workloads = self.study.workloads[self.scale] if bases else ()
+        workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
         places = [estimated_at(find_workload(one.locator).alone, first, where.device) for one in workloads]
         jobs = []
@@ -289,25 +296,25 @@ class Planner:
             precision = self.study.precision
             if precision and backend == HOST:
                 precision = policy_of(precision).computed
-            for own, some in self._shares(bases, seeds):
+            for share in self._shares(here, bases, seeds):
                 spec = BasesSpec(
                     stage="bases",
                     study=self.study.name,
                     device=device,
                     precision=precision,
-                    **self._common(backend, (), some, (), own, here),
+                    **self._common(backend, (), share, ()),
                 )
-                jobs.append(PlannedJob(spec, self.results, len(here) * len(own) * len(some)))
+                jobs.append(PlannedJob(spec, self.results, spec.cells))
         return tuple(jobs)
 
     def _shares(
-        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
-    ) -> list[tuple[tuple[BasisSpec, ...], tuple[int, ...]]]:
-        """The bases and seeds of each final job, and of each that estimates bases, as the scale cuts them."""
+        self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
+    ) -> list[RunSelection]:
+        """What each final job takes, and each that estimates bases, as the scale cuts them."""
         if self.size.final_jobs == "optimizer":
-            return [(bases, seeds)]
+            return [RunSelection(workloads, bases, seeds)]
         parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
-        return [((basis,), part) for basis, part in product(bases, parts)]
+        return [RunSelection(workloads, (basis,), part) for basis, part in product(bases, parts)]
 
     def _tuning(
         self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
@@ -330,12 +337,11 @@ class Planner:
         self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
     ) -> Iterator[PlannedJob]:
         """The final jobs of an optimizer, as the scale cuts them."""
-        seeds = final_seeds(self.study, self.scale, backend)
+        seeds = self.final_seeds(backend)
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
-        rules = deciding(self.study, self.scale)["rules"]
         for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
             compared = self._compared(optimizer, share.bases)
-            own = {"compared": compared, "claim_rules": rules}
+            own: dict[str, Any] = {"compared": compared, "claim_rules": self.study.rules}
             yield self._runs("final", backend, optimizer, share, upstream, **own)
 
     def _cut(
@@ -346,15 +352,15 @@ class Planner:
         Args:
             settings: how many a tuning stage tries; None for finals, whose settings are known later.
         """
-        alone = {spec.name: find_workload(spec.locator).alone for spec in self.study.workloads[self.scale]}
-        workloads = self.study.workloads[self.scale]
-        together = tuple(workload for workload in workloads if not alone[workload.name])
-        shares = self._shares(bases, seeds) if settings is None else [(bases, seeds)]
-        yield from (RunSelection(together, own, some) for own, some in shares if together)
-        for workload, basis, seed in product(workloads, bases, seeds):
-            if alone[workload.name]:
-                numbers = [None] if settings is None else range(settings)
-                yield from (RunSelection((workload,), (basis,), (seed,), True, number) for number in numbers)
+        alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
+        together = tuple(one for one in self.workloads if one not in alone)
+        if together and settings is None:
+            yield from self._shares(together, bases, seeds)
+        elif together:
+            yield RunSelection(together, bases, seeds)
+        numbers = [None] if settings is None else range(settings)
+        for workload, basis, seed, number in product(alone, bases, seeds, numbers):
+            yield RunSelection((workload,), (basis,), (seed,), True, number)
 
     def _runs(
         self,
@@ -378,34 +384,30 @@ class Planner:
             settings = (settings[share.setting],)
         spec = runs_spec(
             self.study,
-            self.size,
             stage=stage,
             tuning=tuning,
             settings=settings,
             alone=share.alone,
             setting=share.setting,
-            **self._common(backend, (optimizer,), share.seeds, read, share.bases, share.workloads),
+            **self._common(backend, (optimizer,), share, read),
             **self._running(backend),
             **own,
         )
-        tried = {"sweep": len(settings or ()), "refine": 1 if share.alone else REFINED_RATES, "final": 1}
-        return PlannedJob(spec, self.results, share.cells * tried[stage], read)
+        return PlannedJob(spec, self.results, spec.cells * spec.tried, read)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""
         if not self.size.alternatives:
             return ()
-        compared = frozenset[str]().union(*(one.methods for one in self.study.own_claims))
+        compared = frozenset[str]().union(*(one.methods for one in self.study.claims))
         labels = [basis.label for basis in bases]
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        seeds = final_seeds(self.study, self.scale, backend)[:1]
-        upstream = tuple(job for job in upstream if seeds[0] in job.spec.seeds)
-        common = self._common(backend, self.study.running_on(backend), seeds, upstream)
-        spec = TimingSpec(
-            stage="timing", **training(self.study, self.size), **common, **self._running(backend)
-        )
+        share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
+        upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
+        common = self._common(backend, running_on(backend, self.study), share, upstream)
+        spec = TimingSpec(stage="timing", **training(self.study), **common, **self._running(backend))
         count = len(methods(spec.optimizers, spec.bases))
         return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
 
@@ -413,42 +415,20 @@ class Planner:
         self,
         backend: str,
         optimizers: tuple[OptimizerSpec, ...],
-        seeds: tuple[int, ...],
+        share: RunSelection,
         upstream: tuple[PlannedJob, ...],
-        bases: tuple[BasisSpec, ...] | None = None,
-        workloads: tuple[WorkloadSpec, ...] | None = None,
     ) -> dict[str, Any]:
-        """What every job of the study has; of all its bases and workloads where none are given."""
-        workload_specs = self.study.workloads[self.scale] if workloads is None else workloads
-        used = self.study.bases if bases is None else bases
-        origins = [
-            *(
-                origin(RULES, locator)
-                for optimizer in optimizers
-                for locator in (optimizer.locator, *named_in(optimizer.options))
-            ),
-            *(origin(WORKLOADS, workload.locator) for workload in workload_specs),
-        ]
-        modules = [
-            *(module for one in origins for module in one.modules),
-            *(BASES.module_of(basis.name) for basis in used),
-        ]
-        files = {key: path for one in origins for key, path in one.files.items()}
-        packages = {*PACKAGES[backend], *(package for one in origins for package in one.packages)}
+        """What every job of the study has."""
+        locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
         return {
             "scale": self.scale,
             "backend": backend,
             "optimizers": optimizers,
-            "workloads": workload_specs,
-            "bases": used,
-            "seeds": seeds,
+            "workloads": share.workloads,
+            "bases": share.bases,
+            "seeds": share.seeds,
             "upstream": _by_stage(upstream),
-            "sources": {
-                **self.tree.sources(modules),
-                **self.tree.outside(files),
-                **self.tree.data_files(workload_specs),
-            },
-            "versions": self.tree.versions(packages),
+            **self.tree.decisive((), locators, share.workloads, share.bases, PACKAGES[backend]),
         }
 
     def _running(self, backend: str) -> dict[str, Any]:
@@ -470,15 +450,14 @@ def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _gathered(spec: JobSpec) -> dict[str, list[str]]:
-    """The hashes of the runs alone that a run alone reads, by stage.
+def _gathered(spec: JobSpec) -> list[str]:
+    """The stages of the runs alone that a run alone reads.
 
     They are gathered, and what reads them waits for that: n runs that read m others each are then n + m edges
     of Snakemake's graph, not n m.
     """
-    if not (isinstance(spec, RunsSpec) and spec.alone):
-        return {}
-    return {stage: list(hashes) for stage, hashes in spec.upstream.items() if stage != "bases"}
+    alone = isinstance(spec, RunsSpec) and spec.alone
+    return [stage for stage in spec.upstream if alone and stage != "bases"]
 
 
 def parity_job(
@@ -487,14 +466,8 @@ def parity_job(
     """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
     workload_specs = tuple(problem.workload_spec for problem in problems)
     basis_specs = tuple(problem.basis_spec for problem in problems)
-    modules = [
-        "curvebench.stages.parity",
-        VALUES,
-        *(f"curvebench.backends.{backend}_engine" for backend in BACKENDS),
-        *(module for name in optimizers for module in origin(RULES, name).modules),
-        *(module for spec in workload_specs for module in origin(WORKLOADS, spec.locator).modules),
-        *(BASES.module_of(spec.name) for spec in basis_specs),
-    ]
+    engines = (f"curvebench.backends.{backend}_engine" for backend in BACKENDS)
+    modules, followed = ("curvebench.stages.parity", VALUES, *engines), (*RULES_AND_WORKLOADS, *EXECUTION)
     spec = ParitySpec(
         stage="parity",
         study="parity",
@@ -504,32 +477,22 @@ def parity_job(
         workloads=workload_specs,
         bases=basis_specs,
         steps=STEPS,
-        sources={
-            **tree.sources(modules, (*RULES_AND_WORKLOADS, *EXECUTION)),
-            **tree.data_files(workload_specs),
-        },
-        versions=tree.versions(PACKAGES[ALL]),
+        **tree.decisive(modules, optimizers, workload_specs, basis_specs, PACKAGES[ALL], followed),
     )
     return PlannedJob(spec, results, len(problems) * len(optimizers))
 
 
-def _sources_of_checks(module: str, tree: SourceTree) -> Mapping[str, str]:
-    """SHA-256 by file of what decides the measures of a module's claims, and of all that is found by name."""
-    found_by_name = [
-        *(kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own()),
-        *map(backend_module, BACKENDS),
-        *EXPORTS.values(),
-    ]
-    return tree.sources(
-        ("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
-        (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks"),
-    )
-
-
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
-    """The job that checks the claims of a module of benchmarks/claims."""
+    """The job that checks the claims of a module of benchmarks/claims; these find by name what there is."""
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
+    found_by_name = (kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own())
+    modules = (
+        *("curvebench.property_checks.checks", VALUES, f"{PACKAGE}.{module}", *found_by_name),
+        *(*map(backend_module, BACKENDS), *EXPORTS.values()),
+    )
+    packages = (*PACKAGES[ALL], "scipy")
+    followed = (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks")
     spec = ChecksSpec(
         stage="checks",
         study=CLAIMS,
@@ -537,12 +500,37 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
         backend=HOST,
         optimizers=(OptimizerSpec(module),),
         workloads=workload_specs,
-        sources={**_sources_of_checks(module, tree), **tree.data_files(workload_specs)},
-        versions=tree.versions((*PACKAGES[ALL], "scipy")),
+        **tree.decisive(modules, (), workload_specs, (), packages, followed),
         claim_rules={claim.id: check_rule(claim) for claim in claims},
     )
     lanes = sum(missing_of(at_defaults(claim.workloads)) is None for claim in claims)
     return PlannedJob(spec, results, lanes)
+
+
+def describe_parity(tables: Iterable[Path]) -> ParityPlan:
+    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    problems = tuple(map(ProblemPlan.taken_from, PROBLEMS))
+    return ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
+
+
+def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
+    """The claims that property checks decide as the report shows them, in figures that are not known yet.
+
+    Args:
+        tables: the folder of each module's tables.
+    """
+    claims = [
+        ClaimPlan.taken_from(
+            claim,
+            file=file_of(module),
+            rule=check_rule(claim),
+            missing=missing_of(at_defaults(claim.workloads)) or "",
+            parts=tuple(PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks),
+        )
+        for module in tables
+        for claim in claims_of(module)
+    ]
+    return ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -550,59 +538,39 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
 
 @dataclass(frozen=True)
 class Plan:
-    """All that `snakemake reports` will do."""
+    """All that `snakemake reports` will do.
+
+    Args:
+        others: the jobs of no study: the parity of backends, and property checks.
+        report: what the site shows, with the hash of the code that shows it.
+        kernels: the files of kernel speed.
+        archive_figures: the folder of the figures of published sets.
+    """
 
     config: Config
     studies: tuple[PlannedStudy, ...]
-    skipped: tuple[tuple[Study, str], ...]
-    parity: tuple[PlannedJob, ...]
-    checks: tuple[PlannedJob, ...]
-    claims: ChecksPlan | None  # what is shown of the checks; None where there are none
-    reports_code: str
-    kernels: tuple[Path, ...]  # the files of kernel speed
-    archive: tuple[ReportPlan, ...]  # what is shown of published sets
-    census: tuple[UnrunClaim, ...]  # the claims that nothing of all that decides
-    archive_figures: Path  # the folder of their figures
-
-    @cached_property
-    def report(self) -> ReportPlan:
-        """What the site shows, with the hash of the code that shows it."""
-        return ReportPlan(
-            scale=self.config.scale,
-            studies=tuple(study.plan for study in self.studies),
-            skipped=tuple(
-                SkippedStudy(reason=reason, cost=cost_of(study), **deciding(study, self.config.scale))
-                for study, reason in self.skipped
-            ),
-            parity=describe_parity(job.folder for job in self.parity) if self.parity else None,
-            checks=self.claims,
-            code=self.reports_code,
-            jobs=len(self.jobs),
-            kernels=stored_kernels(self.config.results) if self.kernels else None,
-            folders=self.config.other_folders,
-            archive=self.archive,
-            census=self.census,
-        )
+    others: tuple[PlannedJob, ...]
+    report: ReportPlan
+    kernels: tuple[Path, ...]
+    archive_figures: Path
 
     @cached_property
     def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
         """The folders of figures: what is drawn into each, and the tables that it is drawn from."""
-        report = partial(ReportPlan, scale=self.config.scale)
-        drawn = {
-            study.plan.figures: (report(studies=(study.plan,)), _merged(study.plan)) for study in self.studies
-        }
-        if self.claims:
-            tables = tuple(tables_in(job.folder for job in self.checks))
-            drawn[self.claims.figures] = report(studies=(), checks=self.claims), tables
-        if self.archive:
-            tables = tuple(name for plan in self.archive for study in plan.studies for name in _merged(study))
-            drawn[self.archive_figures] = report(studies=(), archive=self.archive), tables
+        shown, report = self.report, partial(ReportPlan, scale=self.config.scale)
+        drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in shown.studies}
+        if shown.checks:
+            tables = tuple(tables_in(shown.checks.tables))
+            drawn[shown.checks.figures] = report(studies=(), checks=shown.checks), tables
+        if shown.archive:
+            tables = _merged(study for plan in shown.archive for study in plan.studies)
+            drawn[self.archive_figures] = report(studies=(), archive=shown.archive), tables
         return drawn
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs, upstream first."""
-        return (*(job for planned in self.studies for job in planned.jobs), *self.parity, *self.checks)
+        return (*(job for planned in self.studies for job in planned.jobs), *self.others)
 
     @property
     def report_path(self) -> Path:
@@ -617,26 +585,35 @@ class Plan:
     @cached_property
     def wiring(self) -> Wiring:
         """What the Snakefile asks."""
-        shown = [name for study in self.studies for name in _merged(study.plan)]
-        shown += map(str, self.kernels)
-        shown += tables_in(job.folder for job in (*self.parity, *self.checks))
-        shown += map(str, self.figures)
-        tables = {_hash_of(study.plan.tables): study for study in self.studies}
-        upstream = {hash_: tuple(job.spec.hash for job in study.jobs) for hash_, study in tables.items()}
+        shown = (
+            *_merged(self.report.studies),
+            *map(str, self.kernels),
+            *tables_in(job.folder for job in self.others),
+            *map(str, self.figures),
+        )
+        made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
+        for study in self.studies:
+            made_of[_hash_of(study.plan.tables)] = tuple(tables_in(job.folder for job in study.jobs))
+        jobs = {job.spec.hash: WiredJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
-            gathered = _gathered(job.spec)
-            direct = (one.spec.hash for one in job.upstream if one.spec.stage not in gathered)
-            upstream[job.spec.hash] = (*map(_digest, gathered.values()), *direct)
-            upstream |= {_digest(hashes): tuple(hashes) for hashes in gathered.values()}
+            spec, files = job.spec, []
+            for stage in _gathered(spec):
+                runs = [one for one in job.upstream if one.spec.stage == stage]
+                hash_ = _digest([run.spec.hash for run in runs])
+                gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
+                files.append(f"{self.config.results}/{gathered}")
+                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
+                jobs[hash_] = WiredJob(who=said)
+                made_of[hash_] = tuple(tables_in(run.folder for run in runs))
+            direct = (one.folder for one in job.upstream if one.spec.stage not in _gathered(spec))
+            made_of[spec.hash] = (*files, *tables_in(direct))
         return Wiring(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
-            shown=tuple(shown),
-            jobs={job.spec.hash: WiredJob.of(job.spec, job.folder) for job in self.jobs},
-            upstream=upstream,
-            tables={hash_: str(study.plan.tables) for hash_, study in tables.items()},
-            drawn={_hash_of(folder): tables for folder, (_, tables) in self.figures.items()},
+            shown=shown,
+            jobs=jobs,
+            made_of=made_of,
         )
 
     def summary(self) -> str:
@@ -652,19 +629,19 @@ class Plan:
                 f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: "
                 f"{'; '.join([*stages, *_remarks(planned.jobs)])}"
             )
-        if self.parity:
-            compared = sum(job.lanes for job in self.parity)
-            lines.append(f"  parity of {' and '.join(BACKENDS)}: {_jobs(self.parity)}, {compared} problems")
-        if self.checks:
-            claims = sum(job.lanes for job in self.checks)
-            lines.append(f"  property checks: {_jobs(self.checks)}, {claims} claims")
+        kinds = {"parity": (f"parity of {' and '.join(BACKENDS)}", "problems")}
+        kinds["checks"] = ("property checks", "claims")
+        for stage, (name, unit) in kinds.items():
+            if jobs := [job for job in self.others if job.spec.stage == stage]:
+                lines.append(f"  {name}: {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {unit}")
         return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
 
     @property
     def left_out(self) -> list[str]:
         """What is skipped, studies and property claims, in a line a reason."""
-        claims = {claim.id: claim.missing for claim in (self.claims.claims if self.claims else ())}
-        studies = {study.name: reason for study, reason in self.skipped}
+        checks = self.report.checks
+        claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
+        studies = {study.name: study.reason for study in self.report.skipped}
         return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
 
 
@@ -699,6 +676,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     names, config = config.studies, config.with_tour()
     names = names and config.studies  # none for the tour and for all
     planned, skipped = [], []
+    scale, results = config.scale, config.results
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
     claims = _property_claims(names, config, root)
@@ -707,49 +685,48 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
         if reason is not None:
-            skipped.append((study, reason))
+            about = deciding(study, scale)
+            skipped.append(SkippedStudy(reason=reason, cost=cost_of(study), **about))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
-    own_plans = [one.plan for one in planned]
-    archive = archive_of(named, own_plans)
-    studies_of_sets = (one for plan in archive for one in plan.studies)
-    sums = sums_of((plan.published for plan in archive), studies_of_sets)
+    archive = archive_of(named, [one.plan for one in planned])
+    sums = sums_of((plan.published for plan in archive), (one for plan in archive for one in plan.studies))
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
-    archive_figures = config.results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
-    folders = dict(config.other_folders)
-    for key in ("study_folder", "seeds_of"):  # the studies of published sets are the checkout's
-        folders.pop(key, None)
-    parity = tuple(parity_job(*one, config.results, tree) for one in _compared(planned, config))
+    archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
+    own = {"study_folder", "seeds_of"}  # the studies of published sets are the checkout's
+    folders = {key: folder for key, folder in config.other_folders.items() if key not in own}
+    parity = [parity_job(*one, results, tree) for one in _compared(planned, config)]
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
-    checks = {module: checks_job(module, config.scale, config.results, tree) for module in modules}
-    shown = _shown_claims(checks, config, [results_code, reports_code]) if checks else None
-    decided = {
-        *_decided(ReportPlan(scale=config.scale, studies=tuple(own_plans), checks=shown, archive=archive)),
-        *(claim.id for study, _ in skipped for claim in study.claims),
-    }
-    return Plan(
-        config=config,
-        studies=tuple(_with_joined(one, archive, config) for one in planned),
+    checks = {module: checks_job(module, scale, results, tree) for module in modules}
+    planned = [_with_joined(one, archive, config) for one in planned]
+    others = (*parity, *checks.values())
+    kernels = _kernels(results)
+    report = ReportPlan(
+        scale=scale,
+        studies=tuple(one.plan for one in planned),
         skipped=tuple(skipped),
-        parity=parity,
-        checks=tuple(checks.values()),
-        claims=shown,
-        reports_code=reports_code,
-        kernels=_kernels(config.results),
+        parity=describe_parity(job.folder for job in parity) if parity else None,
+        checks=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
+        code=reports_code,
+        jobs=sum(len(one.jobs) for one in planned) + len(others),
+        kernels=stored_kernels(results) if kernels else None,
+        folders=config.other_folders,
         archive=tuple(
             with_figures(plan, archive_figures / plan.published).model_copy(update={"folders": folders})
             for plan in archive
         ),
-        archive_figures=archive_figures,
-        census=() if names else _census(config, studies, claims, decided),
     )
+    if not names:
+        census = _census(config, studies, claims, set(_decided(report)))
+        report = report.model_copy(update={"census": census})
+    return Plan(config, tuple(planned), others, report, kernels, archive_figures)
 
 
 def _decided(plan: ReportPlan) -> Iterator[str]:
-    """The ids of all claims that a plan and its archive decide."""
+    """The ids of all claims that a plan, what it leaves out, and its archive decide."""
     for one in (plan, *plan.archive):
-        yield from (claim.id for study in one.studies for claim in study.claims)
+        yield from (claim.id for study in (*one.studies, *one.skipped) for claim in study.claims)
         yield from (claim.id for claim in (one.checks.claims if one.checks else ()))
 
 
@@ -793,9 +770,9 @@ def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: C
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 
 
-def _merged(study: StudyPlan) -> tuple[str, ...]:
-    """The merged tables of a study, and of those that join it."""
-    folders = (study.tables, *(one.tables for one in study.joining))
+def _merged(studies: Iterable[StudyPlan]) -> tuple[str, ...]:
+    """The merged tables of studies, and of those that join them."""
+    folders = (one.tables for study in studies for one in (study, *study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
 
 
@@ -824,13 +801,11 @@ def _property_claims(
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
     """Check that a name that is asked for can mean one thing only."""
     homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
-    twice = [
-        f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ"
-        for name, (module, _) in claims.items()
-        if name in homes
-    ]
-    if twice:
-        raise InputError("\n".join(twice))
+    problems = Problems()
+    for name, (module, _) in claims.items():
+        if name in homes:
+            problems.add(f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ")
+    problems.check()
 
 
 def _compared(
@@ -865,11 +840,11 @@ def _planned(
     study = study.at(config.scale)
     own = study.scales[config.scale].backends
     backends = tuple(
-        name for name in own if study.running_on(name) and (not config.backends or name in config.backends)
+        name for name in own if running_on(name, study) and (not config.backends or name in config.backends)
     )
-    jobs = Planner(study, config.scale, config.results, tree).jobs(backends)
-    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
     described = describe(study, config.scale, backends)
+    jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
+    tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
     figures_hash = _digest([tables_hash, described.model_dump(mode="json"), reports_code])
     name = f"{study.name}.{config.scale}"
     folders = {

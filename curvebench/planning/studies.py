@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,33 +20,37 @@ from curvebench.engine.program import Update
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError, Rule
-from curvebench.optimizers.bases import OptionError, bases
+from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload
 from curvebench.results.verdicts import rule_hash
+from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
-from curvebench.spec.document import Headline, Targets
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.document import Headline
+from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.plan import BackendPlan, Deciding, MetricPlan, StudyPlan, WorkloadPlan
 from curvebench.spec.study import (
     FIRST_FINAL_SEED,
     Contestant,
-    Contribution,
     Named,
+    Resolved,
     Scale,
-    Schedule,
+    Sized,
     StudyFile,
     in_letters,
     read_study_file,
     read_yaml,
 )
-from curvebench.spec.tuning import Search, Tuning
-from curvebench.spec.values import Given, Precision, completed
+from curvebench.spec.tuning import Search
+from curvebench.spec.values import Given, completed
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 
 BLOCKS = 1_000_000  # of final seeds
+# Keys that came after the first published sets: left out of the hash of final seeds where they are not given.
+LATER_KEYS = {"clip_gradient_norm", "gradient_accumulation", "evaluated_splits", "tuning_epochs"}
 
 
 class FirstSeeds(NamedTuple):
@@ -56,37 +60,19 @@ class FirstSeeds(NamedTuple):
     final: int
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(Resolved):
     """A question with the grid of runs that answers it; its name is its file's stem.
 
     Args:
-        precision: of all runs; None: each workload's own.
-        compare: the headline metric, with its floor.
-        settings: each scale's workloads with their settings completed.
+        workloads: each scale's, with their settings completed.
         first_seeds: those of a published set that is run again; None: as the rules say.
     """
 
-    name: str
     path: Path
-    question: str
-    source: str
-    source_figures: Mapping[str, str]
     setting_notes: tuple[str, ...]
-    optimizers: tuple[OptimizerSpec, ...]
-    bases: tuple[BasisSpec, ...]
-    tuning: Tuning
-    schedule: Schedule
-    stop: Mapping[str, float]
-    clip_gradient_norm: float | None
-    targets: Targets
-    precision: Precision | None
-    compare: Headline
     claims: tuple[Claim, ...]
-    joins: str
-    contributed: Contribution | None
-    scales: Mapping[str, Scale]
-    workloads: Mapping[str, tuple[WorkloadSpec, ...]]
+    scales: dict[str, Scale]
+    workloads: dict[str, tuple[WorkloadSpec, ...]]
     first_seeds: FirstSeeds | None = None
 
     def at(self, scale: str) -> Study:
@@ -94,33 +80,19 @@ class Study:
         own = self.scales[scale]
         kept = tuple(one for one in self.optimizers if own.optimizers is None or one.label in own.optimizers)
         labels = set(methods(kept, self.bases))
-        return replace(
-            self,
-            tuning=self.tuning.sized(own.tuning),
-            optimizers=kept,
-            bases=tuple(basis for basis in self.bases if any(basis.is_of(one.label) for one in kept)),
-            claims=tuple(claim for claim in self.claims if set(claim.methods) <= labels),
+        return self.model_copy(
+            update={
+                "tuning": self.tuning.sized(own.tuning),
+                "optimizers": kept,
+                "bases": tuple(one for one in self.bases if any(one.is_of(method.label) for method in kept)),
+                "claims": tuple(claim for claim in self.claims if claim.methods <= labels),
+            }
         )
 
     def scale_deciding(self, claim: Claim, preferred: str) -> str:
         """A scale at which a claim is decided: the preferred one, else that of the paper, else the first."""
         deciding = [name for name in self.scales if claim in self.at(name).claims]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
-
-    def running_on(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """The optimizers that run on a backend: those of other libraries run on one alone."""
-        return tuple(one for one in self.optimizers if rule_of(one).backend in (None, backend))
-
-    def tuning_of(self, optimizer: OptimizerSpec) -> Tuning:
-        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
-        if not optimizer.space:
-            return self.tuning
-        return Search.model_validate({**dict(self.tuning), "space": dict(optimizer.space)})
-
-    @property
-    def tried_bases(self) -> tuple[BasisSpec, ...]:
-        """The bases that tuning tries its settings in."""
-        return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
 
     @property
     def own_claims(self) -> tuple[Claim, ...]:
@@ -137,49 +109,40 @@ class Study:
         """Whether it has claims, all of them repeated."""
         return bool(self.claims) and all(claim.repeats for claim in self.claims)
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The labels of all methods, basis by basis."""
-        return methods(self.optimizers, self.bases)
-
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
     """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
     return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
-def tuning_seeds(study: Study, scale: str) -> tuple[int, ...]:
-    """The seeds that settings are tried on: from 0, or just below the final ones.
+def running_on(backend: str, study: Resolved) -> tuple[OptimizerSpec, ...]:
+    """The optimizers that run on a backend: those of other libraries run on one alone."""
+    return tuple(one for one in study.optimizers if rule_of(one).backend in (None, backend))
 
-    The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
+
+def first_seeds(study: Study, scale: str) -> FirstSeeds:
+    """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
+
+    The latter where claims compare tuning runs, so that these too move when a rule or a setting does. A
+    published set that is run again has its own.
     """
     count = study.scales[scale].seeds.tuning
     if study.first_seeds is not None:
         tuning, final = study.first_seeds
-        first = min(tuning, final - count)  # where there are more of them now, none is a final one
-        return tuple(range(first, first + count))
+        return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
+    final = _first_final_seed(study, scale)
     judging = any(claim.of_tuning for claim in study.own_claims)
-    first = first_final_seed(study, scale) - count if judging else 0
-    return tuple(range(first, first + count))
+    return FirstSeeds(final - count if judging else 0, final)
 
 
-def final_seeds(study: Study, scale: str, backend: str) -> tuple[int, ...]:
-    """The seeds that methods are judged on, disjoint from the tuning seeds."""
-    size, first = study.scales[scale], first_final_seed(study, scale)
-    own = size.backends[backend].seeds
-    return tuple(range(first, first + (size.seeds.final if own is None else own.final)))
-
-
-def first_final_seed(study: Study, scale: str) -> int:
+def _first_final_seed(study: Study, scale: str) -> int:
     """The first seed that methods are judged on; of a study with claims that of a block of its own.
 
     Which block follows from all that decides the claims (their rules, what they compare, where it is
     evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
     nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
-    moves no block. A published set that is run again has its own.
+    moves no block.
     """
-    if study.first_seeds is not None:
-        return study.first_seeds.final
     claims = study.own_claims
     if not claims:
         return FIRST_FINAL_SEED
@@ -231,14 +194,8 @@ def first_final_seed(study: Study, scale: str) -> int:
         "stop": study.stop,
         "precision": study.precision,
     }
-    defaults = {**StudyFile.model_fields, **Scale.model_fields}
-    training = {
-        "clip_gradient_norm": study.clip_gradient_norm,
-        "gradient_accumulation": size.gradient_accumulation,
-        "evaluated_splits": size.evaluated_splits,
-        "tuning_epochs": size.tuning_epochs,
-    }
-    decisive |= {name: value for name, value in training.items() if value != defaults[name].default}
+    for given in (study, size):
+        decisive |= given.model_dump(include=LATER_KEYS, exclude_defaults=True)
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
@@ -247,6 +204,68 @@ def first_final_seed(study: Study, scale: str) -> int:
 def _said(given: Mapping[str, Any], known: Mapping[str, Given]) -> dict[str, Any]:
     """What is not as it would be if nothing were given."""
     return {name: value for name, value in given.items() if name not in known or value != known[name].default}
+
+
+def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
+    """A sentence on each contestant that does not run on every backend."""
+    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
+    return [
+        f"{label} is another library's and runs on {backend} alone"
+        + ("." if backend in backends else ", which is not part of this run.")
+        for label, backend in only.items()
+        if backend is not None
+    ]
+
+
+def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
+    """A study as the report shows it, in folders that are not known yet."""
+    own, first = study.scales[scale], first_seeds(study, scale)
+    runs_on = {
+        name: BackendPlan(
+            device=own.backends[name].device,
+            tuned_on=own.backends[name].tuned_on or name,
+            final_seeds=own.final_seeds(name),
+        )
+        for name in backends
+    }
+    return StudyPlan.taken_from(
+        study,
+        notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
+        workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
+        runs_on=runs_on,
+        first_tuning_seed=first.tuning,
+        first_final_seed=first.final,
+        targets=dict(sorted(study.targets.items())),  # the first one heads pages
+        tables=Path(),
+        figures=Path(),
+        budget=own.budget,
+        **{name: getattr(own, name) for name in Sized.model_fields},
+        **deciding(study, scale),
+    )
+
+
+def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> WorkloadPlan:
+    workload = find_workload(spec.locator).evaluated_on(splits)
+    metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
+    return WorkloadPlan.taken_from(
+        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
+    )
+
+
+def cost_of(study: Study) -> str:
+    """What a study would cost, by scale, as far as its file says so."""
+    return "; ".join(f"at scale {name} {own.cost}" for name, own in study.scales.items() if own.cost)
+
+
+def deciding(study: Study, scale: str) -> dict[str, Any]:
+    """What a study decides at a scale: the fields of `curvebench.spec.plan.Deciding`."""
+    decided = Deciding(
+        name=study.name,
+        claims=study.own_claims,
+        repeated=tuple(claim for claim in study.claims if claim.repeats),
+        at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
+    )
+    return {**dict(decided), "rules": rules_of(decided)}
 
 
 def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
@@ -270,31 +289,23 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
             f"{folder}: holds no study file (*.yaml); name the folder that does, such as {STUDY_FOLDER}"
         )
     studies: list[Study] = []
-    problems: list[str] = []
+    problems = Problems()
     for path in paths:
-        try:
+        with problems.caught():
             studies.append(read_study(path))
-        except InputError as error:
-            problems.append(str(error))
     homes: dict[str, Path] = {}
-    problems.extend(
-        f"{study.path}: claims: the id {claim.id!r} is also in {homes[claim.id]}; ids must differ"
-        for study in studies
-        for claim in study.claims
-        if homes.setdefault(claim.id, study.path) != study.path
-    )
-    problems.extend(
-        f"{homes[study.name]}: claims: the id {study.name!r} is also the name of {study.path}; rename one"
-        for study in studies
-        if homes.get(study.name, study.path) != study.path
-    )
-    problems.extend(
-        f"{homes[name]}: claims: the id {name!r} is also in {path}; ids must differ"
-        for path in others
-        for name in _ids_in(path, homes)
-    )
-    if problems:
-        raise InputError("\n".join(problems))
+    for study in studies:
+        for claim in study.claims:
+            if (home := homes.setdefault(claim.id, study.path)) != study.path:
+                problems.add(f"{study.path}: claims: the id {claim.id!r} is also in {home}; ids must differ")
+    for study in studies:
+        if (home := homes.get(study.name, study.path)) != study.path:
+            said = f"the id {study.name!r} is also the name of {study.path}; rename one"
+            problems.add(f"{home}: claims: {said}")
+    for path in others:
+        for name in _ids_in(path, homes):
+            problems.add(f"{homes[name]}: claims: the id {name!r} is also in {path}; ids must differ")
+    problems.check()
     return tuple(studies)
 
 
@@ -320,137 +331,335 @@ def read_study(path: Path) -> Study:
     Raises:
         InputError: with a line for each problem.
     """
-    file = read_study_file(path)
-    problems: list[str] = []
-
-    def report(key: str, what: object) -> None:
-        problems.append(f"{path}: {key}: {what}")
-
-    try:
-        in_letters(path.stem)
-    except ValueError as error:
-        report("file name", error)
-    for claim in _repeated(claim.id for claim in file.claims):
-        report("claims", f"the id {claim!r} is given twice; ids must differ")
-    known = _known_workloads(file, path.parent, report)
-    optimizers_ = _optimizers(file, path.parent, report)
-    bases_ = _bases(file, optimizers_, report)
-    if not problems:  # else a name that lacks is no claim's fault
-        labels = methods(optimizers_, bases_)
-        metrics = _shared_metrics(workload for _, _, workload in known.values())
-        _check_metrics(file, metrics, report)
-        _check_ties(file, report)
-        for key, condition in _conditions(file.claims):
-            _check_condition(key, condition, file, metrics, report)
-            for name in condition.named:
-                if name not in labels:
-                    report(key, unknown("the study", "method", name, labels))
-        _check_workloads(file, known.keys(), report)
-    _check_costs(file, bases_, report)
-    for name, scale in file.scales.items():
-        _check_scale(f"scales.{name}", scale, report)
-        _check_splits(f"scales.{name}", scale, file, known, report)
-        _check_warmup(f"scales.{name}", scale, file.schedule, report)
-        _check_methods(f"scales.{name}", scale, optimizers_, report)
-    workloads = {name: _workloads(file, known, name, report) for name in file.scales}
-    for name, specs in workloads.items():
-        _check_layouts(specs, optimizers_, bases_, file.precision, report)
-        _check_accumulation(f"scales.{name}", file.scales[name], specs, optimizers_, report)
-    if file.schedule.name not in SHAPES:
-        report("schedule.name", unknown("the harness", "schedule", file.schedule.name, SHAPES))
-    if problems:
-        raise InputError("\n".join(dict.fromkeys(problems)))  # several scales may share a problem
-    return Study(
-        name=path.stem,
-        path=path,
-        optimizers=optimizers_,
-        bases=bases_,
-        stop=file.stop.model_dump(exclude_none=True),
-        compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-        workloads=workloads,
-        **{name: getattr(file, name) for name in AS_WRITTEN},
-    )
+    return _Reader(read_study_file(path), path, Problems(f"{path}: ")).study()
 
 
-CHANGED = {"optimizers", "bases", "stop", "compare", "workloads"}  # what a study has otherwise than its file
-AS_WRITTEN = {one.name for one in fields(Study)} & StudyFile.model_fields.keys() - CHANGED
-Report = Callable[[str, object], None]
-Known = tuple[Named, str, Workload]  # a workload as the study has it, where it is found, and what is there
+class Known(NamedTuple):
+    """A workload as the study has it, where it is found, and what is there."""
+
+    entry: Named
+    locator: str
+    workload: Workload
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
+@dataclass(frozen=True)
+class _Reader:
+    """Looks up the names of a study file, and checks them and what stands beside them.
 
+    Args:
+        problems: where all that is wrong is reported.
+    """
 
-def _check_costs(file: StudyFile, bases_: Iterable[BasisSpec], report: Report) -> None:
-    """Costs on the way to a target know the gradients of a basis that is estimated before the run alone."""
-    conditions = [condition for claim in file.claims for condition in claim.conditions]
-    charged = any(one.at_a_cost or one.quantity == "seconds_to_nearly_best" for one in conditions)
-    if not file.targets and not charged:
-        return
-    for basis in bases_:
-        if basis.options.get("every") is not None:
-            report(
-                f"bases.{basis.label}",
-                "its gradients during a run are not charged to times to targets, at_equal and "
-                "seconds_to_nearly_best; leave out every, or these",
+    file: StudyFile
+    path: Path
+    problems: Problems
+
+    def study(self) -> Study:
+        """The study of the file.
+
+        Raises:
+            InputError: with a line for each problem.
+        """
+        file, problems = self.file, self.problems
+        with problems.caught("file name: "):
+            in_letters(self.path.stem)
+        ids = [claim.id for claim in file.claims]
+        problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
+        resolved = self.known, self.optimizers, self.bases
+        if not problems:  # else a name that lacks is no claim's fault
+            self._check_metrics()
+            self._check_ties()
+            for key, condition in _conditions(file.claims):
+                self._check_condition(key, condition)
+                problems.known(key, "the study", "method", condition.named, methods(*resolved[1:]))
+            self._check_workloads()
+        self._check_costs()
+        for name, scale in file.scales.items():
+            self._check_backends(f"scales.{name}", scale)
+            self._check_splits(f"scales.{name}.evaluated_splits", scale.evaluated_splits)
+            self._check_warmup(f"scales.{name}", scale)
+            self._check_methods(f"scales.{name}", scale)
+        workloads = {name: self._workloads(name) for name in file.scales}
+        for name, specs in workloads.items():
+            self._check_layouts(specs)
+            self._check_accumulation(f"scales.{name}.gradient_accumulation", file.scales[name], specs)
+        problems.known("schedule.name", "the harness", "schedule", [file.schedule.name], SHAPES)
+        problems.check()
+        return Study.taken_from(
+            file,
+            name=self.path.stem,
+            path=self.path,
+            optimizers=self.optimizers,
+            bases=self.bases,
+            compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
+            workloads=workloads,
+        )
+
+    # --- names -----------------------------------------------------------------------------------
+
+    @cached_property
+    def known(self) -> dict[str, Known]:
+        """The workloads of the study, by what tables call them: their labels, or their own names."""
+        found: list[tuple[str, Known]] = []
+        for entry in self.file.workloads:
+            locator = canonical(entry.name, self.path.parent)
+            with self.problems.caught("workloads: "):
+                workload = find_workload(locator)
+                found.append((entry.label or workload.name, Known(entry, locator, workload)))
+        names = [name for name, _ in found]
+        self.problems.once("workloads", names, "two workloads are called {!r}; give each its own `label:`")
+        return dict(found)
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics that all workloads of the study give."""
+        first, *others = [one.workload.metrics for one in self.known.values()]
+        return {name: metric for name, metric in first.items() if all(name in other for other in others)}
+
+    @cached_property
+    def optimizers(self) -> tuple[OptimizerSpec, ...]:
+        """The optimizers of the study, with their options completed."""
+        specs, folder = [], self.path.parent
+        for entry in self.file.optimizers:
+            with self.problems.caught(f"optimizers.{entry.name}: "):
+                options = canonical_in(entry.options, folder)
+                found = entry.model_copy(update={"options": options})
+                specs.append(_optimizer(self.file, found, canonical(entry.name, folder)))
+        labels = [spec.label for spec in specs]
+        self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
+        return tuple(specs)
+
+    @cached_property
+    def bases(self) -> tuple[BasisSpec, ...]:
+        """The bases of the study, with their options completed."""
+        specs, problems, tuning = [], self.problems, self.file.tuning
+        for entry in self.file.bases:
+            label, own = entry.label or entry.name, entry.optimizers or ()
+            problems.known("bases", "the suite", "basis", [entry.name], bases())
+            if entry.name not in bases():
+                continue
+            if (entry.name == IDENTITY) != (label == IDENTITY):
+                said = "'identity' is the label of the identity basis, and of no other"
+                problems.add(f"bases.{entry.name}.label: {said}")
+                continue
+            with problems.caught(f"bases.{label}: "):
+                specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options), own))
+            self._check_labels(f"bases.{label}.optimizers", own)
+            if own and label == IDENTITY:
+                problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
+        labels, tried = [spec.label for spec in specs], tuning.tried_in or ()
+        problems.once("bases", labels, "two bases are labelled {!r}; give each its own `label:`")
+        problems.known("tuning.tried_in", "the study", "basis", tried, labels)
+        if tried and tuning.shared_across == "none":
+            said = "each basis chooses for itself; leave it out, or say shared_across: bases"
+            problems.add(f"tuning.tried_in: {said}")
+        elif tried and IDENTITY not in tried:
+            problems.add("tuning.tried_in: the identity basis chooses for all; add identity")
+        if tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in self.file.bases}:
+            said = "needs the identity basis, whose choice is shared; add it to bases"
+            problems.add(f"tuning.shared_across: {said}")
+        return tuple(specs)
+
+    def _workloads(self, scale: str) -> tuple[WorkloadSpec, ...]:
+        """The workloads with their settings at a scale, whose own settings stand above the study's."""
+        own, specs = self.file.scales[scale].settings, []
+        self.problems.known(f"scales.{scale}.settings", "the study", "workload", own, self.known)
+        for name, (entry, locator, workload) in self.known.items():
+            with self.problems.caught(f"workloads.{name}: "):
+                settings = workload.complete({**entry.options, **own.get(name, {})})
+                specs.append(WorkloadSpec(name, settings, locator))
+        return tuple(specs)
+
+    # --- metrics and claims ----------------------------------------------------------------------
+
+    @property
+    def _named_metrics(self) -> dict[str, str]:
+        """The metrics that the study names, by the key that does."""
+        file = self.file
+        used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
+        if file.tuning.ties is not None:
+            used["tuning.ties"] = file.tuning.ties.metric
+        used |= {f"targets.{metric}": metric for metric in file.targets}
+        return used | {key: condition.metric for key, condition in _conditions(file.claims)}
+
+    def _check_metrics(self) -> None:
+        owner = "the study" if len(self.known) == 1 else "the list of what all workloads measure"
+        for key, metric in self._named_metrics.items():
+            self.problems.known(key, owner, "metric", [metric], self.metrics)
+
+    def _check_ties(self) -> None:
+        """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
+        choose, ties, stop = self.file.tuning.choose, self.file.tuning.ties, self.file.stop
+        said = None
+        if ties is None and choose.metric in stop:
+            given = f"median steps_to_stop {choose.metric}"
+            said = f"all settings that stop tie by {choose.metric}; give what decides, such as {given}"
+        if ties is not None and ties.which == "steps_to_stop" and ties.metric not in stop:
+            said = f"runs do not stop at a {ties.metric}; give it in stop"
+        if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
+            said = f"there is no target of {ties.metric}; give it in targets"
+        if said:
+            self.problems.add(f"tuning.ties: {said}")
+
+    def _check_condition(self, key: str, condition: Condition) -> None:
+        """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
+        file, metric, add = self.file, condition.metric, self.problems.add
+        stop = file.stop.get(metric)
+        untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
+        if condition.of_tuning and untried:
+            add(f"{key}.quantity: tuning does not try {untried[0]}; add its basis to tuning.tried_in")
+        if condition.quantity in TO_STOP and stop is None:
+            add(f"{key}.quantity: runs do not stop at a {metric}; give it in stop")
+        to_target = condition.counted == "steps_to_target" and condition.target is None
+        if to_target and metric not in file.targets:
+            add(f"{key}.quantity: there is no target of {metric}; give it here or in targets")
+        if metric not in self.metrics:
+            return
+        straight, direction = condition.quantity == "log_linearity", self.metrics[metric].direction
+        if condition.of_gain and condition.gain_in == "value" and direction == "maximize":
+            add(f"{key}.quantity: {metric} has no logarithm to gain; take one that is minimized")
+        if straight and stop is not None and stop >= (condition.down_to or 0):
+            add(f"{key}.down_to: runs stop at {stop:g} before they get there; give more than that")
+        if straight and direction == "maximize":
+            add(f"{key}.quantity: {metric} does not fall to 0; take one that is minimized")
+        if condition.number is None:
+            return
+        ratio = effect_of(condition.effect, direction) == "ratio"
+        if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
+            problem = (
+                f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
             )
+            add(f"{key}.than: {problem}; both are between 0 and 1, and so is their sum")
+        elif ratio and not straight and not condition.of_gain and condition.number <= 0:
+            remedy = "give a positive number, or effect: difference"
+            add(f"{key}.than: a ratio to {condition.number:g} says nothing; {remedy}")
+
+    def _check_workloads(self) -> None:
+        """Check that targets and conditions are about workloads of the study."""
+        file, known = self.file, partial(self.problems.known, owner="the study", kind="workload")
+        for metric, at in file.targets.items():
+            if isinstance(at, dict) and not file.joins:  # of one that joins they may be more
+                known(f"targets.{metric}", names=sorted(at), valid=self.known)
+        for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
+            known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
+            known(f"{key}.than_on", names=filter(None, [condition.than_on]), valid=self.known)
+
+    def _check_costs(self) -> None:
+        """Check that no basis is estimated during a run whose costs are charged: only those before are."""
+        conditions = [condition for _, condition in _conditions(self.file.claims)]
+        charged = any(one.at_a_cost or one.quantity == "seconds_to_nearly_best" for one in conditions)
+        for basis in self.bases if self.file.targets or charged else ():
+            if basis.options.get("every") is not None:
+                self.problems.add(
+                    f"bases.{basis.label}: its gradients during a run are not charged to times to targets, "
+                    "at_equal and seconds_to_nearly_best; leave out every, or these"
+                )
+
+    # --- scales ----------------------------------------------------------------------------------
+
+    def _check_backends(self, key: str, scale: Scale) -> None:
+        tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
+        problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
+        problems.known(f"{key}.backends", "the harness", "backend", scale.backends, BACKENDS)
+        for name, use in scale.backends.items():
+            at = f"{key}.backends.{name}"
+            if use.tuned_on is not None and not misspelt:  # one error, not two
+                kind = "backend with its own tuning"
+                problems.known(f"{at}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
+            if scale.final_seeds(name) > scale.seeds.final:
+                said = f"{scale.final_seeds(name)} is more than the scale's final seeds"
+                problems.add(f"{at}.seeds.final: {said}; use at most {scale.seeds.final}")
+
+    def _check_splits(self, key: str, evaluated: tuple[str, ...] | None) -> None:
+        """Check that evaluated splits are there, and that no metric of another is named."""
+        if evaluated is None:
+            return
+        there = dict.fromkeys(split for one in self.known.values() for split in one.workload.evaluated_splits)
+        if there:
+            self.problems.known(key, "the list of what workloads evaluate", "split", evaluated, there)
+        self.problems.once(key, evaluated)
+        for where, metric in self._named_metrics.items():
+            if (split := split_of(metric)) in there and split not in evaluated:
+                remedy = "add it there, or name another metric"
+                self.problems.add(f"{where}: {metric} is not evaluated: {key} leaves {split} out; {remedy}")
+
+    def _check_labels(self, key: str, labels: Sequence[str]) -> None:
+        """Check that labels are those of optimizers of the study, each given once."""
+        known = [one.label for one in self.optimizers]
+        self.problems.known(key, "the study", "optimizer", labels, known)
+        self.problems.once(key, labels)
+
+    def _check_methods(self, key: str, scale: Scale) -> None:
+        """Check the optimizers that a scale names, and that spaces of their own go with its tuning."""
+        self._check_labels(f"{key}.optimizers", scale.optimizers or ())
+        own = [one.label for one in self.optimizers if one.space]
+        if own and {"space", "coarse"} & scale.tuning.keys():
+            said = f"{', '.join(own)} have a space of their own; give a budget alone"
+            self.problems.add(f"{key}.tuning: {said}")
+
+    def _check_warmup(self, key: str, scale: Scale) -> None:
+        """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
+        schedule = self.file.schedule
+        epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
+        for name in ("epochs", "tuning_epochs"):
+            length = getattr(scale, name)
+            if length is not None and epochs + schedule.cooldown * length > length:
+                said = f"{epochs:g} epochs{after} are more than the {length} of {key}.{name}"
+                self.problems.add(f"schedule.warmup_epochs: {said}; give fewer, or more {key}.{name}")
+
+    def _check_layouts(self, specs: Iterable[WorkloadSpec]) -> None:
+        """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
+        for spec in specs:
+            workload = find_workload(spec.locator)
+            policy = POLICIES[self.file.precision or workload.dtype]
+            for optimizer in self.optimizers:
+                with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
+                    rule_of(optimizer).check_dtype(policy.parameters)
+            roles, shapes = workload.roles(spec.settings), workload.shapes_at(spec.settings)
+            kinds = {name: role.kind for name, role in roles.items()}
+            for basis in self.bases:
+                with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
+                    groups = bases()[basis.name].groups(basis.options, shapes, kinds)
+                    check_inputs(workload, ((group.names, group.change) for group in groups))
+                    changes = {group.names: (group.change, 1) for group in groups}  # of V with any columns
+                    made = layout(shapes, roles, [group.names for group in groups], changes)
+                    carried_by = policy if bases()[basis.name].reestimation(basis.options) else None
+                    for optimizer in (one for one in self.optimizers if basis.is_of(one.label)):
+                        with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
+                            _check_leaves(optimizer, workload, made, carried_by)
+
+    def _check_accumulation(self, key: str, scale: Scale, specs: Iterable[WorkloadSpec]) -> None:
+        """Check that minibatches can be cut into the parts, and that rules can do with means over them."""
+        problems, parts = self.problems, scale.gradient_accumulation
+        if parts == 1:
+            return
+        for spec in specs:
+            batch_size = spec.settings.get("batch_size")
+            if batch_size is None:
+                remedy = "give its batch_size, or leave this out"
+                problems.add(f"{key}: {spec.name} has no minibatches to cut; {remedy}")
+            elif batch_size % parts:
+                remedy = f"give a divisor of it, or a batch_size that is a multiple of {parts}"
+                said = f"{parts} does not divide the batch_size of {spec.name}, {batch_size}"
+                problems.add(f"{key}: {said}; {remedy}")
+            else:
+                cut = f"{key}: {parts} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
+                with problems.caught(cut):  # each part is a batch to the workload
+                    part = {**spec.settings, "batch_size": batch_size // parts}
+                    find_workload(spec.locator).check(part)
+        for optimizer in self.optimizers:
+            with problems.caught(f"{key}: "):
+                for need in rule_of(optimizer).needs:
+                    need.check_accumulation(optimizer.label, parts)
 
 
-def _known_workloads(file: StudyFile, folder: Path, report: Report) -> dict[str, Known]:
-    """The workloads of a study, by what tables call them: their labels, or their own names."""
-    found: list[tuple[str, Known]] = []
-    for entry in file.workloads:
-        locator = canonical(entry.name, folder)
-        try:
-            workload = find_workload(locator)
-        except InputError as error:
-            report("workloads", error)
-            continue
-        found.append((entry.label or workload.name, (entry, locator, workload)))
-    for name in _repeated(name for name, _ in found):
-        report("workloads", f"two workloads are called {name!r}; give each its own `label:`")
-    return dict(found)
-
-
-def _shared_metrics(known: Iterable[Workload]) -> dict[str, Metric]:
-    """The metrics that all workloads of the study give."""
-    tables = [workload.metrics for workload in known]
-    first = tables[0] if tables else {}
-    return {name: metric for name, metric in first.items() if all(name in table for table in tables)}
-
-
-def _workloads(
-    file: StudyFile, known: Mapping[str, Known], scale: str, report: Report
-) -> tuple[WorkloadSpec, ...]:
-    """The workloads with their settings at a scale, whose own settings stand above the study's."""
-    own = file.scales[scale].settings
-    for name in own:
-        if name not in known:
-            report(f"scales.{scale}.settings", unknown("the study", "workload", name, known))
-    specs = []
-    for name, (entry, locator, workload) in known.items():
-        try:
-            settings = workload.complete({**entry.options, **own.get(name, {})})
-        except ValueError as error:
-            report(f"workloads.{name}", error)
-        else:
-            specs.append(WorkloadSpec(name, settings, locator))
-    return tuple(specs)
-
-
-def _optimizers(file: StudyFile, folder: Path, report: Report) -> tuple[OptimizerSpec, ...]:
-    specs = []
-    for entry in file.optimizers:
-        try:
-            options = canonical_in(entry.options, folder)
-            found = entry.model_copy(update={"options": options})
-            specs.append(_optimizer(file, found, canonical(entry.name, folder)))
-        except ValueError as error:
-            report(f"optimizers.{entry.name}", error)
-    for label in _repeated(spec.label for spec in specs):
-        report("optimizers", f"two optimizers are called {label!r}; give each its own `label:`")
-    return tuple(specs)
+def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
+    """The conditions of claims, by their keys."""
+    return [
+        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        for claim in claims
+        for index, condition in enumerate(claim.conditions)
+    ]
 
 
 def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpec:
@@ -495,275 +704,23 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     )
 
 
-def _bases(file: StudyFile, optimizers_: Sequence[OptimizerSpec], report: Report) -> tuple[BasisSpec, ...]:
-    specs, contestants = [], [one.label for one in optimizers_]
-    for entry in file.bases:
-        if entry.name not in bases():
-            report("bases", unknown("the suite", "basis", entry.name, bases()))
-            continue
-        label = entry.label or entry.name
-        if (entry.name == IDENTITY) != (label == IDENTITY):
-            report(
-                f"bases.{entry.name}.label",
-                "'identity' is the label of the identity basis, and of no other",
-            )
-            continue
-        try:
-            options = bases()[entry.name].complete(entry.options)
-            specs.append(BasisSpec(label, entry.name, options, entry.optimizers or ()))
-        except OptionError as error:
-            report(f"bases.{label}", error)
-        for one in entry.optimizers or ():
-            if one not in contestants:
-                report(f"bases.{label}.optimizers", unknown("the study", "optimizer", one, contestants))
-        for one in _repeated(entry.optimizers or ()):
-            report(f"bases.{label}.optimizers", f"{one!r} stands here twice; name it once")
-        if entry.optimizers and label == IDENTITY:
-            report("bases.identity.optimizers", "all run in original coordinates; leave it out")
-    for label in _repeated(spec.label for spec in specs):
-        report("bases", f"two bases are labelled {label!r}; give each its own `label:`")
-    tried, known = file.tuning.tried_in, [spec.label for spec in specs]
-    for label in tried or ():
-        if label not in known:
-            report("tuning.tried_in", unknown("the study", "basis", label, known))
-    if tried and file.tuning.shared_across == "none":
-        report("tuning.tried_in", "each basis chooses for itself; leave it out, or say shared_across: bases")
-    elif tried and IDENTITY not in tried:
-        report("tuning.tried_in", "the identity basis chooses for all; add identity")
-    if file.tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in file.bases}:
-        report("tuning.shared_across", "needs the identity basis, whose choice is shared; add it to bases")
-    return tuple(specs)
-
-
-def _check_layouts(
-    specs: Iterable[WorkloadSpec],
-    optimizers_: Sequence[OptimizerSpec],
-    bases_: Iterable[BasisSpec],
-    precision: Precision | None,
-    report: Report,
-) -> None:
-    """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
-    for spec in specs:
-        workload = find_workload(spec.locator)
-        policy = POLICIES[precision or workload.dtype]
-        for optimizer in optimizers_:
-            try:
-                rule_of(optimizer).check_dtype(policy.parameters)
-            except OptionError as error:
-                report(f"optimizers.{optimizer.label}", f"{spec.name}: {error}")
-        roles = workload.roles(spec.settings)
-        kinds = {name: role.kind for name, role in roles.items()}
-        shapes = workload.shapes_at(spec.settings)
-        for basis in bases_:
-            try:
-                groups = bases()[basis.name].groups(basis.options, shapes, kinds)
-                check_inputs(workload, ((group.names, group.change) for group in groups))
-                changes = {group.names: (group.change, 1) for group in groups}  # of V with any columns
-                made = layout(shapes, roles, [group.names for group in groups], changes)
-            except ValueError as error:
-                report(f"bases.{basis.label}", f"{spec.name}: {error}")
-                continue
-            carried_by = policy if bases()[basis.name].reestimation(basis.options) else None
-            for optimizer in (one for one in optimizers_ if basis.is_of(one.label)):
-                _check_leaves(optimizer, spec.name, workload, made, carried_by, report)
-
-
 def _check_leaves(
-    optimizer: OptimizerSpec,
-    name: str,
-    workload: Workload,
-    made: Layout,
-    carried_by: Policy | None,
-    report: Report,
+    optimizer: OptimizerSpec, workload: Workload, made: Layout, carried_by: Policy | None
 ) -> None:
-    """`carried_by` is the precision of runs whose state goes on in other coordinates; None: it does not."""
-    try:
-        update = Update(rule_of(optimizer), made)
-        assert update.pieces  # an option may be wrong for a shape
-        for need in update.bound.needs:
-            need.check_likelihood(update.rule.name, workload.likelihood)
-        if carried_by is not None:
-            Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
-    except OptionError as error:
-        report(f"optimizers.{optimizer.label}", f"{name}: {error}")
+    """Check that an optimizer takes the parameters of a workload in a basis.
 
+    Args:
+        carried_by: the precision of runs whose state goes on in other coordinates; None: it does not.
 
-def _named_metrics(file: StudyFile) -> dict[str, str]:
-    """The metrics that a study names, by the key that does."""
-    used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
-    if file.tuning.ties is not None:
-        used["tuning.ties"] = file.tuning.ties.metric
-    used |= {f"targets.{metric}": metric for metric in file.targets}
-    return used | {key: condition.metric for key, condition in _conditions(file.claims)}
-
-
-def _check_metrics(file: StudyFile, metrics: Mapping[str, Metric], report: Report) -> None:
-    for key, metric in _named_metrics(file).items():
-        if metric not in metrics:
-            owner = "the study" if len(file.workloads) == 1 else "the list of what all workloads measure"
-            report(key, unknown(owner, "metric", metric, metrics))
-
-
-def _check_ties(file: StudyFile, report: Report) -> None:
-    """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
-    choose, ties, stop = file.tuning.choose, file.tuning.ties, file.stop.model_dump()
-    if ties is None and stop.get(choose.metric) is not None:
-        given = f"median steps_to_stop {choose.metric}"
-        report(
-            "tuning.ties",
-            f"all settings that stop tie by {choose.metric}; give what decides, such as {given}",
-        )
-    if ties is not None and ties.which == "steps_to_stop" and stop.get(ties.metric) is None:
-        report("tuning.ties", f"runs do not stop at a {ties.metric}; give it in stop")
-    if ties is not None and ties.which == "steps_to_target" and ties.metric not in file.targets:
-        report("tuning.ties", f"there is no target of {ties.metric}; give it in targets")
-
-
-def _check_condition(
-    key: str, condition: Condition, file: StudyFile, metrics: Mapping[str, Metric], report: Report
-) -> None:
-    """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
-    stop = file.stop.model_dump().get(condition.metric)
-    untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
-    if condition.of_tuning and untried:
-        report(f"{key}.quantity", f"tuning does not try {untried[0]}; add its basis to tuning.tried_in")
-    if condition.quantity in TO_STOP and stop is None:
-        report(f"{key}.quantity", f"runs do not stop at a {condition.metric}; give it in stop")
-    to_target = condition.counted == "steps_to_target" and condition.target is None
-    if to_target and condition.metric not in file.targets:
-        report(f"{key}.quantity", f"there is no target of {condition.metric}; give it here or in targets")
-    if condition.metric not in metrics:
-        return
-    straight, direction = condition.quantity == "log_linearity", metrics[condition.metric].direction
-    if condition.of_gain and condition.gain_in == "value" and direction == "maximize":
-        report(f"{key}.quantity", f"{condition.metric} has no logarithm to gain; take one that is minimized")
-    if straight and stop is not None and stop >= (condition.down_to or 0):
-        report(f"{key}.down_to", f"runs stop at {stop:g} before they get there; give more than that")
-    if straight and direction == "maximize":
-        report(f"{key}.quantity", f"{condition.metric} does not fall to 0; take one that is minimized")
-    if condition.number is None:
-        return
-    ratio = effect_of(condition.effect, direction) == "ratio"
-    if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
-        problem = f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
-        report(f"{key}.than", f"{problem}; both are between 0 and 1, and so is their sum")
-    elif ratio and not straight and not condition.of_gain and condition.number <= 0:
-        remedy = "give a positive number, or effect: difference"
-        report(f"{key}.than", f"a ratio to {condition.number:g} says nothing; {remedy}")
-
-
-def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
-    return [
-        (f"claims.{claim.id}.holds_if[{index}]", condition)
-        for claim in claims
-        for index, condition in enumerate(claim.conditions)
-    ]
-
-
-def _check_workloads(file: StudyFile, known: Set[str], report: Report) -> None:
-    """Check that targets and conditions are about workloads of the study."""
-    for metric, at in file.targets.items() if not file.joins else ():  # of one that joins they may be more
-        for misspelt in sorted(at.keys() - known) if isinstance(at, dict) else ():
-            report(f"targets.{metric}", unknown("the study", "workload", misspelt, known))
-    for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
-        for where, name in (("workload", condition.workload), ("than_on", condition.than_on)):
-            if name is not None and name not in known:
-                report(f"{key}.{where}", unknown("the study", "workload", name, known))
-
-
-def _check_scale(key: str, scale: Scale, report: Report) -> None:
-    tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
-    misspelt = [name for name in scale.backends if name not in BACKENDS]
-    for name in misspelt:
-        report(f"{key}.backends", unknown("the harness", "backend", name, BACKENDS))
-    for name, use in scale.backends.items():
-        if use.tuned_on is not None and use.tuned_on not in tuners and not misspelt:  # one error, not two
-            report(
-                f"{key}.backends.{name}.tuned_on",
-                unknown("this scale", "backend with its own tuning", use.tuned_on, tuners),
-            )
-        if use.seeds is not None and use.seeds.final > scale.seeds.final:
-            report(
-                f"{key}.backends.{name}.seeds.final",
-                f"{use.seeds.final} is more than the scale's final seeds; use at most {scale.seeds.final}",
-            )
-
-
-def _check_splits(
-    key: str, scale: Scale, file: StudyFile, known: Mapping[str, Known], report: Report
-) -> None:
-    """Check that evaluated splits are there, and that no metric of another is named."""
-    if scale.evaluated_splits is None:
-        return
-    key = f"{key}.evaluated_splits"
-    there = dict.fromkeys(split for _, _, workload in known.values() for split in workload.evaluated_splits)
-    for split in scale.evaluated_splits if known else ():
-        if split not in there:
-            report(key, unknown("the list of what workloads evaluate", "split", split, there))
-    for split in _repeated(scale.evaluated_splits):
-        report(key, f"{split!r} stands here twice; name it once")
-    for where, metric in _named_metrics(file).items():
-        if split_of(metric) in there and split_of(metric) not in scale.evaluated_splits:
-            report(
-                where,
-                f"{metric} is not evaluated: {key} leaves {split_of(metric)} out; add it there, or name "
-                "another metric",
-            )
-
-
-def _check_methods(key: str, scale: Scale, optimizers_: Sequence[OptimizerSpec], report: Report) -> None:
-    """Check the optimizers that a scale names, and that spaces of their own go with its tuning."""
-    labels = [one.label for one in optimizers_]
-    for label in scale.optimizers or ():
-        if label not in labels:
-            report(f"{key}.optimizers", unknown("the study", "optimizer", label, labels))
-    for label in _repeated(scale.optimizers or ()):
-        report(f"{key}.optimizers", f"{label!r} stands here twice; name it once")
-    own = [one.label for one in optimizers_ if one.space]
-    if own and {"space", "coarse"} & scale.tuning.keys():
-        report(f"{key}.tuning", f"{', '.join(own)} have a space of their own; give a budget alone")
-
-
-def _check_warmup(key: str, scale: Scale, schedule: Schedule, report: Report) -> None:
-    """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
-    epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
-    for name in ("epochs", "tuning_epochs"):
-        length = getattr(scale, name)
-        if length is not None and epochs + schedule.cooldown * length > length:
-            said = f"{epochs:g} epochs{after} are more than the {length} of {key}.{name}"
-            report("schedule.warmup_epochs", f"{said}; give fewer, or more {key}.{name}")
-
-
-def _check_accumulation(
-    key: str,
-    scale: Scale,
-    specs: Iterable[WorkloadSpec],
-    optimizers_: Iterable[OptimizerSpec],
-    report: Report,
-) -> None:
-    """Check that minibatches can be cut into the parts, and that rules can do with the means over them."""
-    key, parts = f"{key}.gradient_accumulation", scale.gradient_accumulation
-    if parts == 1:
-        return
-    for spec in specs:
-        batch_size = spec.settings.get("batch_size")
-        if batch_size is None:
-            report(key, f"{spec.name} has no minibatches to cut; give its batch_size, or leave this out")
-        elif batch_size % parts:
-            remedy = f"give a divisor of it, or a batch_size that is a multiple of {parts}"
-            report(key, f"{parts} does not divide the batch_size of {spec.name}, {batch_size}; {remedy}")
-        else:
-            try:  # each part is a batch to the workload
-                find_workload(spec.locator).check({**spec.settings, "batch_size": batch_size // parts})
-            except ValueError as error:
-                report(key, f"{parts} cuts the batch_size of {spec.name}, {batch_size}, into parts: {error}")
-    for optimizer in optimizers_:
-        rule = rule_of(optimizer)
-        try:
-            for need in rule.needs:
-                need.check_accumulation(optimizer.label, parts)
-        except OptionError as error:
-            report(key, error)
+    Raises:
+        OptionError: where it does not.
+    """
+    update = Update(rule_of(optimizer), made)
+    assert update.pieces  # an option may be wrong for a shape
+    for need in update.bound.needs:
+        need.check_likelihood(update.rule.name, workload.likelihood)
+    if carried_by is not None:
+        Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:

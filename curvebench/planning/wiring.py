@@ -44,33 +44,30 @@ MINUTES, MINUTES_ALONE = 240, 720  # that a first attempt of a training job has
 
 
 class WiredJob(Document):
-    """Where a job's tables lie, what messages call it, and what it needs: the host's memory, GPUs, minutes.
+    """What messages call a job or gathered runs, and what it needs: the host's memory, GPUs, minutes.
 
     One that times steps takes one GPU: it has all cores, so that the others are idle.
     """
 
-    folder: Path
     who: str
     mem_mb: int = OTHER_MB
     gpu: int = 0
     minutes: int = MINUTES
 
     @classmethod
-    def of(cls, spec: JobSpec, folder: Path) -> WiredJob:
-        """A job whose tables lie in a folder."""
+    def of(cls, spec: JobSpec) -> WiredJob:
+        """The needs of a job."""
         gpu = int(spec.device != "cpu")
         if not isinstance(spec, TrainingSpec):
-            return cls(folder=folder, who=spec.who, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
+            return cls(who=spec.who, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
         minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
-        return cls(folder=folder, who=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)
+        return cls(who=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)
 
 
 class Wildcards(Protocol):
     """What Snakemake hands to an input function."""
 
-    study: str
-    scale: str
     hash: str
 
 
@@ -87,11 +84,9 @@ class Wiring(Document):
         report_path: the file that tells the report what to show.
         shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
             the checks of claims with their figures.
-        jobs: all jobs by their hash.
-        upstream: the hashes of the jobs that a job reads, that are gathered or whose tables are merged, by
-            the hash of what they become; a job may read what is gathered.
-        tables: the folder of merged tables, by their hash.
-        drawn: the tables that figures show, by the hash of the figures.
+        jobs: all jobs, and runs that are gathered, by their hash.
+        made_of: the files that a job reads, that are gathered or merged, or that figures show, by the hash of
+            what they become; a job may read what is gathered.
     """
 
     summary: str
@@ -99,9 +94,7 @@ class Wiring(Document):
     report_path: str
     shown: tuple[str, ...]
     jobs: dict[str, WiredJob]
-    upstream: dict[str, tuple[str, ...]]
-    tables: dict[str, str]
-    drawn: dict[str, tuple[str, ...]]
+    made_of: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
         """The text of the file."""
@@ -141,24 +134,13 @@ class Wiring(Document):
         """The pattern of what is made of jobs, or of the file that tells it what to show (`PATTERNS`)."""
         return f"{self.results}/{PATTERNS[what]}"
 
-    def inputs(self, wildcards: Wildcards) -> list[str]:
-        """The tables that a job reads, or that are merged."""
-        read = self.upstream[wildcards.hash]
-        gathered = [
-            self.pattern("gathered").format(study=wildcards.study, scale=wildcards.scale, hash=hash_)
-            for hash_ in read
-            if hash_ not in self.jobs
-        ]
-        return [*gathered, *tables_in(self.jobs[hash_].folder for hash_ in read if hash_ in self.jobs)]
+    def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
+        """The files that a job reads, that are gathered or merged, or that figures show."""
+        return self.made_of[wildcards.hash]
 
     def who(self, wildcards: Wildcards) -> str:
-        """What messages call a job."""
+        """What messages call a job, or say of runs that are there when others begin."""
         return self.jobs[wildcards.hash].who
-
-    def gathered(self, wildcards: Wildcards) -> str:
-        """What messages say of runs that are there when others begin."""
-        runs = self.upstream[wildcards.hash]
-        return f"{len(runs)} runs are there, the first of them {self.jobs[runs[0]].who}"
 
     def mem_mb(self, wildcards: Wildcards) -> int:
         """The memory of the host that a job needs, in MB."""
@@ -175,10 +157,6 @@ class Wiring(Document):
     def merged(self) -> list[str]:
         """The patterns of merged tables."""
         return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
-
-    def tables_drawn(self, wildcards: Wildcards) -> tuple[str, ...]:
-        """The tables that figures show."""
-        return self.drawn[wildcards.hash]
 
     def to_publish(self, wildcards: Wildcards) -> str:
         """The plan of what is to be published, which is asked for before anything is computed.
@@ -209,7 +187,3 @@ class Wiring(Document):
     def readme_option(self) -> list[str]:
         """What tells `curvebench sets publish` of the page; nothing without one."""
         return ["--readme", str(self.config.readme)] if self.config.readme else []
-
-    def tables_of(self, wildcards: Wildcards) -> str:
-        """The folder of merged tables."""
-        return self.tables[wildcards.hash]

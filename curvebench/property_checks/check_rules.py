@@ -25,7 +25,6 @@ NAMES = {
     "curvebench.optimizers": "optimizers",
     "curvebench.results": "results",
     "curvebench.workloads": "workloads",
-    "curvebench.spec": "documents",
     "curvebench.property_checks": "harness",
     "curvebench": "harness",
 }

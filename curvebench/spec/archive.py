@@ -10,6 +10,7 @@ from typing import Any
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Publication, ReportPlan, StudyPlan, read_plan
 from curvebench.spec.sets import PLAN, PROVENANCE, set_folders
+from curvebench.spec.study import TrainingProtocol
 
 
 def read_publication(folder: Path) -> Publication:
@@ -95,11 +96,7 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: place for name, (_, place) in found.items()}
 
 
-SAME = (
-    *("bases", "seeds", "precision", "tuning", "schedule"),
-    *("stop", "targets", "compare", "budget", "evaluations"),
-    *("evaluated_splits", "gradient_accumulation", "clip_gradient_norm"),
-)  # of a study that joins another
+SAME = ("bases", "seeds", "tuning", "compare", *TrainingProtocol.model_fields)  # of a study that joins
 HERE = "here"
 
 

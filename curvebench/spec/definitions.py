@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, Problems
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,16 @@ class Kind:
 def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
     """Those of this project with their modules, by name."""
     items: dict[str, tuple[Any, str]] = {}
-    problems: list[str] = []
-    cause: InputError | None = None
+    problems = Problems()
     path = importlib.import_module(kind.package).__path__
     for name in sorted(info.name for info in pkgutil.iter_modules(path, f"{kind.package}.")):
-        try:
+        with problems.caught():
             own = kind.defined(partial(importlib.import_module, name), path_of(name), without=())
-        except InputError as error:
-            problems.append(str(error))
-            cause = error
-            continue
-        for item in own.keys() & items:
-            taken = f"the name {item!r} is taken in {path_of(items[item][1])}"
-            problems.append(f"{path_of(name)}: {taken}; rename the {kind.noun}")
-        items |= {item: (value, name) for item, value in own.items()}
-    if problems:
-        raise InputError("\n".join(problems)) from cause
+            for item in own.keys() & items:
+                taken = f"the name {item!r} is taken in {path_of(items[item][1])}"
+                problems.add(f"{path_of(name)}: {taken}; rename the {kind.noun}")
+            items |= {item: (value, name) for item, value in own.items()}
+    problems.check()
     return items
 
 

@@ -3,11 +3,67 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
     """Bad input: the message names the file, the key and what would be right."""
+
+
+class Problems:
+    """Lines on bad input, which are raised together so that they can be put right together.
+
+    Args:
+        where: what each begins with, such as `digits.yaml: `.
+    """
+
+    def __init__(self, where: str = "") -> None:
+        self.where = where
+        self.lines: dict[str, None] = {}  # a problem that is met twice is one
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def add(self, line: str) -> None:
+        """Report a problem: its key, and what is wrong there."""
+        self.lines[f"{self.where}{line}"] = None
+
+    @contextmanager
+    def caught(self, before: str = "") -> Iterator[None]:
+        """Report the error of the block, and go on after it.
+
+        Args:
+            before: what the line says before the error's message, such as its key.
+        """
+        try:
+            yield
+        except ValueError as error:
+            self.add(f"{before}{error}")
+
+    def known(self, key: str, owner: str, kind: str, names: Iterable[str], valid: Collection[str]) -> None:
+        """Report each name that is not valid; the other arguments are those of `unknown`."""
+        for name in names:
+            if name not in valid:
+                self.add(f"{key}: {unknown(owner, kind, name, valid)}")
+
+    def once(
+        self, key: str, names: Iterable[str], said: str = "{!r} stands here twice; name it once"
+    ) -> None:
+        """Report each name that is given more than once, in the words of `said`."""
+        for name, count in Counter(names).items():
+            if count > 1:
+                self.add(f"{key}: {said.format(name)}")
+
+    def check(self) -> None:
+        """Check that nothing was reported.
+
+        Raises:
+            InputError: with all lines.
+        """
+        if self.lines:
+            raise InputError("\n".join(self.lines))
 
 
 FEW = 40  # names that a message may list

@@ -11,11 +11,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from curvebench.spec.document import Document, Targets
+from curvebench.spec.document import Document
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
-from curvebench.spec.study import Schedule
-from curvebench.spec.tuning import Tuning
+from curvebench.spec.plan import StudyPlan
+from curvebench.spec.study import TrainingProtocol
+from curvebench.spec.tuning import REFINED_RATES, Tuning
 from curvebench.spec.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/curvebench/golden)
@@ -57,6 +58,11 @@ class JobSpec(Document):
         object.__setattr__(self, "hash", found)  # the document is frozen
         return self
 
+    @property
+    def cells(self) -> int:
+        """The number of its cells: workloads times bases times seeds."""
+        return len(self.workloads) * len(self.bases) * len(self.seeds)
+
     def changed(self, **changes: Any) -> Self:
         """Another job of the same kind, with a hash of its own."""
         return type(self).model_validate({**dict(self), **changes})
@@ -89,32 +95,14 @@ class BasesSpec(JobSpec):
     precision: Precision | None = None
 
 
-class TrainingSpec(JobSpec):
+class TrainingSpec(JobSpec, TrainingProtocol):
     """Runs of methods.
 
     Args:
-        budget: `{"epochs": n}` or `{"steps": n}`.
-        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
-            before the first step.
-        evaluated_splits: whose metrics these are; None: all that a workload has.
-        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule; None: to none.
-        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
-        targets: threshold by metric, or by metric and workload.
         bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
-        precision: of all runs; None: each workload's own.
     """
 
-    budget: dict[str, int]
-    evaluations: int
-    schedule: Schedule
-    stop: dict[str, float]
-    clip_gradient_norm: float | None = None
-    gradient_accumulation: int = 1
-    evaluated_splits: tuple[str, ...] | None = None
-    targets: Targets
     bundle_memory_bytes: int
-    precision: Precision | None = None
 
 
 class RunsSpec(TrainingSpec):
@@ -139,6 +127,12 @@ class RunsSpec(TrainingSpec):
     setting: int | None = None
     compared: tuple[str, ...] = ()
     claim_rules: dict[str, str] = Field(default={})
+
+    @property
+    def tried(self) -> int:
+        """The number of settings that each cell tries, without those that other tuning seeds would choose."""
+        tried = {"sweep": len(self.settings or ()), "refine": REFINED_RATES, "final": 1}
+        return 1 if self.alone else tried[self.stage]
 
     @property
     def who(self) -> str:
@@ -169,26 +163,21 @@ class TimingSpec(TrainingSpec):
     stage: Literal["timing"]
 
 
-def training(study: Any, size: Any) -> dict[str, Any]:
-    """The fields of a job that are its study's, whatever it runs; arguments as those of `runs_spec`."""
-    asked = ("schedule", "stop", "clip_gradient_norm", "targets", "precision")
-    sized = ("budget", "evaluations", "evaluated_splits", "gradient_accumulation")
-    given = {name: getattr(of, name) for of, names in ((study, asked), (size, sized)) for name in names}
-    return {"study": study.name, **given}
+def training(study: StudyPlan) -> dict[str, Any]:
+    """The fields of a job that are its study's, whatever it runs."""
+    return {"study": study.name, **{name: getattr(study, name) for name in TrainingProtocol.model_fields}}
 
 
-def runs_spec(study: Any, size: Any, **own: Any) -> RunsSpec:
+def runs_spec(study: StudyPlan, **own: Any) -> RunsSpec:
     """The job that runs methods of a study.
 
     Args:
-        study: as it was read (curvebench.planning.studies), or as a plan has it (curvebench.spec.plan).
-        size: its scale, with budget and evaluations; for a plan's study that study itself.
         own: the other fields of the job, and those of the study's that it departs from.
     """
-    given = training(study, size)
-    if own["stage"] != "final" and size.tuning_epochs is not None:
-        share = Fraction(size.tuning_epochs, size.budget["epochs"])
-        given |= {"budget": {"epochs": size.tuning_epochs}, "evaluations": int(share * size.evaluations)}
+    given = training(study)
+    if own["stage"] != "final" and study.tuning_epochs is not None:
+        share = Fraction(study.tuning_epochs, study.budget["epochs"])
+        given |= {"budget": {"epochs": study.tuning_epochs}, "evaluations": int(share * study.evaluations)}
     return RunsSpec(**{**given, **own})
 
 

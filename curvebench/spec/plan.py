@@ -13,12 +13,11 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import Direction, Document, Headline, Targets, Which, dotted, targets_on
+from curvebench.spec.document import Direction, Document, Which, dotted, targets_on
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.method import BasisSpec, OptimizerSpec, methods
+from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 from curvebench.spec.sets import PLAN
-from curvebench.spec.study import FIRST_FINAL_SEED, Contribution, Schedule, Seeds
-from curvebench.spec.tuning import Tuning
+from curvebench.spec.study import FIRST_FINAL_SEED, Resolved, Sized, TrainingProtocol
 from curvebench.spec.values import Precision
 
 
@@ -47,6 +46,11 @@ class WorkloadPlan(Document):
     source: str = ""
     settings: dict[str, Any] = Field(default={})
     dtype: Precision = "float32"
+
+    @property
+    def spec(self) -> WorkloadSpec:
+        """The workload as jobs have it."""
+        return WorkloadSpec(self.name, self.settings, self.locator)
 
 
 class BackendPlan(Document):
@@ -81,59 +85,25 @@ class SkippedStudy(Deciding):
     cost: str = ""
 
 
-class StudyPlan(Deciding):
+class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
     """A study at one scale: its settings in full, and where its tables and figures lie.
 
     Args:
-        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
-            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
         notes: where the setting departs from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
-        precision: of all runs; None: each workload's own.
         first_tuning_seed: of the seeds that settings are tried on.
         first_final_seed: of the seeds that methods are judged on.
-        targets, stop: threshold by metric, of targets by workload too; a run goes on past a target, and stops
-            at a stop.
-        compare: the headline metric, with its floor.
-        budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
-        tuning_epochs: the length of the runs that tune; None: that of all.
-        evaluations: how many equal stretches a run is cut into.
-        evaluated_splits: those that metrics are of; None: all.
-        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
-        clip_gradient_norm: the norm to which longer gradients are shortened; None: they are not.
-        joins: the study whose methods its own are compared with, under the same protocol; empty for none.
-        contributed: who hands its method in; None where nobody does.
         joined: the studies that join this one, by the set that they are of, or `HERE`.
         all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
     """
 
-    question: str
-    source: str
-    source_figures: dict[str, str] = Field(default={})
     notes: tuple[str, ...] = ()
     workloads: Annotated[tuple[WorkloadPlan, ...], Field(min_length=1)]
-    optimizers: tuple[OptimizerSpec, ...]
-    bases: tuple[BasisSpec, ...]
     runs_on: dict[str, BackendPlan]
-    seeds: Seeds
     first_tuning_seed: int = 0
     first_final_seed: int = FIRST_FINAL_SEED
-    precision: Precision | None = None
-    tuning: Tuning
-    schedule: Schedule = Schedule()
-    stop: dict[str, float] = Field(default={})
-    clip_gradient_norm: float | None = None
-    targets: Targets = Field(default={})
-    compare: Headline
-    budget: dict[str, int]
-    tuning_epochs: int | None = None
-    evaluations: int
-    evaluated_splits: tuple[str, ...] | None = None
-    gradient_accumulation: int = 1
     tables: Path
     figures: Path
-    joins: str = ""
-    contributed: Contribution | None = None
     joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
     all_workloads: int | None = None
 
@@ -167,11 +137,6 @@ class StudyPlan(Deciding):
         return {name: used.tuned_on for name, used in self.runs_on.items()}
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
-        return methods(self.optimizers, self.bases)
-
-    @property
     def only_repeats(self) -> bool:
         """Whether all that it is for is to repeat claims of other studies."""
         return bool(self.repeated) and not self.claims
@@ -193,8 +158,7 @@ class StudyPlan(Deciding):
 
     def tuned_names(self, optimizer: str) -> tuple[str, ...]:
         """The hyperparameters of an optimizer that were tuned, the learning rate first."""
-        space = self.optimizer(optimizer).space
-        return tuple(sorted(space, key=lambda name: name != "learning_rate")) or self.tuning.names
+        return self.tuning_of(self.optimizer(optimizer)).names
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:

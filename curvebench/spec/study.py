@@ -26,14 +26,23 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import Document, JudgedWords, Positive, Targets, as_list, explained
+from curvebench.spec.document import (
+    Document,
+    Headline,
+    JudgedWords,
+    Positive,
+    Targets,
+    as_list,
+    explained,
+)
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.method import Method
-from curvebench.spec.tuning import Axis, Tuning
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, methods
+from curvebench.spec.tuning import Axis, Search, Tuning
 from curvebench.spec.values import Precision
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
 NULL = "null"
+GRADIENT_NORM = "gradient_norm"  # the only metric at which runs may stop
 VALID = 4  # numbers of evaluations that an error offers
 
 LETTERS = re.compile(r"[a-z0-9_-]+")
@@ -144,10 +153,52 @@ class Schedule(Document):
         return self
 
 
-class Stop(Document):
-    """What ends a run before its budget."""
+def _stopping(metric: str) -> str:
+    if metric != GRADIENT_NORM:
+        raise ValueError(unknown("stop", "key", metric, [GRADIENT_NORM]))
+    return metric
 
-    gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
+
+class Trained(Document):
+    """How all methods of a study are trained, at any scale.
+
+    Args:
+        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule; None: to none.
+        precision: of all runs; None: each workload's own.
+        targets: threshold by metric, or by metric and workload; a run goes on past a target.
+    """
+
+    schedule: Schedule = Schedule()
+    stop: dict[Annotated[str, AfterValidator(_stopping)], Annotated[float, Field(gt=0.0)]] = Field(default={})
+    clip_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
+    precision: Precision | None = None
+    targets: Targets = Field(default={})
+
+
+class Evaluated(Document):
+    """How a run is evaluated, and how its minibatches are.
+
+    Args:
+        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
+            before the first step.
+        evaluated_splits: whose metrics these are; None: all that a workload has.
+        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other.
+    """
+
+    evaluations: Positive
+    evaluated_splits: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    gradient_accumulation: Positive = 1
+
+
+class TrainingProtocol(Trained, Evaluated):
+    """How runs are made: all that decides what a run of a method computes, but for the method itself.
+
+    Args:
+        budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
+    """
+
+    budget: dict[str, int]
 
 
 class Compare(Document):
@@ -182,16 +233,22 @@ def _or_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-class Scale(Document):
+class Sized(Evaluated):
+    """How long runs are, and how many.
+
+    Args:
+        tuning_epochs: the length of the runs that tune; None: that of all.
+    """
+
+    tuning_epochs: Positive | None = None
+    seeds: Seeds
+
+
+class Scale(Sized):
     """A size of the study: budget, seeds, backends, and what is said about them on the page."""
 
     epochs: Budget | None = None
     steps: Budget | None = None
-    tuning_epochs: Positive | None = None  # of the runs that tune; None: of all runs alike
-    evaluations: Positive
-    evaluated_splits: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None  # None: all
-    gradient_accumulation: Positive = 1  # equal parts of a minibatch, one evaluated after the other
-    seeds: Seeds
     tuning: dict[str, Any] = Field(default={})  # what of the study's protocol is another at this scale
     optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = (
         None  # labels; None: all
@@ -236,6 +293,10 @@ class Scale(Document):
         """The length of a run, `{"epochs": n}` or `{"steps": n}`."""
         return {"epochs": self.epochs} if self.epochs is not None else {"steps": self.steps or 0}
 
+    def final_seeds(self, backend: str) -> int:
+        """How many seeds methods are judged on with a backend."""
+        return (self.backends[backend].seeds or self.seeds).final
+
 
 class Contribution(Document):
     """Who hands a method in: author, paper and code, as they are cited."""
@@ -245,7 +306,25 @@ class Contribution(Document):
     code: str = ""
 
 
-class StudyFile(Document):
+class Asked(Trained):
+    """What a study asks, and how its methods are tuned and trained.
+
+    Args:
+        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
+            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
+        joins: the study whose methods its own are compared with, under the same protocol; empty for none.
+        contributed: who hands its method in; None where nobody does.
+    """
+
+    question: str
+    source: str
+    source_figures: dict[str, str] = Field(default={})
+    tuning: Tuning
+    joins: str = ""
+    contributed: Contribution | None = None
+
+
+class StudyFile(Asked):
     """A whole study file. Names are not looked up here (curvebench.planning.studies does).
 
     Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
@@ -254,11 +333,6 @@ class StudyFile(Document):
     """
 
     like: str | None = None
-    joins: str = ""
-    contributed: Contribution | None = None
-    question: str
-    source: str
-    source_figures: dict[str, str] = Field(default={})
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     workloads: Annotated[
         NamedItems, BeforeValidator(as_list), Field(validation_alias=AliasChoices("workloads", "workload"))
@@ -267,12 +341,6 @@ class StudyFile(Document):
     bases: Annotated[tuple[NamedBasis, ...], Field(strict=False, min_length=1)] = (
         NamedBasis.model_validate("identity"),
     )
-    tuning: Tuning
-    schedule: Schedule = Schedule()
-    stop: Stop = Stop()
-    clip_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
-    precision: Precision | None = None
-    targets: Targets = Field(default={})
     compare: Compare
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
@@ -291,6 +359,35 @@ class StudyFile(Document):
                 here, there = (", ".join(one.names) for one in (own, self.tuning))
                 raise ValueError(f"scales.{name}.tuning: tunes {here}, and the study {there}; tune the same")
         return self
+
+
+class Resolved(Asked):
+    """A study whose names are looked up and whose defaults are filled in.
+
+    Args:
+        compare: the headline metric, with its floor.
+    """
+
+    name: str
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
+    compare: Headline
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+        return methods(self.optimizers, self.bases)
+
+    @property
+    def tried_bases(self) -> tuple[BasisSpec, ...]:
+        """The bases that tuning tries its settings in."""
+        return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
+
+    def tuning_of(self, optimizer: OptimizerSpec) -> Tuning:
+        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        if not optimizer.space:
+            return self.tuning
+        return Search.model_validate({**dict(self.tuning), "space": dict(optimizer.space)})
 
 
 Whole = TypeVar("Whole", bound=Document)

@@ -26,7 +26,7 @@ from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.spec.errors import unknown
 from curvebench.spec.values import choice, is_number
 
-MULTIPLE_OF_DIMENSION = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*d")
+MULTIPLE_OF_DIMENSION = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
 BLOCKS = {"weights": ("weight", "head"), "layers": LAYER_KINDS}  # kinds of what has a block of its own
 ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition], Whole | Streaming]] = {
@@ -52,10 +52,7 @@ def _read_blocks(value: Any) -> Any:
 def _multiple(text: str) -> float | None:
     """The factor in text such as `1.0 d`; None where it is not such a text."""
     match = MULTIPLE_OF_DIMENSION.fullmatch(text.strip())
-    try:
-        factor = float(match[1]) if match else math.nan
-    except ValueError:
-        return None
+    factor = float(match[1]) if match else math.nan
     return factor if 0 < factor < math.inf else None
 
 
@@ -68,10 +65,6 @@ def _read_samples(value: Any) -> Any:
             "is neither a positive whole number nor a multiple of the dimension such as '1.0 d'"
         )
     return f"{factor!r} d"
-
-
-def _read_rank(value: Any) -> Any:
-    return None if value is None else _read_samples(value)
 
 
 def _read_sampling(value: Any) -> Any:
@@ -169,10 +162,6 @@ def _check_together(options: Options, change: Change) -> None:
         )
 
 
-def _samples(options: Options, dimension: int) -> int:
-    return _count(options["samples"], dimension)
-
-
 def _sampling(options: Options) -> Sampling:
     if options["sampling"] == "initialization":
         return Sampling("initialization")
@@ -246,7 +235,7 @@ EGOP = Basis(
             None,
             "how many leading eigenvectors are estimated: whole, or a multiple of the number d of a block's "
             "entries; null: all",
-            _read_rank,
+            lambda value: None if value is None else _read_samples(value),
         ),
         "complement": Option(
             "random",
@@ -275,7 +264,7 @@ EGOP = Basis(
     },
     estimated=True,
     groups=_groups,
-    samples=_samples,
+    samples=lambda options, dimension: _count(options["samples"], dimension),
     sampling=_sampling,
     estimator=_estimator,
     reestimation=_reestimation,

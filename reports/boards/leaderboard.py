@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from curvebench.reports.measures import (
-    best_methods,
-    complete_interval,
-    enough_seeds,
-    evaluations_to_target,
-    final_runs,
-    median_by_method,
-    nearly_best_decades,
-    outcome_counts,
-    peak_memory,
-    seconds_to_target,
-    step_pairs,
-    study_values,
-    target_of,
-    tuning_budgets,
-    tuning_runs,
-)
+from curvebench.reports import measures
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
-from curvebench.results.intervals import LEVEL, MedianInterval
-from curvebench.spec.method import Method
+from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 from curvebench.spec.sources import Source, source_of
 from curvebench.spec.tuning import TwoStageSweep
@@ -44,17 +27,14 @@ class Column:
     """One workload of one study.
 
     Args:
+        target: the metric and threshold of the first one; None without.
         seeds: the most that a method has.
         enough_seeds: to distinguish a method from the others.
     """
 
-    study: str
+    study: StudyPlan
     workload: str
-    metric: str
-    which: str
-    direction: str
     target: tuple[str, float] | None
-    stop: float | None
     seeds: int
     enough_seeds: bool
 
@@ -144,11 +124,6 @@ class MethodRow:
     decades: Overall | None
     tuning: TuningBudget | None
 
-    @property
-    def basis(self) -> str:
-        """The basis of the method."""
-        return Method.of(self.method).basis
-
 
 @dataclass(frozen=True)
 class Board:
@@ -164,12 +139,11 @@ class Board:
     rows: tuple[MethodRow, ...]
     reference: str | None
     memory: str
-    level: float = LEVEL
 
     @property
     def studies(self) -> tuple[str, ...]:
         """The studies whose workloads are its columns."""
-        return tuple(dict.fromkeys(column.study for column in self.columns))
+        return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
     def entries(self) -> list[BoardEntry]:
@@ -207,29 +181,19 @@ class Board:
         return most if most and most.gradients and (most.tier or 1) > 1 else None
 
 
-@dataclass(frozen=True)
-class Family:
-    """The boards of studies that cite one document first."""
+def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
+    """The board that comes first, that with most results (a method on a problem), and the others by source.
 
-    source: Source
-    boards: tuple[Board, ...]
-
-
-def by_family(boards: Sequence[Board], studies: Iterable[StudyPlan]) -> tuple[Board | None, list[Family]]:
-    """The board that comes first, that with most results (a method on a problem), and the others by family.
+    The source of a board is the document that its studies cite first.
 
     Args:
         boards: of equal ones the first comes first.
-        studies: those of the boards.
     """
-    if not boards:
-        return None, []
-    first = max(boards, key=lambda board: len(board.entries))
-    cited = {study.name: source_of(study.source) for study in studies}
-    families: dict[Source, list[Board]] = {}
+    first = max(boards, key=lambda board: len(board.entries), default=None)
+    others: dict[Source, list[Board]] = {}
     for board in (board for board in boards if board is not first):
-        families.setdefault(cited[board.studies[0]], []).append(board)
-    return first, [Family(source, tuple(own)) for source, own in families.items()]
+        others.setdefault(source_of(board.columns[0].study.source), []).append(board)
+    return first, others
 
 
 def leaderboards(studies: Studies) -> list[Board]:
@@ -258,7 +222,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
     mean rank.
     """
-    cells = [_cell(*finished, backend) for finished in _finished(studies, backend)]
+    cells = [_cell(finished, backend) for finished in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
@@ -284,7 +248,9 @@ def leaderboard(studies: Studies, backend: str) -> Board:
         rows.append(
             MethodRow(
                 method=method,
-                studies=tuple(dict.fromkeys(cell.column.study for cell in cells if method in cell.entries)),
+                studies=tuple(
+                    dict.fromkeys(cell.column.study.name for cell in cells if method in cell.entries)
+                ),
                 entries=entries,
                 score=score,
                 rank=rank,
@@ -323,8 +289,8 @@ def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
     """Each workload that has headline values: study, workload, tables, final runs and their values."""
     for study, tables in studies:
         for workload in study.workloads:
-            runs = final_runs(tables.runs, workload.name, backend)
-            values = study_values(study, runs).drop_nulls("value")
+            runs = measures.final_runs(tables.runs, workload.name, backend)
+            values = measures.study_values(study, runs).drop_nulls("value")
             if len(values):
                 yield study, workload, tables, runs, values
 
@@ -345,56 +311,42 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=schema), *found])
 
 
-def _cell(
-    study: StudyPlan,
-    workload: WorkloadPlan,
-    tables: Tables,
-    runs: pl.DataFrame,
-    values: pl.DataFrame,
-    backend: str,
-) -> _Cell:
+def _cell(finished: Finished, backend: str) -> _Cell:
     """The cell of a workload from its final runs and their headline values."""
+    study, workload, tables, runs, values = finished
     won = {
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
-    summary = median_by_method(values)
-    best = best_methods(study, {method: value.median for method, value in summary.items()})
-    target = target_of(study, workload)
+    summary = measures.median_by_method(values)
+    best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
+    target = measures.target_of(study, workload)
     aimed = target[0] if target else ""  # of which no run has times
-    reached, clocked = evaluations_to_target(runs, aimed), seconds_to_target(runs, aimed)
-    totals = {row["method"]: row for row in outcome_counts(runs).to_dicts()}
-    decades = _decades(study, tuning_runs(study, workload.name, backend, tables.runs, own=True))
+    reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
+    totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
+    decades = _decades(study, measures.tuning_runs(study, workload.name, backend, tables.runs, own=True))
     budgets = {
         row.pop("method"): TuningBudget(**row)
-        for row in tuning_budgets(tuning_runs(study, workload.name, backend, tables.runs)).to_dicts()
+        for row in measures.tuning_budgets(
+            measures.tuning_runs(study, workload.name, backend, tables.runs)
+        ).to_dicts()
     }
     entries = {}
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
-        there = int(evaluations.is_finite().sum())
         entries[method] = BoardEntry(
             value=summary[method],
             best=method in best,
-            evaluations=complete_interval(evaluations),
-            seconds=complete_interval(clocked.filter(method=method)["value"]),
+            evaluations=measures.complete_interval(evaluations),
+            seconds=measures.complete_interval(clocked.filter(method=method)["value"]),
             wins=won.get(method, Share(0, 0)),
-            reached=share_interval(there, len(evaluations)) if len(evaluations) else None,
+            reached=measures.reached_share(evaluations),
             diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
             tuning=budgets.get(method),
         )
-    column = Column(
-        study=study.name,
-        workload=workload.name,
-        metric=study.metric,
-        which=study.which,
-        direction=study.direction,
-        target=target,
-        stop=study.stop.get(study.metric),
-        seeds=max(value.count for value in summary.values()),
-        enough_seeds=enough_seeds(values),
-    )
+    seeds = max(value.count for value in summary.values())
+    column = Column(study, workload.name, target, seeds, measures.enough_seeds(values))
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(
         submission="method",
@@ -409,7 +361,9 @@ def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
     """Of every method whose learning rates were swept, from its own tuning runs."""
     if not isinstance(study.tuning, TwoStageSweep):
         return {}
-    return median_by_method(nearly_best_decades(study_values(study, own), study.direction))
+    return measures.median_by_method(
+        measures.nearly_best_decades(measures.study_values(study, own), study.direction)
+    )
 
 
 # --- over workloads ------------------------------------------------------------------------------
@@ -436,19 +390,19 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
     if reference is None:
         return {}
     pairs = [
-        step_pairs(
+        measures.step_pairs(
             tables.timings.filter(pl.col("backend") == backend),
             {method: reference for method in study.methods if method != reference},
         ).select("method", "repetition", "value")
         for study, tables in studies
     ]
     over = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
-    return median_by_method(over.agg(pl.col("value").log().mean().exp()))
+    return measures.median_by_method(over.agg(pl.col("value").log().mean().exp()))
 
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
     """Where memory was measured, and each method's peak on the workload that takes most."""
-    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    peaks = pl.concat([measures.peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     found = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(found) and not found["device"].has_nulls() else "host"
     return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())

@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from curvebench.reports.boards.leaderboard import Board, MethodRow, Overall, leaderboard
-from curvebench.reports.formatting import counted, interval, json_value, listed, number, plain
+from curvebench.reports.boards.leaderboard import Board, MethodRow, leaderboard
+from curvebench.reports.formatting import json_value, listed
 from curvebench.reports.measures import chosen_rates, final_runs, study_values
+from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import LEVEL
@@ -25,11 +26,6 @@ from curvebench.spec.study import Contribution
 
 Standing = Literal["beats", "cannot be told from", "loses to"]
 Edge = Literal["lowest", "highest"]
-BEYOND: Mapping[Edge, tuple[str, str]] = {"lowest": ("lower", "shorter"), "highest": ("higher", "longer")}
-HEAD = (
-    f"{'problem':<20} {'final loss':>11} {'x best':>11}  {'best method':<20}"
-    f" {'at target':>9} {'gradients':>10} {'rate':>10}"
-)
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,7 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
         if entry is None:
             continue
         medians = {one.method: cell.value.median for one in board.rows if (cell := one.entries[place])}
-        best = (min if column.direction == "minimize" else max)(medians, key=medians.__getitem__)
+        best = (min if column.study.direction == "minimize" else max)(medians, key=medians.__getitem__)
         own, least = medians[row.method], medians[best]
         tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
         at_edge = tuned["at_edge"] and not lost
@@ -225,51 +221,7 @@ def _lost(lost: pl.DataFrame) -> str:
 
 def as_text(found: Placed) -> str:
     """The result for people."""
-    row, by = found.row, found.by_standing
-    some = f", on {len(found.problems)} of its {found.field_problems} problems"
-    some = some if len(found.problems) < found.field_problems else ""
-    lines = [f"{row.method} next to {found.methods - 1} methods of {found.field}{some}:"]
-    if row.rank and row.score:
-        lines.append(
-            f"  rank {_with_interval(row.rank, plain)} of {found.methods}, score {_with_interval(row.score)}"
-        )
-    if row.mean_rank:
-        lines.append(f"  mean rank of the final loss {_with_interval(row.mean_rank)}")
-    lines += [
-        f"  by the final loss it {how} {len(names)}: {listed(names) if names else 'none'}"
-        for how, names in by.items()
-        if found.standing
-    ]
-    lines += ["", HEAD]
-    for one in found.problems:
-        share = f"{one.reached} of {one.seeds}"
-        lines.append(
-            f"{one.problem:<20} {number(one.median):>11} {number(one.ratio):>11}  {one.best:<20} {share:>9}"
-            f" {number(one.evaluations):>10} {number(one.learning_rate):>10}"
-        )
-    for edge, (rate, steps) in BEYOND.items():
-        if names := [one.problem for one in found.problems if one.edge == edge]:
-            said = (
-                f"The rate is the {edge} that was tried on {listed(names)}: a {rate} one may be better. The"
-            )
-            lines += [
-                "",
-                f"{said} rates are the field's: scale the method to take {steps} steps at the same rate.",
-            ]
-    lost = int(row.diverged.successes)
-    lines += (
-        ["", f"{counted(lost, 'final runs')} of {row.diverged.count} diverged or failed."] if lost else []
-    )
-    on = "" if found.backend == found.field_backend else f"It ran on {found.backend}, the field's methods "
-    on += f"on {found.field_backend}, whose steps are the same to rounding. " if on else ""
-    lines += ["", f"{on}Seconds are not compared: those of the field are of another machine."]
-    return "\n".join(lines)
-
-
-def _with_interval(value: Overall, form: Any = number) -> str:
-    if value.low is None or value.high is None:
-        return str(form(value.value))
-    return f"{form(value.value)} {interval(value.low, value.high)}"
+    return text_of("newcomer", placed=found)
 
 
 def as_json(found: Placed) -> dict[str, Any]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
-from curvebench.reports.measures import (
-    BASIS_GRADIENTS,
-    CHARGED_GRADIENTS,
-    final_runs,
-    headline_limit,
-    held_at,
-)
 from curvebench.reports.statistics.anytime import (
     EACH,
     Bands,
@@ -120,8 +114,8 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
     for place, column in enumerate(board.columns):
-        study, own = tables[column.study]
-        curves = _curves(study, own, final_runs(own.runs, column.workload, board.backend))
+        study, own = tables[column.study.name]
+        curves = _curves(study, own, measures.final_runs(own.runs, column.workload, board.backend))
         for _, instance in curves.group_by("seed", maintain_order=True):
             found = _instance(instance, methods)
             if found is not None:
@@ -145,9 +139,9 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
 def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
     kept = runs.filter(~missing()).select(
-        "run", "method", "seed", "steps", basis=BASIS_GRADIENTS, length=CHARGED_GRADIENTS
+        "run", "method", "seed", "steps", basis=measures.BASIS_GRADIENTS, length=measures.CHARGED_GRADIENTS
     )
-    value = held_at(pl.col("value").fill_nan(None), study.direction, headline_limit(study))
+    value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
     with naming_damage(tables.curves):
         return (
             scan(tables.curves, "curves")
@@ -193,11 +187,5 @@ def _expected(times: Floats, lengths: Floats) -> Expected:
 def _in_order(found: Runtimes) -> Runtimes:
     """With the methods by the area under their lines; of equals the first of the board stays first."""
     order = np.argsort(-found.bands.share.mean(axis=1), kind="stable")
-    return Runtimes(
-        tuple(found.methods[place] for place in order),
-        found.problems,
-        found.problem,
-        found.times[order],
-        found.lengths[order],
-        found.budgets,
-    )
+    methods = tuple(found.methods[place] for place in order)
+    return replace(found, methods=methods, times=found.times[order], lengths=found.lengths[order])

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.profiles import LIMIT, POINTS, score_intervals, time_ratios
 from curvebench.results.intervals import LEVEL
 from curvebench.spec.errors import InputError
@@ -26,7 +27,6 @@ TYPES: Mapping[str, Any] = {
     "evals_to_target": pl.Float64,
 }
 TRUTHS = {"0": False, "1": True, "false": False, "true": True}
-HEADS = ("rank [95 %]", "submission", "score [95 %]", "workloads", "studies")
 
 
 @dataclass(frozen=True)
@@ -289,24 +289,5 @@ def as_text(scores: Scores) -> str:
     """The scores for people: what was applied, and a line a submission, the best first."""
     solved = scores.ratios.filter(pl.col("workload").is_in(scores.workloads)).group_by("submission")
     counts = dict(solved.agg(pl.col("ratio").count()).iter_rows())
-    rows = [HEADS, *(_cells(row, counts, scores) for row in scores.table.iter_rows(named=True))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    rules = RULES[scores.rules]
-    area = (
-        f"Area under the profile from 1 to {LIMIT:g} times the fastest, {POINTS} points, "
-        f"{len(scores.workloads)} workloads, {len(scores.prepared.variants)} held-out variants."
-    )
-    head = [f"{scores.rules}: {rules.about}.", area]
-    if scores.prepared.left_out:
-        head.append(f"Variants that were not drawn do not count: {', '.join(scores.prepared.left_out)}.")
-    return "\n".join([*head, "", *(line.rstrip() for line in lines)])
-
-
-def _cells(row: Mapping[str, Any], counts: Mapping[str, int], scores: Scores) -> tuple[str, ...]:
-    rank, score = f"{row['rank']:g}", f"{row['score']:.4f}"
-    if row["low"] is not None:
-        rank += f" [{row['rank_low']:g}, {row['rank_high']:g}]"
-        score += f" [{row['low']:.4f}, {row['high']:.4f}]"
-    solved = f"{counts[row['submission']]} of {len(scores.workloads)}"
-    return rank, row["submission"], score, solved, str(row["studies"])
+    about = RULES[scores.rules].about
+    return text_of("scores", scores=scores, about=about, points=POINTS, solved=counts)

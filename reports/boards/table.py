@@ -11,6 +11,7 @@ from curvebench.reports.boards.leaderboard import Board, BoardEntry, Column, Met
 from curvebench.reports.statistics.shares import Share
 from curvebench.results.intervals import MedianInterval
 from curvebench.results.schema import LEADERBOARD
+from curvebench.spec.method import Method
 
 
 def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:
@@ -32,7 +33,7 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
         "studies": ", ".join(board.studies),
         "place": place,
         "method": row.method,
-        "basis": row.basis,
+        "basis": Method.of(row.method).basis,
         **_interval(row.score, "score"),
         **_interval(row.rank, "rank"),
         **_interval(row.mean_rank, "mean_rank"),
@@ -54,7 +55,9 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
 def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
     metric, threshold = column.target or (None, None)
     return {
-        **{name: getattr(column, name) for name in ("study", "workload", "metric", "which", "direction")},
+        "study": column.study.name,
+        "workload": column.workload,
+        **{name: getattr(column.study, name) for name in ("metric", "which", "direction")},
         "seeds": entry.value.count,
         **_interval(entry.value, "value"),
         "best": entry.best,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import polars as pl
 
@@ -11,12 +12,8 @@ from curvebench.reports.claims.outcome_measures import seconds_to_nearly_best
 from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
-    as_float,
     dashed,
-    draw_key,
     draw_line,
-    label_panels,
-    limit_heights,
     log_axes,
     optimizer_keys,
     panel_grid,
@@ -27,7 +24,6 @@ from curvebench.reports.figures.study_figures import (
     SPARSE,
     FigureCell,
     complete,
-    draw_lines,
     judged_metrics,
     optimizer_panels,
 )
@@ -77,13 +73,13 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
 def _family(cell: FigureCell) -> Iterator[Drawn]:
     """A metric along runs, and at their end, of workloads that differ in one setting."""
     study, backend, tables = cell.study, cell.backend, cell.tables
-    found = varied(study.workloads)
-    final = tables.runs.filter(backend=backend, stage="final")
+    found, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
     methods = list(cell.lines(final))
     if found is None or not methods:
         return
     setting, values = found
-    facts = {"setting": setting, "family": list(values)}
+    name = f"{study.name}.{backend}.{setting}"
+    facts: dict[str, Any] = {"setting": setting, "family": list(values)}
     shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
     recorded = final_curves(tables.curves, final, tables.recorded_steps, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
@@ -92,30 +88,24 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
         last = last.join(_places(values, "workload"), on="workload").sort("place")
         dashes = dict(zip(values, ((), *DASHES), strict=False))
-        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
+        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
             for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
-                draw_line(panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
-            limit_heights(panels, bands, "step", study.direction)
-            draw_key(
-                figure, dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()})
-            )
-            label_panels(figure, panels, "steps", metric_name(study.metric))
-            words = {"name": metric_name(study.metric), "count": _count(bands), "lines": _points(cell, last)}
-            name = f"{study.name}.{backend}.{setting}.curves"
-            yield save(figure, cell.out, name, "family_curves", facts | words, **shown)
+                draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
+            grid.limit_heights(bands, "step", study.direction)
+            grid.draw_key(dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()}))
+            grid.label("steps", metric_name(study.metric))
+            facts |= {"bands": bands, "lines": cell.lines(last)}
+            yield save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
     if not len(bands):
         return
-    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as (figure, panels):
-        draw_lines(cell, panels, cell.lines(bands), "place")
-        headline = f"{study.which} {metric_name(study.metric)}"
-        complete(figure, panels, setting, headline, methods)
-        words = {"name": headline, "count": _count(bands), "lines": _points(cell, bands)}
-        yield save(
-            figure, cell.out, f"{study.name}.{backend}.{setting}", "family_ends", facts | words, **shown
-        )
+    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
+        cell.draw(grid, cell.lines(bands), "place")
+        complete(grid, setting, metric_name(study.metric, study.which), methods)
+        facts |= {"which": study.which, "bands": bands, "lines": cell.lines(bands)}
+        yield save(grid.figure, cell.out, name, "family_ends", facts, **shown)
 
 
 def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
@@ -123,15 +113,6 @@ def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
     return pl.DataFrame(
         {of: list(places), "place": list(places.values())}, {of: pl.String, "place": pl.Float64}
     )
-
-
-def _points(cell: FigureCell, bands: pl.DataFrame) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Each method's medians with their places, for a figure's words."""
-    return [(method, line.select("place", "median").rows()) for method, line in cell.lines(bands).items()]
-
-
-def _count(bands: pl.DataFrame) -> int:
-    return int(as_float(bands["count"].max()))
 
 
 # --- several bases -------------------------------------------------------------------------------
@@ -152,22 +133,21 @@ def _rates_by_basis(
     cell: FigureCell, metric: str, which: str, bases: Sequence[str], rates: pl.DataFrame
 ) -> Drawn:
     """Each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
-    name, direction = f"{which} {metric_name(metric)}", cell.study.direction_of(metric)
+    direction = cell.study.direction_of(metric)
     panels_of = {f"{basis} basis": basis for basis in bases}
-    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as (figure, panels):
+    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as grid:
         for method, line in cell.lines(rates).items():
             optimizer, basis = Method.of(method)
-            for title, panel in panels.items():
+            for title, panel in grid.panels.items():
                 if basis in (IDENTITY, panels_of[title]):
                     dash = () if basis == IDENTITY else DASHED
                     draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
-        limit_heights(panels, rates, "learning_rate", direction)
+        grid.limit_heights(rates, "learning_rate", direction)
         keys = dashed({"original coordinates": (), "the panel's basis": DASHED})
-        draw_key(figure, [*optimizer_keys(cell.looks), *keys])
-        label_panels(figure, panels, "learning rate", name)
-        best = best_rates(rates, direction)
-        return cell.save(figure, "across", f"bases.{which}.{metric}", metric, "bases", name=name,
-                         count=_count(rates), best=best)  # fmt: skip
+        grid.draw_key([*optimizer_keys(cell.looks), *keys])
+        grid.label("learning rate", metric_name(metric, which))
+        facts = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
+        return cell.save(grid.figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
 
 
 def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, float]]:
@@ -203,20 +183,14 @@ def _ranks(cell: FigureCell) -> Iterator[Drawn]:
     study, final, found = cell.study, cell.final, ranks(cell.study)
     if found is None or not len(final):
         return
-    name = f"{study.which} {metric_name(study.metric)}"
-    yield from _against_rank(cell, *found, study.metric, name, study_values(study, final))
+    yield from _against_rank(cell, *found, study.metric, study_values(study, final))
     if ACCURACY in cell.workload.metrics:
         took = seconds_to_nearly_best(study, cell.tables, final, ACCURACY).drop_nulls("value")
-        yield from _against_rank(cell, *found, "seconds", "seconds", took)
+        yield from _against_rank(cell, *found, "seconds", took)
 
 
 def _against_rank(
-    cell: FigureCell,
-    shares: bool,
-    by_basis: Mapping[str, float],
-    metric: str,
-    name: str,
-    values: pl.DataFrame,
+    cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
 ) -> Iterator[Drawn]:
     """One panel an optimizer: a line over ranks, and the original coordinates as a level."""
     bands = quartile_bands(values, ["optimizer", "basis"], "value")
@@ -225,30 +199,18 @@ def _against_rank(
     if not lines:
         return
     levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in lines}
-    direction = "none" if metric == "seconds" else cell.study.direction
-    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as (figure, panels):
-        draw_lines(cell, panels, lines, "place")
+    direction, which = ("none", "") if metric == "seconds" else (cell.study.direction, cell.study.which)
+    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as grid:
+        cell.draw(grid, lines, "place")
         for optimizer, level in levels.items():
+            panel, edge = grid.panels[optimizer], {"color": MUTED.light, "linestyle": (0, DASHED)}
             for row in level.filter(pl.col("median").is_finite()).iter_rows(named=True):
-                if isfinite(row["upper_quartile"]):
-                    panels[optimizer].axhspan(row["lower_quartile"], row["upper_quartile"], color=MUTED.light,
-                                              alpha=0.14, linewidth=0)  # fmt: skip
-                panels[optimizer].axhline(
-                    row["median"], color=MUTED.light, linewidth=1.4, linestyle=(0, DASHED)
-                )
-        draw_key(figure, dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
-        label_panels(figure, panels, "rank r over the dimension d" if shares else "rank r", name)
-        yield cell.save(
-            figure,
-            "across",
-            f"rank.{metric}",
-            metric,
-            "rank",
-            name=name,
-            shares=shares,
-            share=NEARLY_BEST,
-            of=ACCURACY,
-            count=_count(bands),
-            lines=[(optimizer, line.select("place", "median").rows()) for optimizer, line in lines.items()],
-            levels={optimizer: level["median"].to_list() for optimizer, level in levels.items()},
-        )
+                ends = row["lower_quartile"], row["upper_quartile"]
+                if isfinite(ends[1]):
+                    panel.axhspan(*ends, color=MUTED.light, alpha=0.14, linewidth=0)
+                panel.axhline(row["median"], linewidth=1.4, **edge)
+        grid.draw_key(dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
+        grid.label("rank r over the dimension d" if shares else "rank r", metric_name(metric, which))
+        facts = {"which": which, "bands": bands, "lines": lines, "levels": levels, "shares": shares}
+        facts |= {"share": NEARLY_BEST, "of": ACCURACY}
+        yield cell.save(grid.figure, "across", f"rank.{metric}", metric, facts, "rank")

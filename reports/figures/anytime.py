@@ -9,15 +9,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curvebench.reports.boards.runtimes import POINTS, Runtimes
+from curvebench.reports.boards.leaderboard import Board, Studies
+from curvebench.reports.boards.runtimes import POINTS, Runtimes, board_runtimes
 from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     Figure,
-    draw_key,
     draw_line,
-    key_line,
-    label_panels,
+    optimizer_keys,
     panel_grid,
     save,
 )
@@ -77,6 +76,37 @@ class Shown:
         return self.looks[Method.of(self.times.methods[place]).optimizer].ink.light
 
 
+@dataclass(frozen=True)
+class Anytime:
+    """A board's times to targets, and the figures of them."""
+
+    times: Runtimes
+    figures: tuple[Drawn, ...]
+
+
+def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
+    """Draw the figures of boards into a folder; None for a board on which no method gets anywhere.
+
+    Those of one problem are on its study's page, and other backends than the first repeat its instances:
+    None for such boards too. Which studies share a board, and which versions of them, is known when a site
+    is rendered and not before.
+
+    Args:
+        out: is made where it is missing.
+
+    Raises:
+        InputError: when a table of curves is missing or damaged.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    found: list[Anytime | None] = []
+    for board in boards:
+        leads = board.backend == board.columns[0].study.backends[0] and len(board.columns) > 1
+        times = board_runtimes(board, studies) if leads else None
+        name = f"{board.backend}.{board.studies[0]}"
+        found.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
+    return found
+
+
 def draw_board(found: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
     """Draw a board's two figures; of one method, or where none reaches the profiles' target, the first alone.
 
@@ -98,18 +128,18 @@ def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
     banded = found.seeds >= LEAST_SEEDS
     low, high = (bands.low, bands.high) if banded else (bands.share, bands.share)
     size = WIDE[0], max(WIDE[1], LINE * len(found.methods))
-    with panel_grid([""], "x", size) as (figure, panels):
-        panel = panels[""]
+    with panel_grid([""], "x", size) as grid:
+        panel = grid.panels[""]
         shown.draw(panel, at, low, bands.share, high)
         panel.set(xlim=(at[0], at[-1]), ylim=(0, 1))
-        _name_lines(figure, panel, shown)
-        label_panels(figure, panels, "gradient evaluations, basis included", "share of targets reached")
+        _name_lines(grid.figure, panel, shown)
+        grid.label("gradient evaluations, basis included", "share of targets reached")
         ends = zip(found.methods, bands.share[:, -1], low[:, -1], high[:, -1], strict=True)
         facts = {"ends": list(ends), "banded": banded, "greyed": len(found.methods) > len(shown.places),
                  "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": found.seeds,
                  "least": SHARES_LEFT[-1], "problems": len(set(found.problem)),
                  "start": at[0], "end": at[-1]}  # fmt: skip
-        return save(figure, out, f"{words['workload']}.reached", "reached", facts, **words)
+        return save(grid.figure, out, f"{words['workload']}.reached", "reached", facts, **words)
 
 
 def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
@@ -159,18 +189,18 @@ def _profiles(shown: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
              "instances": work.shape[1], "sooner": int((work[first] < work[second]).sum()),
              "later": int((work[first] > work[second]).sum()),
              "solved": list(zip(found.methods, np.isfinite(work).mean(axis=1), strict=True))}  # fmt: skip
-    with panel_grid(list(ALONG)[: 2 + met], "", PROFILE, sharex=False, sharey=False) as (figure, panels):
-        figure.subplots_adjust(wspace=APART)
-        _steps(panels[DATA], shown, work / found.budgets)
-        _steps(panels[PERFORMANCE], shown, performance_ratios(work), *RATIOS)
+    with panel_grid(list(ALONG)[: 2 + met], "", PROFILE, sharex=False, sharey=False) as grid:
+        grid.figure.subplots_adjust(wspace=APART)
+        _steps(grid.panels[DATA], shown, work / found.budgets)
+        _steps(grid.panels[PERFORMANCE], shown, performance_ratios(work), *RATIOS)
         if met:
-            _log_ratio(panels[LOG_RATIO], shown, pair, log_ratio_profile(work[first], work[second]))
-        draw_key(figure, _keys(shown))
-        label_panels(figure, panels, "", "share of instances")
-        for title, panel in panels.items():
+            _log_ratio(grid.panels[LOG_RATIO], shown, pair, log_ratio_profile(work[first], work[second]))
+        grid.draw_key(_keys(shown))
+        grid.label("", "share of instances")
+        for title, panel in grid.panels.items():
             panel.text(0.5, -0.16, ALONG[title], transform=panel.transAxes, color=TEXT.light, fontsize=9,
                        ha="center", va="top")  # fmt: skip
-        return [save(figure, out, f"{words['workload']}.profiles", "profiles", facts, **words)]
+        return [save(grid.figure, out, f"{words['workload']}.profiles", "profiles", facts, **words)]
 
 
 def _steps(panel: Axes, shown: Shown, costs: Floats, least: float = 0.0, most: float = np.inf) -> None:
@@ -195,12 +225,7 @@ def _log_ratio(panel: Axes, shown: Shown, pair: tuple[int, int], ratios: Floats)
 
 def _keys(shown: Shown) -> list[object]:
     """A line of the key for each method in colour."""
-    methods = [shown.times.methods[place] for place in shown.places]
+    methods = [Method.of(shown.times.methods[place]) for place in shown.places]
     dashes = dashes_of(shown.times.methods)
-    looks = {method: shown.looks[Method.of(method).optimizer] for method in methods}
-    return [
-        key_line(
-            method, color=look.ink.light, marker=look.mark, markersize=4, dash=dashes[Method.of(method).basis]
-        )
-        for method, look in looks.items()
-    ]
+    looks = {method.label: shown.looks[method.optimizer] for method in methods}
+    return optimizer_keys(looks, {method.label: dashes[method.basis] for method in methods})

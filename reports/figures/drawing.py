@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ import polars as pl
 
 from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
 from curvebench.reports.formatting import plain, power_of_ten, slug
-from curvebench.reports.rendering import TEMPLATES, templates
+from curvebench.reports.rendering import TEMPLATES, macros
+from curvebench.spec.errors import InputError
 
 MANIFEST = "figures.json"
 COLUMNS = 3  # panels side by side
@@ -29,7 +29,6 @@ LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
 OPEN = 1e30  # the upper end of a band that has none, beyond every axis
 ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
 NARROW = 5.0  # the ratio of the ends of a logarithmic axis up to which its marks are those of a linear one
-TICK_PAD = 7.0  # between a panel and the labels of its ticks, points
 TITLE = 0.22  # height of the titles of panels, inches
 LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
@@ -72,16 +71,81 @@ class Drawn:
     backend: str
     metric: str
     title: str
-    caption: str
-    alt: str
     width: int
     height: int
+    caption: str = ""
+    alt: str = ""
     stem: str = ""
     axis: str = ""
     empty: bool = False
 
 
 # --- figures and panels --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A figure and its panels by their titles."""
+
+    figure: Figure
+    panels: dict[str, Axes]
+
+    def draw_key(self, handles: Sequence[Any]) -> None:
+        """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
+        figure = self.figure
+        width, height = figure.get_size_inches()
+        widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
+        columns = max(1, min(len(handles), int(width / widest)))
+        grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
+        box = figure.subplotpars
+        figure.set_size_inches(width, grown)
+        figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
+        figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
+
+    def limit_heights(
+        self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
+    ) -> None:
+        """Hold the shared value axis to what was seen, but for what exploded beyond ten times the start.
+
+        Args:
+            start: the column whose least value stands for an untrained model: the step, or the learning rate.
+            marks: further values that are seen.
+        """
+        panel = next(iter(self.panels.values()))
+        log = panel.get_yscale() == "log"
+        more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
+        lows, highs = (
+            _finite(pl.concat([bands[name].cast(pl.Float64), more]))
+            for name in ("lower_quartile", "upper_quartile")
+        )
+        lows = lows.filter(lows > 0) if log else lows
+        first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
+        low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
+        if direction == "minimize" and begin > low:
+            high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
+        if not high > low:  # or nothing is finite
+            return
+        if log:
+            room = (high / low) ** 0.05
+            panel.set_ylim(low / room, high * room**2.4)
+        else:
+            panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
+
+    def label(self, x: str, y: str) -> None:
+        """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
+        box = self.figure.subplotpars
+        width, height = self.figure.get_size_inches()
+        style = {"fontsize": 9.5, "color": TEXT.light}
+        self.figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
+        self.figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
+        below = list(self.panels.values())[-COLUMNS:]
+        for panel in self.panels.values():
+            for line in (panel.xaxis, panel.yaxis):
+                line.label.set_visible(False)
+                line.set_label_coords(0.5, 0.5)  # no place is looked for
+            plain_ticks(panel, 1.3)
+            if panel in below:
+                panel.tick_params(labelbottom=True)
 
 
 @contextmanager
@@ -107,8 +171,8 @@ def panel_grid(
     panel: tuple[float, float] = PANEL,
     columns: int = COLUMNS,
     **shared: bool,
-) -> Iterator[tuple[Figure, dict[str, Axes]]]:
-    """A figure with a titled panel a name, in rows; `draw_key` and `label_panels` complete it.
+) -> Iterator[Grid]:
+    """A figure with a titled panel a name, in rows; its key and its labels complete it.
 
     Args:
         log: which axes are logarithmic: "", "x", "y" or "xy".
@@ -136,53 +200,7 @@ def panel_grid(
             axes.set_title(name, color=TEXT.light)
             for axis in log:
                 getattr(axes, f"set_{axis}scale")("log")
-        yield figure, panels
-
-
-def label_panels(figure: Figure, panels: Mapping[str, Axes], x: str, y: str) -> None:
-    """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
-    from matplotlib.ticker import NullLocator
-
-    box = figure.subplotpars
-    width, height = figure.get_size_inches()
-    style = {"fontsize": 9.5, "color": TEXT.light}
-    figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
-    figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
-    below = list(panels.values())[-COLUMNS:]
-    for panel in panels.values():
-        for line in (panel.xaxis, panel.yaxis):
-            line.label.set_visible(False)
-            line.set_label_coords(0.5, 0.5)  # no place is looked for
-        plain_ticks(panel, 1.3)
-        if panel in below:
-            panel.tick_params(labelbottom=True)
-        _draw_ticks(panel)
-    for panel in panels.values():  # panels may share them
-        panel.xaxis.set_major_locator(NullLocator())
-        panel.yaxis.set_major_locator(NullLocator())
-
-
-def _draw_ticks(panel: Axes) -> None:
-    """The grid and the labels of a panel's ticks, which are five artists each if matplotlib draws them."""
-    from matplotlib import rcParams
-    from matplotlib.lines import Line2D
-
-    width, size = rcParams["grid.linewidth"], rcParams["xtick.labelsize"]
-    for axis, labels, along, label_at in (
-        (panel.xaxis, "labelbottom", panel.get_xaxis_transform(), panel.get_xaxis_text1_transform(TICK_PAD)),
-        (panel.yaxis, "labelleft", panel.get_yaxis_transform(), panel.get_yaxis_text1_transform(TICK_PAD)),
-    ):
-        low, high = sorted(axis.get_view_interval())
-        places = [place for place in axis.get_majorticklocs() if low <= place <= high]
-        at, across = np.repeat(places, 3), np.tile([0.0, 1.0, math.nan], len(places))
-        points = (at, across) if axis is panel.xaxis else (across, at)
-        panel.add_artist(Line2D(*points, transform=along, color=GRID.light, linewidth=width, zorder=0.5))
-        if axis.get_tick_params().get(labels, True):
-            transform, va, ha = label_at
-            style = {"transform": transform, "va": va, "ha": ha, "color": MUTED.light, "fontsize": size}
-            for place, text in zip(places, axis.get_major_formatter().format_ticks(places), strict=True):
-                x, y = (place, 0.0) if axis is panel.xaxis else (0.0, place)
-                panel.text(x, y, text, **style)
+        yield Grid(figure, panels)
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:
@@ -201,40 +219,6 @@ def plain_ticks(panel: Axes, decades: float) -> None:
         else:
             axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # six digits fit a narrow panel
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
-
-
-def limit_heights(
-    panels: Mapping[str, Axes],
-    bands: pl.DataFrame,
-    start: str,
-    direction: str,
-    marks: pl.Series | None = None,
-) -> None:
-    """Hold the shared value axis to what was seen, but for what exploded beyond ten times where all began.
-
-    Args:
-        start: the column whose least value stands for an untrained model: the step, or the learning rate.
-        marks: further values that are seen.
-    """
-    panel = next(iter(panels.values()))
-    log = panel.get_yscale() == "log"
-    more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
-    lows, highs = (
-        _finite(pl.concat([bands[name].cast(pl.Float64), more]))
-        for name in ("lower_quartile", "upper_quartile")
-    )
-    lows = lows.filter(lows > 0) if log else lows
-    first = _finite(bands.filter(pl.col(start) == pl.col(start).min())["median"])
-    low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
-    if direction == "minimize" and begin > low:
-        high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
-    if not high > low:  # or nothing is finite
-        return
-    if log:
-        room = (high / low) ** 0.05
-        panel.set_ylim(low / room, high * room**2.4)
-    else:
-        panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
 
 # --- lines and keys ------------------------------------------------------------------------------
@@ -289,10 +273,11 @@ def key_line(label: str, **style: Any) -> Any:
     return Line2D([], [], label=label, **(usual | style))
 
 
-def optimizer_keys(looks: Mapping[str, Look], **style: Any) -> list[Any]:
-    """Lines of a key for optimizers by their labels, each in its colour and with its mark."""
+def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {}, **style: Any) -> list[Any]:
+    """Lines of a key by their labels, in the colour and with the mark of an optimizer, and in dashes."""
+    style = {"markersize": 4, **style}
     return [
-        key_line(label, color=look.ink.light, marker=look.mark, **{"markersize": 4, **style})
+        key_line(label, color=look.ink.light, marker=look.mark, dash=dashes.get(label, ()), **style)
         for label, look in looks.items()
     ]
 
@@ -302,25 +287,7 @@ def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
     return [key_line(label, dash=dash) for label, dash in dashes.items()]
 
 
-def draw_key(figure: Figure, handles: Sequence[Any]) -> None:
-    """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
-    width, height = figure.get_size_inches()
-    widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
-    columns = max(1, min(len(handles), int(width / widest)))
-    grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
-    box = figure.subplotpars
-    figure.set_size_inches(width, grown)
-    figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
-    figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
-
-
 # --- saving --------------------------------------------------------------------------------------
-
-
-@cache
-def _said() -> Any:
-    """The macros of `figures.jinja`."""
-    return templates(markdown=True).get_template("figures.jinja").module
 
 
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
@@ -335,9 +302,9 @@ def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, A
     """
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     empty = not any(np.isfinite(panel.dataLim.intervaly).all() for panel in figure.axes)
-    said = dict.fromkeys(("caption", "alt"), "") | {
-        part: " ".join(str(getattr(_said(), f"{words}_{part}")({**shown, **facts})).split())
-        for part in ("title",) + ("caption", "alt") * (not empty)
+    said = {
+        part: " ".join(getattr(macros("figures.jinja"), f"{words}_{part}")({**shown, **facts}).split())
+        for part in ("title", *(() if empty else ("caption", "alt")))
     }
     drawn = Drawn(name=slug(name), width=width, height=height, empty=empty, **said, **shown)
     if empty:
@@ -357,6 +324,21 @@ def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
     (out / MANIFEST).write_text(manifest + "\n")
 
 
+def read_figures(folder: Path) -> list[dict[str, Any]]:
+    """Read the list of a folder's figures.
+
+    Raises:
+        InputError: when it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        figures: list[dict[str, Any]] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        remedy = "run snakemake, or curvebench figures, which writes it"
+        raise InputError(f"{path}: cannot be read ({error}); {remedy}") from error
+    return figures
+
+
 def _portable(svg: str) -> str:
     """The drawing in both themes, as small as it looks the same, its text in the reader's own sans-serif."""
     for opening, closing in (("<!DOCTYPE", ">"), ("<metadata>", "</metadata>")):
@@ -368,13 +350,6 @@ def _portable(svg: str) -> str:
 
 
 # --- numbers -------------------------------------------------------------------------------------
-
-
-def evenly(rows: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most so many rows, evenly by place, both ends among them."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).round().astype(int)]
 
 
 def _finite(values: pl.Series) -> pl.Series:

@@ -59,10 +59,7 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     return [
         _forest(claim.id, backend, compared, looks_of(study.methods), out)
         for claim in study.claims
-        for compared in [
-            [one for one in comparisons(study, claim, tables, backend) if len(one.gains)],
-        ]
-        if compared
+        if (compared := [one for one in comparisons(study, claim, tables, backend) if len(one.gains)])
     ]
 
 
@@ -127,7 +124,7 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
             labels[place] = textwrap.shorten(_label(line), 46, placeholder="…")
     plain_ticks(axes, 2.2)
     axes.set_yticks(list(labels), list(labels.values()), fontsize=8.5)
-    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 

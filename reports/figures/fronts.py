@@ -11,9 +11,7 @@ import polars as pl
 from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
-    draw_key,
     key_line,
-    label_panels,
     log_axes,
     on_axis,
     optimizer_keys,
@@ -97,19 +95,18 @@ def draw_front(cell: FigureCell) -> Iterator[Drawn]:
 
 def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
     study, methods = cell.study, next(iter(found.values()))
-    name = f"{study.which} {metric_name(study.metric)}"
     log_y = log_axes(study.direction, pl.Series([each.value.low for each in methods]))
-    with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as (figure, panels):
-        for panel, places in zip(panels.values(), found.values(), strict=True):
+    with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as grid:
+        for panel, places in zip(grid.panels.values(), found.values(), strict=True):
             _panel(cell, panel, places)
         handles = optimizer_keys(cell.looks, linestyle="", markersize=6)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
         handles.append(key_line("in a basis", marker="o", **hollow))
         handles.append(key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2))
-        draw_key(figure, handles)
-        label_panels(figure, panels, "cost", name)
-        return cell.save(figure, "front", "front", study.metric, name=name, costs=COSTS,
-                         count=methods[0].value.count, places=found)  # fmt: skip
+        grid.draw_key(handles)
+        grid.label("cost", metric_name(study.metric, study.which))
+        facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
+        return cell.save(grid.figure, "front", "front", study.metric, facts)
 
 
 def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, zip_longest
+from itertools import cycle
 from zlib import crc32
 
 from curvebench.spec.method import IDENTITY, Method
@@ -83,17 +83,14 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     Of two that share one, the first of `OPTIMIZERS`, or by name, keeps it, in whatever order they come.
     """
     order, known = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
-    found: dict[str, Look] = {}
-    later = []
-    for name in sorted(known, key=lambda name: (order.index(name) if name in LOOKS else len(order), name)):
-        if look_of(name).ink in {look.ink for look in found.values()}:
-            later.append(name)
-        else:
-            found[name] = look_of(name)
-    free = [ink for ink in INKS if ink not in {look.ink for look in found.values()}]
-    for name, ink in zip_longest(later, free[: len(later)]):
-        found[name] = Look(ink or look_of(name).ink, look_of(name).mark)
-    return {name: found[name] for name in known}
+    ranked = sorted(known, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
+    keeps: dict[Ink, str] = {}
+    for name in ranked:
+        keeps.setdefault(look_of(name).ink, name)
+    later = (name for name in ranked if name not in keeps.values())
+    free = (ink for ink in INKS if ink not in keeps)
+    given = dict(zip(later, free, strict=False))
+    return {name: Look(given.get(name, look_of(name).ink), look_of(name).mark) for name in known}
 
 
 def dashes_of(methods: Sequence[str]) -> dict[str, Dashes]:

@@ -14,11 +14,8 @@ from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
     as_float,
-    draw_key,
-    evenly,
     floats,
     key_line,
-    label_panels,
     list_figures,
     panel_grid,
     save,
@@ -73,16 +70,13 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
     lines, paths = _lines(series), "path" in set(series["kind"])
     looks = _looks(lines)
     panel = PANEL if len(names) > 1 else (WIDE * PANEL[0], PANEL[1])
-    with panel_grid(names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths) as (
-        figure,
-        panels,
-    ):
+    with panel_grid(names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths) as grid:
         for line in lines:
-            _line(panels[line["panel"][0]], line, looks, log)
-        for axes in panels.values() if paths else ():
+            _line(grid.panels[line["panel"][0]], line, looks, log)
+        for axes in grid.panels.values() if paths else ():
             _square(axes)
-        draw_key(figure, [key_line(label, **look) for label, look in looks.items()])
-        label_panels(figure, panels, x_name, y_name)
+        grid.draw_key([key_line(label, **look) for label, look in looks.items()])
+        grid.label(x_name, y_name)
         facts = {
             "x_name": x_name,
             "source": source,
@@ -93,7 +87,7 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
             "lines": lines,
         }
         shown = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
-        return save(figure, out, f"{claim}.{source}", "series", facts, **shown)
+        return save(grid.figure, out, f"{claim}.{source}", "series", facts, **shown)
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
@@ -103,16 +97,11 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
     """
     found = []
     for line in series.partition_by(LINE, maintain_order=True):
+        rows, order = line, ["x"]
         if line["kind"][0] in ("contour", "path"):
-            first = line.filter(pl.col("instance") == pl.col("instance").min())
-            height = pl.col("y")
-            found.append(
-                first.select(
-                    *LINE, "x", lower_quartile=height, median=height, upper_quartile=height, count=pl.lit(1)
-                )
-            )
-        else:
-            found.append(quartile_bands(line, [*LINE, "x"], "y").sort("x"))
+            rows = line.filter(pl.col("instance") == pl.col("instance").min()).with_row_index()
+            order = ["index", "x"]
+        found.append(quartile_bands(rows, [*LINE, *order], "y").sort(order))
     return found
 
 
@@ -165,7 +154,8 @@ def _thinned(line: pl.DataFrame) -> pl.DataFrame:
     """The points of a line that a reader can tell apart, both ends among them."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
-    return evenly(line, POINTS)
+    places = np.linspace(0, len(line) - 1, min(len(line), POINTS))  # evenly, both ends among them
+    return line[places.round().astype(int)]
 
 
 def _spaced(points: np.ndarray) -> list[int]:

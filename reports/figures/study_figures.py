@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
-    Axes,
     Drawn,
     Figure,
+    Grid,
     as_float,
     dashed,
-    draw_key,
     draw_line,
     floats,
     key_line,
-    label_panels,
-    limit_heights,
     log_axes,
     on_axis,
     optimizer_keys,
@@ -31,16 +30,6 @@ from curvebench.reports.figures.drawing import (
 )
 from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.measures import (
-    chosen_rates,
-    complete_curves,
-    curve_bands,
-    final_runs,
-    sensitivity,
-    study_values,
-    with_seconds,
-)
-from curvebench.reports.plan import criterion
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import paces
@@ -86,7 +75,7 @@ class FigureCell:
     @property
     def final(self) -> pl.DataFrame:
         """The final runs."""
-        return final_runs(self.tables.runs, self.workload.name, self.backend)
+        return measures.final_runs(self.tables.runs, self.workload.name, self.backend)
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -98,12 +87,28 @@ class FigureCell:
         parts = {method: frame.filter(method=method) for method in self.study.methods}
         return {method: part for method, part in parts.items() if len(part)}
 
+    def draw(
+        self, grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, ghosts: bool = False, **options: Any
+    ) -> None:
+        """Draw each method's line in the panel of its optimizer, in the dashes of its basis.
+
+        Args:
+            ghosts: whether it is in the other panels too, in grey.
+            options: of `draw_line`.
+        """
+        dashes, looks = dashes_of(list(lines)), self.looks
+        for method, line in lines.items():
+            optimizer, basis = Method.of(method)
+            draw_line(grid.panels[optimizer], looks[optimizer], line, axis, dashes[basis], **options)
+        if ghosts:
+            _draw_ghosts(grid, lines, axis, options.get("drawstyle", "default"))
+
     def save(
-        self, figure: Figure, kind: str, stem: str, metric: str, words: str | None = None, **facts: Any
+        self, figure: Figure, kind: str, stem: str, metric: str, facts: Mapping[str, Any], words: str = ""
     ) -> Drawn:
         """Write a figure of the cell, its words by the macros of that name, or of its kind, and the facts."""
         shown = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
-        shown |= {"stem": stem, "axis": facts.pop("axis", "")}
+        shown |= {"stem": stem, "axis": facts.get("axis", "")}
         name = f"{self.workload.name}.{self.backend}.{stem}"
         return save(figure, self.out, name, words or kind, facts, **shown)
 
@@ -161,10 +166,10 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
         recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
-        curves = complete_curves(final, recorded, metric, study.direction_of(metric))
+        curves = measures.complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
-            bands = curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
-            bands = with_seconds(bands, final, pace)
+            bands = measures.curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
+            bands = measures.with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *known[:1]):
@@ -183,29 +188,20 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
     dashes = dashes_of(list(lines))
     titles = {axis: CLOCKS[axis] for axis in axes}
     log = log_axes(direction, bands["lower_quartile"])
-    with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as (figure, panels):
+    with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as grid:
         for axis, title in titles.items():
             if as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max()):
-                panels[title].set_xscale("log")
+                grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
                 bare = line.with_columns(lower_quartile="median", upper_quartile="median")  # without a band
-                draw_line(panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
-        limit_heights(panels, bands, "step", direction)
+                draw_line(grid.panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
+        grid.limit_heights(bands, "step", direction)
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
-        draw_key(figure, [*optimizer_keys(looks), *dashed(bases)])
-        label_panels(figure, panels, "cost", metric_name(metric))
-        return cell.save(
-            figure,
-            "wall_clock",
-            "wall_clock",
-            metric,
-            name=metric_name(metric),
-            count=int(as_float(bands["count"].max())),
-            axes=[CLOCKS[axis] for axis in axes],
-            ends=[(method, line.sort("step").row(-1, named=True)) for method, line in lines.items()],
-            timed=timed,
-        )
+        grid.draw_key([*optimizer_keys(looks), *dashed(bases)])
+        grid.label("cost", metric_name(metric))
+        facts = {"bands": bands, "lines": lines, "axes": list(titles.values()), "timed": timed}
+        return cell.save(grid.figure, "wall_clock", "wall_clock", metric, facts)
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
@@ -213,30 +209,18 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
     # A basis that costs several times the budget would press the curves into the frame.
     log_x = as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
-    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as (figure, panels):
-        draw_lines(cell, panels, lines, axis, ghosts=True, marks=SPARSE)
-        limit_heights(panels, bands, "step", direction)
-        complete(figure, panels, AXES[axis], metric_name(metric), lines)
-        return cell.save(
-            figure,
-            "curve",
-            f"{metric}.{axis}",
-            metric,
-            name=metric_name(metric),
-            axis=axis,
-            timed=timed,
-            axis_label=AXES[axis],
-            count=int(as_float(bands["count"].max())),
-            start=bands[axis].min(),
-            end=bands[axis].max(),
-            ends=[(method, line.sort("step").tail(1)["median"].item()) for method, line in lines.items()],
-        )
+    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as grid:
+        cell.draw(grid, lines, axis, ghosts=True, marks=SPARSE)
+        grid.limit_heights(bands, "step", direction)
+        complete(grid, AXES[axis], metric_name(metric), lines)
+        facts = {"axis": axis, "axis_label": AXES[axis], "bands": bands, "lines": lines, "timed": timed}
+        return cell.save(grid.figure, "curve", f"{metric}.{axis}", metric, facts)
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the judged metrics against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
-        rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
+        rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:
             yield _sensitivity(cell, metric, which, rates)
 
@@ -244,16 +228,16 @@ def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
 def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame) -> Drawn:
     study, direction = cell.study, cell.study.direction_of(metric)
     keys = ["method", "learning_rate"]
-    ends = quartile_bands(study_values(study, cell.final, metric, which), keys, "value")
-    chosen = chosen_rates(cell.runs).select(keys).join(ends, on=keys)
+    ends = quartile_bands(measures.study_values(study, cell.final, metric, which), keys, "value")
+    chosen = measures.chosen_rates(cell.runs).select(keys).join(ends, on=keys)
     lines, methods = cell.lines(rates), list(cell.lines(cell.runs))
-    name, bases = f"{which} {metric_name(metric)}", list(dashes_of(methods))
-    with optimizer_panels(methods, log_axes(direction, rates["lower_quartile"], True)) as (figure, panels):
-        limit_heights(panels, rates, "learning_rate", direction, chosen["median"])
-        draw_lines(cell, panels, lines, "learning_rate")
+    bases = list(dashes_of(methods))
+    with optimizer_panels(methods, log_axes(direction, rates["lower_quartile"], True)) as grid:
+        grid.limit_heights(rates, "learning_rate", direction, chosen["median"])
+        cell.draw(grid, lines, "learning_rate")
         for method, line in lines.items():
             optimizer, basis = Method.of(method)
-            panel, colour = panels[optimizer], cell.looks[optimizer].ink.light
+            panel, colour = grid.panels[optimizer], cell.looks[optimizer].ink.light
             stars, lost = chosen.filter(method=method), line.filter(pl.col("failed") > 0)
             panel.plot(
                 floats(stars, "learning_rate"), on_axis(panel, floats(stars, "median")), "*", color=colour,
@@ -268,78 +252,40 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
             key_line("chosen", marker="*", markersize=10, linestyle=""),
             key_line("some diverged", marker="x", markersize=6, linestyle=""),
         ]
-        complete(figure, panels, "learning rate", name, methods, marks)
+        complete(grid, "learning rate", metric_name(metric, which), methods, marks)
         headline = (metric, which) == (study.metric, study.which)
-        best = {method: chosen.filter(method=method)["learning_rate"] for method in methods}
-        return cell.save(
-            figure,
-            "sensitivity",
-            "sensitivity" if headline else f"sensitivity.{which}.{metric}",
-            metric,
-            name=name,
-            count=int(as_float(rates["count"].max())),
-            criterion=criterion(study),
-            start=rates["learning_rate"].min(),
-            end=rates["learning_rate"].max(),
-            chosen=[(method, rate.item() if len(rate) == 1 else None) for method, rate in best.items()],
-        )
+        stem = "sensitivity" if headline else f"sensitivity.{which}.{metric}"
+        rows = {method: chosen.filter(method=method) for method in methods}
+        facts = {"which": which, "bands": rates, "chosen": rows, "of": study}
+        return cell.save(grid.figure, "sensitivity", stem, metric, facts)
 
 
 # --- parts of figures with a panel an optimizer --------------------------------------------------
 
 
-def optimizer_panels(methods: Sequence[str] | Mapping[str, Any], log: str) -> Any:
+def optimizer_panels(methods: Sequence[str] | Mapping[str, Any], log: str) -> AbstractContextManager[Grid]:
     """A grid with a panel for each optimizer of the methods, as `panel_grid` gives it."""
     return panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
-def draw_lines(
-    cell: FigureCell,
-    panels: Mapping[str, Axes],
-    lines: Mapping[str, pl.DataFrame],
-    axis: str,
-    ghosts: bool = False,
-    **options: Any,
+def complete(
+    grid: Grid, x: str, y: str, methods: Sequence[str] | Mapping[str, Any], more: Sequence[Any] = ()
 ) -> None:
-    """Each method's line in the panel of its optimizer, in the dashes of its basis.
-
-    Args:
-        ghosts: whether it is in the other panels too, in grey.
-        options: of `draw_line`.
-    """
-    dashes, looks = dashes_of(list(lines)), cell.looks
-    for method, line in lines.items():
-        optimizer, basis = Method.of(method)
-        draw_line(panels[optimizer], looks[optimizer], line, axis, dashes[basis], **options)
-    if ghosts:
-        _draw_ghosts(panels, lines, axis, options.get("drawstyle", "default"))
+    """The labels of the axes and a key of the bases' dashes, with further lines."""
+    dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
+    grid.draw_key([*dashed(dashes), *more])
+    grid.label(x, y)
 
 
-def _draw_ghosts(
-    panels: Mapping[str, Axes], lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str
-) -> None:
+def _draw_ghosts(grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str) -> None:
     """In each panel the lines of all other optimizers, as one line with gaps, which is quicker."""
     gap = np.array([[np.nan, np.nan]])
     paths = {
         method: np.column_stack([floats(line, axis), floats(line, "median")])
         for method, line in lines.items()
     }
-    for name, panel in panels.items():
+    for name, panel in grid.panels.items():
         others = [path for method, path in paths.items() if Method.of(method).optimizer != name]
         if others:
             x, y = np.concatenate([part for path in others for part in (path, gap)]).T
             panel.plot(x, y, color=GHOST.light, linewidth=0.7, zorder=1.5, drawstyle=drawstyle)
-
-
-def complete(
-    figure: Figure,
-    panels: Mapping[str, Axes],
-    x: str,
-    y: str,
-    methods: Sequence[str] | Mapping[str, Any],
-    more: Sequence[Any] = (),
-) -> None:
-    """The labels of the axes and a key of the bases' dashes, with further lines."""
-    dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
-    draw_key(figure, [*dashed(dashes), *more])
-    label_panels(figure, panels, x, y)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from curvebench.reports.figures.drawing import Drawn, as_float, floats
-from curvebench.reports.figures.study_figures import FigureCell, complete, draw_lines, optimizer_panels
+from curvebench.reports.figures.study_figures import FigureCell, complete, optimizer_panels
 from curvebench.reports.measures import BASIS_GRADIENTS, evaluations_to_target
 from curvebench.reports.statistics.survival import reached_shares
 from curvebench.results.outcomes import failed
@@ -58,32 +58,24 @@ def _draw(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) 
         {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
     )
     curves = {method: _from_start(own, start, end * edge) for method, own in cell.lines(shares).items()}
-    with optimizer_panels(curves, log) as (figure, panels):
-        draw_lines(cell, panels, curves, "time", ghosts=True, marks=0.25, drawstyle="steps-post")
+    with optimizer_panels(curves, log) as grid:
+        cell.draw(grid, curves, "time", ghosts=True, marks=0.25, drawstyle="steps-post")
         for method, curve in curves.items():
             optimizer = Method.of(method).optimizer
             missed = times.filter(~pl.col("reached"), method=method)["time"].unique()
             marks = curve.filter(pl.col("time").is_in(missed.implode()))
-            panels[optimizer].plot(
+            grid.panels[optimizer].plot(
                 floats(marks, "time"), floats(marks, "median"), "|", markersize=9, markeredgewidth=1.6,
                 color=cell.looks[optimizer].ink.light, clip_on=False,
             )  # fmt: skip
-        next(iter(panels.values())).set(xlim=(start, end * edge), ylim=(-0.02, 1.04))
-        complete(figure, panels, LABEL, "share of seeds", curves)
+        next(iter(grid.panels.values())).set(xlim=(start, end * edge), ylim=(-0.02, 1.04))
+        complete(grid, LABEL, "share of seeds", curves)
         at = pl.col("time").filter(pl.col("reached"))
         reached = times.group_by("method").agg(
             pl.col("reached").sum(), count=pl.len(), first=at.min(), last=at.max()
         )
-        by_method = {row["method"]: row for row in reached.to_dicts()}
-        return cell.save(
-            figure,
-            "target",
-            f"{metric}.target",
-            metric,
-            threshold=threshold,
-            axis_label=LABEL,
-            reached=[by_method[method] for method in curves],
-        )
+        facts = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
+        return cell.save(grid.figure, "target", f"{metric}.target", metric, facts)
 
 
 def _from_start(own: pl.DataFrame, start: float, end: float) -> pl.DataFrame:

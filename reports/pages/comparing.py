@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -59,7 +59,6 @@ class Matchups:
 
     study: str
     workload: str
-    backend: str
     quantity: str
     direction: Direction
     whole: bool
@@ -87,37 +86,18 @@ class Matchups:
     @cached_property
     def meetings(self) -> dict[tuple[str, str], Pairing]:
         """By the two methods' names, in both orders; those that share no instance are missing."""
-        seeds = self.values["seed"].unique().sort()
-        runs = {name: self._on_seeds(name, seeds) for name in self.methods}
+        least, most = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
+        runs = {name: Interval(least[name].to_numpy(), most[name].to_numpy()) for name in self.methods}
         found = {}
         for (first, one), (second, other) in permutations(runs.items(), 2):
-            both = one.there & other.there
+            both = ~np.isnan(one.low) & ~np.isnan(other.low)  # the seeds that both ran
             if both.any():
-                left, right = one.interval(both), other.interval(both)
+                left, right = one.at(both), other.at(both)
                 about = (self.direction, self.effect)
                 effect = paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
                 gains = paired_gains(left, right, *about, NEGLIGIBLE)
                 found[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
         return found
-
-    def _on_seeds(self, method: str, seeds: pl.Series) -> OnSeeds:
-        own = self.values.filter(method=method)
-        at = seeds.search_sorted(own["seed"]).to_numpy()
-        there, least, most = np.zeros(len(seeds), bool), np.zeros(len(seeds)), np.zeros(len(seeds))
-        there[at], least[at], most[at] = True, own["least"].to_numpy(), own["most"].to_numpy()
-        return OnSeeds(there, least, most)
-
-
-class OnSeeds(NamedTuple):
-    """A method's values by seed, shape (seeds,): whether there is a run, and between what its value lies."""
-
-    there: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
-
-    def interval(self, seeds: np.ndarray) -> Interval:
-        """On some of the seeds."""
-        return Interval(self.least[seeds], self.most[seeds])
 
 
 def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
@@ -135,13 +115,9 @@ def _contests(
     study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
 ) -> Iterator[Matchups]:
     final = final_runs(runs, workload.name, backend)
-    if final.select("method", "seed").is_duplicated().any():
-        raise ValueError(
-            f"study {study.name}: a method has more than one final run of {workload.name} on a seed"
-        )
-    stop, where = study.stop.get(study.metric), (study.name, workload.name, backend)
+    stop, where = study.stop.get(study.metric), (study.name, workload.name)
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
-    name = f"{study.which} {metric_name(study.metric)}"
+    name = metric_name(study.metric, study.which)
     methods = _methods(study, values)
     yield Matchups(*where, name, study.direction, False, stop, unknown_words(stop), values, methods)
     for metric, threshold in study.targets_on(workload).items():

@@ -81,10 +81,8 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
         return sum(counts[method] >= LEAST_PROBLEMS for method in answer.medians)
 
     best: dict[str, Answer] = {}
-    for answer in own:
-        name = answer.workload.name
-        if name not in best or shared(answer) > shared(best[name]):
-            best[name] = answer
+    for answer in sorted(own, key=shared, reverse=True):  # of equal ones the first stays first
+        best.setdefault(answer.workload.name, answer)
     kept = [answer for answer in answers if best.get(answer.workload.name) is answer]
     return kept, [answer for answer in answers if best.get(answer.workload.name) is not answer]
 

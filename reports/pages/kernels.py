@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports import formatting
 from curvebench.reports.statistics.steps import find_steps
 from curvebench.spec.errors import InputError
 
@@ -25,17 +23,13 @@ STEPS_SHOWN = 20
 
 # asv's name of a benchmark -> what it measures here
 MEASURES: Mapping[str, str] = {"time_call": "seconds", "peakmem_call": "memory", "track_error": "error"}
-WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "seconds": ("Seconds of a call", formatting.seconds),
-    "memory": ("Peak memory of a process that makes a call, libraries included", formatting.size),
-    "error": ("Error against float64, relative to the largest entry", formatting.number),
-}
 SCHEMA = {
     "machine": pl.String,
     "environment": pl.String,
     "commit": pl.String,
     "date": pl.Int64,  # of the commit, milliseconds since 1970, UTC
-    "started": pl.Int64,  # of the measurement, likewise
+    "day": pl.String,  # of the commit, UTC
+    "started": pl.Int64,  # of the measurement, milliseconds since 1970, UTC
     "measure": pl.String,
     "version": pl.String,  # of the benchmark: others are not comparable
     "case": pl.String,
@@ -78,8 +72,12 @@ def read_stored(folder: Path) -> Stored:
         except Exception as error:  # whatever another content raises
             reason = f"{type(error).__name__}: {error}"
             notes.append(f"{path}: not a result of asv ({reason}), left out; delete it and measure again")
-    frame, dropped = _comparable(pl.concat([pl.DataFrame(schema=SCHEMA), *frames]))
-    if dropped:
+    stored = pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
+    stored = stored.filter(pl.col("value").is_not_nan().fill_null(True))  # a case that was not asked for
+    ends = pl.col("low", "high")
+    stored = stored.with_columns(pl.when(ends.is_finite()).then(ends))
+    frame = stored.filter(pl.col("version") == pl.col("version").sort_by(*ORDER).last().over("measure"))
+    if dropped := len(stored) - len(frame):
         notes.append(
             f"{dropped} values of an older version of a benchmark are left out: what they measure differs"
         )
@@ -95,8 +93,8 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
     environment, commit, date = content["env_name"], content["commit_hash"], content["date"]
     if not (isinstance(environment, str) and isinstance(commit, str)):
         raise TypeError(f"env_name and commit_hash are {environment!r} and {commit!r}, not text")
-    day(date)  # raises where it is none
-    about = {"machine": machine, "environment": environment, "commit": commit, "date": date}
+    day = datetime.fromtimestamp(date / 1000, UTC).strftime("%Y-%m-%d")
+    about = {"machine": machine, "environment": environment, "commit": commit, "date": date, "day": day}
     rows = []
     for name, entry in content["results"].items():
         measure = MEASURES.get(name.rpartition(".")[2])
@@ -104,70 +102,17 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
             continue
         fields = dict(zip(content["result_columns"], entry, strict=False))
         (labels,) = fields["params"]
+        about |= {"started": fields.get("started_at") or 0, "measure": measure, "version": fields["version"]}
         missing = [None] * len(labels)
         columns = (fields.get(key) or missing for key in ("result", "stats_ci_99_a", "stats_ci_99_b"))
         for label, value, low, high in zip(labels, *columns, strict=True):
-            if value is not None and math.isnan(value):
-                continue  # asv's sign for a case that was not asked for
-            words: list[str] = ast.literal_eval(label).split(" ")  # case, backend, precision
-            rows.append(
-                {
-                    **about,
-                    "started": fields.get("started_at") or 0,
-                    "measure": measure,
-                    "version": fields["version"],
-                    "case": words[0],
-                    "backend": words[1],
-                    "value": value,
-                    "low": _finite(low),
-                    "high": _finite(high),
-                }
-            )
+            case, backend, _ = ast.literal_eval(label).split(" ")  # and the precision
+            ends = {"value": value, "low": low, "high": high}
+            rows.append({**about, "case": case, "backend": backend, **ends})
     return rows
 
 
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _comparable(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """The values of each benchmark's latest version, and how many others there are."""
-    latest = pl.col("version").sort_by(*ORDER).last().over("measure")
-    kept = frame.filter(pl.col("version") == latest)
-    return kept, len(frame) - len(kept)
-
-
-# --- changes and steps -------------------------------------------------------------------------------------
-
-
-def change_text(ratio: float) -> str:
-    """A ratio as a change: +12 %, −3 %, ×2.3 from a doubling on."""
-    if ratio >= 2:
-        return f"×{formatting.number(ratio, 2)}"
-    percent = round(100 * (ratio - 1))
-    return f"{'+' if percent > 0 else formatting.MINUS if percent < 0 else '±'}{abs(percent)} %"
-
-
-def cells(points: Iterable[Mapping[str, Any]], measure: str) -> dict[str, dict[str, Any]]:
-    """What a table shows of one case on one backend, by commit, each beside the measured commit before it.
-
-    Args:
-        points: rows of the frame in the order of commits.
-        measure: a key of `WORDS`.
-    """
-    shown, before = {}, None
-    written = WORDS[measure][1]
-    for point in points:
-        value, low, high = (point[name] for name in ("value", "low", "high"))
-        failed = value is None
-        shown[point["commit"]] = {
-            "value": value,
-            "text": "failed" if failed else written(value),
-            "range": "" if failed or None in (low, high) else f"{written(low)} to {written(high)}",
-            "change": "" if failed or not before else change_text(value / before),
-        }
-        before = before if failed else value
-    return shown
+# --- the page ------------------------------------------------------------------------------------
 
 
 def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
@@ -177,51 +122,43 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
         seconds: rows of one machine and environment, of measure `seconds`, in the order of commits.
 
     Returns:
-        Dictionaries with `case`, `backend`, `commit` (the first after the step), `verdict`, and `change` with
-        its 95 % interval in words.
+        Dictionaries with `case`, `backend`, `commit` (the first after the step), and `ratio` with its 95 %
+        interval `low` and `high`.
     """
     place = {commit: number for number, commit in enumerate(seconds["commit"].unique(maintain_order=True))}
-    steps: list[dict[str, Any]] = []
-    measured = seconds.filter(pl.col("value") > 0)
-    for (case, backend), points in measured.group_by("case", "backend", maintain_order=True):
-        steps += [
-            {
-                "case": case,
-                "backend": backend,
-                "commit": points["commit"][step.at],
-                "verdict": "slower" if step.ratio > 1 else "faster",
-                "change": f"{change_text(step.ratio)} [{change_text(step.low)}, {change_text(step.high)}]",
-            }
-            for step in find_steps(points["value"].to_list())
-        ]
+    steps: list[dict[str, Any]] = [
+        {"case": case, "backend": backend, "commit": points["commit"][step.at], **vars(step)}
+        for (case, backend), points in seconds.filter(pl.col("value") > 0).group_by("case", "backend")
+        for step in find_steps(points["value"].to_list())
+    ]
     return sorted(steps, key=lambda step: (-place[step["commit"]], step["case"], step["backend"]))
-
-
-# --- the page ------------------------------------------------------------------------------------
 
 
 def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the page shows of one machine and environment.
 
     Args:
-        frame: the rows of that machine.
+        frame: the rows of that machine, in the order of commits.
         name: its title.
         facts: what asv knows of the machine.
     """
-    commits = frame.select("commit", "date").unique("commit", maintain_order=True).to_dicts()
-    tables: list[dict[str, Any]] = []
-    for measure, (title, _) in WORDS.items():
-        groups = frame.filter(measure=measure).group_by("case", "backend")
-        rows = [
-            {"case": case, "backend": backend, "cells": cells(points.iter_rows(named=True), measure)}
-            for (case, backend), points in groups
+    before = pl.col("value").forward_fill().shift(1).over("measure", "case", "backend")
+    changes = frame.with_columns(change=pl.when(before > 0).then(pl.col("value") / before))
+    tables = {
+        measure: [
+            {
+                "case": case,
+                "backend": backend,
+                "cells": {point["commit"]: point for point in points.to_dicts()},
+            }
+            for (case, backend), points in sorted(changes.filter(measure=measure).group_by("case", "backend"))
         ]
-        rows.sort(key=lambda row: (row["case"], row["backend"]))
-        tables.append({"measure": measure, "title": title, "rows": rows})
+        for measure in MEASURES.values()
+    }
     return {
         "name": name,
         "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
-        "commits": [{**commit, "date": day(commit["date"])} for commit in commits],
+        "commits": frame.select("commit", "day").unique("commit", maintain_order=True).to_dicts(),
         "tables": tables,
         "steps": steps_of(frame.filter(measure="seconds")),
     }
@@ -230,26 +167,18 @@ def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> di
 def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Every measured commit, the newest first, with the machines that measured it."""
     machines = pl.col("machine").unique().sort()
-    grouped = frame.sort(*ORDER).group_by("commit", "date", maintain_order=True).agg(machines)
-    return [{**row, "date": day(row["date"])} for row in grouped.reverse().to_dicts()]
-
-
-def day(milliseconds: int) -> str:
-    """A date of asv's as year, month and day, UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d")
+    grouped = frame.sort(*ORDER).group_by("commit", "day", maintain_order=True).agg(machines)
+    return grouped.reverse().to_dicts()
 
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
     """What is shown of each machine and environment."""
-    several = dict(stored.frame.group_by("machine").agg(pl.col("environment").n_unique()).rows())
-    parts = stored.frame.sort(*ORDER).group_by("machine", "environment", maintain_order=True)
+    several = pl.col("environment").n_unique().over("machine") > 1
+    both = pl.format("{}, {}", "machine", "environment")
+    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
     return [
-        machine_part(
-            rows,
-            f"{machine}, {environment}" if several[machine] > 1 else str(machine),
-            stored.machines.get(str(machine), {}),
-        )
-        for (machine, environment), rows in sorted(parts)
+        machine_part(rows, name, stored.machines.get(rows["machine"][0], {}))
+        for (name,), rows in sorted(named.group_by("name"))
     ]
 
 

@@ -10,20 +10,12 @@ from typing import Literal
 
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.claims.censoring import PairedEffect, effect_by_seed
-from curvebench.reports.measures import (
-    complete_interval,
-    evaluations_to_target,
-    final_runs,
-    median_by_method,
-    seconds_to_target,
-    study_values,
-    target_of,
-)
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.reports.statistics.selection import best_set, least_p_value
-from curvebench.reports.statistics.shares import Share, share_interval
+from curvebench.reports.statistics.shares import Share
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.verdicts import ALPHA
@@ -130,8 +122,8 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
     found: list[Answer] = []
     for study, tables in studies:
         for workload in study.workloads:
-            final = final_runs(tables.runs, workload.name, study.backends[0])
-            values = study_values(study, final).drop_nulls("value")
+            final = measures.final_runs(tables.runs, workload.name, study.backends[0])
+            values = measures.study_values(study, final).drop_nulls("value")
             if len(values):
                 found.append(_answer(study, workload, final, values))
     names = Counter(answer.workload.name for answer in found)
@@ -141,8 +133,8 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
 def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, values: pl.DataFrame) -> Answer:
     there = set(values["method"])
     baseline = next(method for method in study.methods if method in there)
-    target = target_of(study, workload)
-    times = evaluations_to_target(final, target[0]) if target else final.clear()
+    target = measures.target_of(study, workload)
+    times = measures.evaluations_to_target(final, target[0]) if target else final.clear()
 
     def winner(measure: Literal["target", "end"], best: BestMethods) -> Winner:
         runs = final.filter(method=best.method)
@@ -152,19 +144,19 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
             best=best,
             value=median_interval(values.filter(method=best.method)["value"].to_numpy()),
             effect=None if best.method == baseline else effect_by_seed(study, values, best.method, baseline),
-            evaluations=complete_interval(evaluations),
-            seconds=complete_interval(seconds_to_target(runs, target[0])["value"]) if target else None,
-            basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
-            reached=share_interval(int(evaluations.is_finite().sum()), len(evaluations))
-            if len(evaluations)
+            evaluations=measures.complete_interval(evaluations),
+            seconds=measures.complete_interval(measures.seconds_to_target(runs, target[0])["value"])
+            if target
             else None,
+            basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
+            reached=measures.reached_share(evaluations),
         )
 
     ends = winner("end", best_methods_of(values, study.direction, study.methods))
     use, judged = ends, values
     if len(times):
         sign = 1 if study.direction == "minimize" else -1
-        at_end = median_by_method(values)
+        at_end = measures.median_by_method(values)
         order = sorted(
             (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name].median
         )
@@ -172,7 +164,7 @@ def _answer(study: StudyPlan, workload: WorkloadPlan, final: pl.DataFrame, value
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
             use, judged = winner("target", first), times
-    found = {name: value.median for name, value in median_by_method(judged).items()}
+    found = {name: value.median for name, value in measures.median_by_method(judged).items()}
     return Answer(study, workload, study.backends[0], baseline, target, use, ends, found)
 
 
@@ -188,7 +180,7 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     finished = set(values.filter(pl.col("value").is_finite())["method"])  # others are not the best
     beaten, kept = len(chosen) - len(kept), kept & finished or kept
-    found = {name: value.median for name, value in median_by_method(values).items()}
+    found = {name: value.median for name, value in measures.median_by_method(values).items()}
     sign = 1 if direction == "minimize" else -1
     best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
     lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))

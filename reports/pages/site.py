@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from curvebench.reports import formatting
-from curvebench.reports.boards.leaderboard import by_family, leaderboards
+from curvebench.reports.boards.leaderboard import by_source, leaderboards
 from curvebench.reports.claims.page import claims_page
-from curvebench.reports.claims.rerun import study_commands
+from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
 from curvebench.reports.claims.verdict_list import unrun
+from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
-from curvebench.reports.pages.anytime import anytime_of
 from curvebench.reports.pages.comparing import comparison_page
 from curvebench.reports.pages.heat_map import folded, heat_map
 from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
@@ -36,7 +36,6 @@ from curvebench.reports.pages.study_pages import (
     study_page,
     when_and_where,
 )
-from curvebench.reports.pages.summary import summary
 from curvebench.reports.pages.versions import (
     ShownStudy,
     checked_against,
@@ -45,7 +44,8 @@ from curvebench.reports.pages.versions import (
     renamed_here,
 )
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
-from curvebench.reports.rendering import templates
+from curvebench.reports.rendering import templates, text_of
+from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
 from curvebench.spec.archive import shown_plans
 from curvebench.spec.plan import ReportPlan
@@ -88,13 +88,13 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
     found = answers(studies)
     log("leaderboard")
-    first, families = by_family(leaderboards(studies), (study for study, _ in studies))
-    boards = [*filter(None, [first]), *(board for family in families for board in family.boards)]
+    first, others = by_source(leaderboards(studies))
+    boards = [*filter(None, [first]), *(board for own in others.values() for board in own)]
     board_of = {
-        id(study): board
+        id(column.study): board
         for board in boards
-        for study, _ in studies
-        if study.name in board.studies and board.backend == study.backends[0]
+        for column in board.columns
+        if board.backend == column.study.backends[0]
     }
     compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
     parity = parity_page(compared, parity_rows(compared)) if compared else None
@@ -130,7 +130,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     }
     pages: dict[str, str] = {}
 
-    def render(name: str, template: str, **context: Any) -> None:
+    def render(template: str, name: str = "", **context: Any) -> None:
+        name = name or f"{template}.html"
         pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
 
     log("overview")
@@ -138,7 +139,6 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     heat = heat_map(kept, first)
     on_map = {id(row.answer) for row in heat.leading.rows}
     render(
-        "index.html",
         "index",
         answers=sorted(kept, key=lambda answer: id(answer) not in on_map),
         more_answers=more,
@@ -156,8 +156,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         study, name = each.study, each.study.name
         log(f"{study_file(name)}, study {place} of {len(pages_of)}")
         render(
-            study_file(name),
             "study",
+            study_file(name),
             folder=figure_folder(name),
             commands=study_commands(each.planned, each.plan),
             versions=[
@@ -170,25 +170,17 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
             **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
         )
         for number, rows in enumerate(runs[name]):
-            render(
-                runs_file(name, number),
-                "runs",
-                study=study,
-                rows=rows,
-                number=number,
-                total=len(runs[name]),
-                metrics=run_metrics(study),
-            )
+            about = {"study": study, "total": len(runs[name]), "metrics": run_metrics(study)}
+            render("runs", runs_file(name, number), rows=rows, number=number, **about)
     log("figures of the leaderboard")
     times = anytime_of(boards, studies, drawings)
-    shown_times = {"families": families, "anytime_of": times, "board_figures": BOARD_FIGURES}
-    render("leaderboard.html", "leaderboard", boards=boards, warnings=warnings, **shown_times)
+    shown_times: dict[str, Any] = {"sources": others, "anytime_of": times, "board_figures": BOARD_FIGURES}
+    render("leaderboard", boards=boards, warnings=warnings, **shown_times)
     log("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []
-    render("compare.html", "compare", **comparison_page(studies, leaders))
+    render("compare", **comparison_page(studies, leaders))
     stored = read_ratios()
     render(
-        "kernels.html",
         "kernels",
         kernels=kernels,
         columns=COMMITS_SHOWN,
@@ -199,12 +191,12 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     )
     if parity:
         not_compared = [failure for failure in own.failures if failure["stage"] == "parity"]
-        render("parity.html", "parity", not_compared=not_compared, **parity)
-    render("methods.html", "methods", documents=sources())
+        render("parity", not_compared=not_compared, **parity)
+    render("methods", documents=sources())
     if environment.globals["any_claims"]:
-        render("claims.html", "claims", studies_shown={*plan_of}, run_here=run_here, **claims)
+        render("claims", studies_shown={*plan_of}, run_here=run_here, **claims)
     jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
-    render("provenance.html", "provenance", **provenance_page(jobs, warnings))
+    render("provenance", **provenance_page(jobs, warnings))
     folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]
     folders += [
         (version.check_folder, version.plan.checks.figures, version.check_figures)
@@ -215,7 +207,9 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     folders.append((BOARD_FIGURES, drawings, drawn))
     log(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
-    return summary(own, checked, out / "index.html")
+    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
+    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    return text_of("summary", own=own, checked=checked, **about).splitlines()
 
 
 def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:
@@ -261,38 +255,17 @@ def _write(
     for place, drawn_in, drawn in figures:
         for name in (f"{figure['name']}.svg" for figure in drawn if not figure["empty"]):
             copies[f"{place}/{name}"] = drawn_in / name
-    with _swapped(out) as folder:
+    out = out.resolve()
+    with new_folder(out) as folder:
         for name, source in copies.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / name)
         for name, text in pages.items():
             (folder / name).write_text(text)
         (folder / WRITTEN).write_text(json.dumps(sorted([*pages, *copies, WRITTEN]), indent=1) + "\n")
-
-
-@contextmanager
-def _swapped(out: Path) -> Iterator[Path]:
-    """A folder that takes the place of `out` when the block ends without an error.
-
-    Files that an earlier rendering did not write are taken over.
-    """
-    out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder, old = (out.with_name(f".{out.name}.{kind}") for kind in ("new", "old"))
-    for left in (folder, old):
-        shutil.rmtree(left, ignore_errors=True)
-    folder.mkdir()
-    try:
-        yield folder
-        for path in _others(out):
+        for path in _others(out):  # the files of others
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(out / path, folder / path)
-        if out.exists():
-            out.rename(old)
-        folder.rename(out)
-    finally:
-        for left in (folder, old):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _others(out: Path) -> list[Path]:

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import TriedOf, tried_in
 from curvebench.reports.failures import faults_of
 from curvebench.reports.figures.all_figures import MOST_DRAWN
-from curvebench.reports.figures.drawing import MANIFEST
-from curvebench.reports.measures import (
-    CELL,
-    best_methods,
-    chosen_rates,
-    complete_interval,
-    enough_seeds,
-    evaluations_to_target,
-    final_runs,
-    median_by_method,
-    outcome_counts,
-    own_seconds,
-    peak_memory,
-    references,
-    seconds_to_target,
-    step_ratios,
-    step_seconds,
-    study_values,
-    tuned_as,
-)
 from curvebench.reports.pages.heat_map import heat_map
 from curvebench.reports.pages.overview import Answer
-from curvebench.reports.rendering import read_made
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import clock_of
@@ -47,23 +25,13 @@ from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
 from curvebench.results.outcomes import WORKLOAD_FAULT, failed
 from curvebench.results.schema import TUNING
-from curvebench.spec.method import Method
+from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
 CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
-
-
-def read_figures(folder: Path) -> Rows:
-    """The list of a study's figures.
-
-    Raises:
-        InputError: when it is missing or damaged.
-    """
-    figures: Rows = read_made(folder / MANIFEST, "figures")
-    return figures
 
 
 def study_page(
@@ -115,7 +83,7 @@ def _backend(
     tried_of: TriedOf,
 ) -> dict[str, Any]:
     """What a study's page shows of one workload on one backend; of one that is at fault, that alone."""
-    faults = faults_of(study.name, final_runs(tables.runs, workload.name, backend))
+    faults = faults_of(study.name, measures.final_runs(tables.runs, workload.name, backend))
     tables = replace(tables, runs=tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT))
     return {
         "name": backend,
@@ -144,18 +112,15 @@ def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame) -> Rows:
     """One row a method, those that join first: its metrics, the headline first, targets and failures."""
-    final = final_runs(runs, workload.name, backend)
+    final = measures.final_runs(runs, workload.name, backend)
     headline = study.metric, study.which
     shown = dict.fromkeys([headline, *((name, "final") for name in workload.metrics)])
-    values = {one: study_values(study, final, *(one if one != headline else ())) for one in shown}
-    columns = {which: median_by_method(found) for which, found in values.items()}
-    targets = [
-        ({"name": name, "at": at}, evaluations_to_target(final, name))
-        for name, at in study.targets_on(workload).items()
-    ]
-    totals = _by_method(outcome_counts(final))
+    values = {one: measures.study_values(study, final, *(one if one != headline else ())) for one in shown}
+    columns = {which: measures.median_by_method(found) for which, found in values.items()}
+    costs = {at: measures.evaluations_to_target(final, at[0]) for at in study.targets_on(workload).items()}
+    totals = _by_method(measures.outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
-    best = best_methods(study, medians) if enough_seeds(values[headline]) else set()
+    best = measures.best_methods(study, medians) if measures.enough_seeds(values[headline]) else set()
     joined = {method for one in study.joining for method in one.methods}
     rows = []
     for method in sorted(
@@ -174,20 +139,19 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                     {"name": name, "which": which, "value": found.get(method), "stop": study.stop.get(name)}
                     for (name, which), found in columns.items()
                 ],
-                "targets": [{**named, **_reached(values, method)} for named, values in targets],
+                "targets": [
+                    {
+                        "name": name,
+                        "at": at,
+                        "value": measures.complete_interval(own),
+                        "reached": measures.reached_share(own),
+                    }
+                    for (name, at), cost in costs.items()
+                    for own in [cost.filter(method=method)["value"]]
+                ],
             }
         )
     return rows
-
-
-def _reached(costs: pl.DataFrame, method: str) -> dict[str, Any]:
-    """The median of what a threshold cost one method's runs, and how many met it."""
-    values = costs.filter(method=method)["value"].to_numpy()
-    met = int((values < math.inf).sum())
-    return {
-        "value": median_interval(values) if len(values) else None,
-        "reached": share_interval(met, len(values)) if len(values) else None,
-    }
 
 
 def settings_rows(
@@ -198,12 +162,12 @@ def settings_rows(
     Args:
         tried_of: as `curvebench.reports.claims.comparison.tried_in` gives it.
     """
-    rates = _by_method(chosen_rates(runs.filter(workload=workload, backend=backend)))
+    rates = _by_method(measures.chosen_rates(runs.filter(workload=workload, backend=backend)))
     tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
-    final = _by_method(final_runs(runs, workload, backend))
+    final = _by_method(measures.final_runs(runs, workload, backend))
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
-        tuner, tuned_on = tuned_as(study, method, backend, tuning)
+        tuner, tuned_on = measures.tuned_as(study, method, backend, tuning)
         tried = tried_of(workload, tuner, tuned_on, Method.of(method).optimizer)
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
         rows.append(
@@ -232,14 +196,11 @@ def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
 
 def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame) -> Rows:
     """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
-    values = study_values(study, final_runs(runs, workload, backend))
-    there = set(values["method"])
+    values = measures.study_values(study, measures.final_runs(runs, workload, backend))
     rows: Rows = []
     for method in study.methods:
-        optimizer, _ = Method.of(method)
-        if method == optimizer or not {method, optimizer} <= there:
-            continue
-        found = effect_by_seed(study, values, method, optimizer)
+        optimizer, basis = Method.of(method)
+        found = None if basis == IDENTITY else effect_by_seed(study, values, method, optimizer)
         if found is not None:
             rows.append({"method": method, "control": optimizer, "found": found})
     return rows
@@ -247,15 +208,12 @@ def pair_rows(study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame)
 
 def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables) -> Rows:
     """What a run of each method costs: gradient evaluations and seconds, the basis apart and with it."""
-    final = final_runs(tables.runs, workload.name, backend)
+    final = measures.final_runs(tables.runs, workload.name, backend)
     timings = tables.timings.filter(workload=workload.name, backend=backend)
-    step, own = _by_method(step_seconds(timings)), _by_method(own_seconds(timings))
-    ratio = _by_method(step_ratios(timings, references(study.methods)))
-    memory = _by_method(peak_memory(tables.memory.filter(workload=workload.name, backend=backend)))
-    targets = [
-        ({"name": name, "at": at}, seconds_to_target(final, name))
-        for name, at in study.targets_on(workload).items()
-    ]
+    step, own = _by_method(measures.step_seconds(timings)), _by_method(measures.own_seconds(timings))
+    ratio = _by_method(measures.step_ratios(timings, measures.references(study.methods)))
+    memory = _by_method(measures.peak_memory(tables.memory.filter(workload=workload.name, backend=backend)))
+    spent = {at: measures.seconds_to_target(final, at[0]) for at in study.targets_on(workload).items()}
     rows = []
     for method in study.methods:
         runs = final.filter(pl.col("method") == method)
@@ -272,10 +230,11 @@ def cost_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Ta
                 "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
                 "targets": [
                     {
-                        **named,
-                        "seconds": complete_interval(values.filter(pl.col("method") == method)["value"]),
+                        "name": name,
+                        "at": at,
+                        "seconds": measures.complete_interval(own.filter(method=method)["value"]),
                     }
-                    for named, values in targets
+                    for (name, at), own in spent.items()
                 ],
                 "step": step.get(method),
                 "ratio": ratio.get(method),
@@ -310,7 +269,7 @@ def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
     place = {method: number for number, method in enumerate(study.methods)}
     final = runs.filter(pl.col("stage") == "final")
     order = pl.col("method").replace_strict(place, default=len(place), return_dtype=pl.Int64)
-    final = final.sort(order, *CELL, "seed", "run")
+    final = final.sort(order, *measures.CELL, "seed", "run")
     rows = [_run_row(study, row) for row in final.iter_rows(named=True)]
     return [rows[start : start + RUNS_A_PAGE] for start in range(0, max(len(rows), 1), RUNS_A_PAGE)]
 

@@ -13,7 +13,8 @@ from curvebench.reports.claims.checked import check_measured, check_rows
 from curvebench.reports.claims.page import with_figures
 from curvebench.reports.claims.verdict_list import ClaimVerdict, verdicts_of
 from curvebench.reports.failures import failures_of, faults_of, read_jobs
-from curvebench.reports.pages.study_pages import Rows, read_figures
+from curvebench.reports.figures.drawing import read_figures
+from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.spec.plan import ReportPlan, StudyPlan

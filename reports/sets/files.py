@@ -34,8 +34,8 @@ CURVE_POINTS = 50  # of a run and metric, where a study has more rows than a set
 
 
 @contextmanager
-def new_set(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write a set into; it takes the place of `folder` when the block ends without error.
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write into; it takes the place of `folder` when the block ends without error.
 
     Raises:
         InputError: when the system refuses.

@@ -11,7 +11,7 @@ from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
 from curvebench.reports.sets.contents import Contents, gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
-from curvebench.reports.sets.files import LICENCE, as_json, new_set, seal, write_text
+from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
@@ -63,7 +63,7 @@ def publish(
         check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
-    with new_set(folder / name) as stage:
+    with new_folder(folder / name) as stage:
         _write(stage, name, plan, waive, code, datetime.now(UTC).isoformat(timespec="seconds"))
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
@@ -86,7 +86,7 @@ def renew(folder: Path, code: Revision) -> None:
         InputError: when the folder holds no set, something new stands in the way, or a table is damaged.
     """
     plan, published = read_set(folder), read_publication(folder).published
-    with new_set(folder) as stage:
+    with new_folder(folder) as stage:
         _write(stage, plan.published, plan, [one.kind for one in plan.waived], code, published)
 
 

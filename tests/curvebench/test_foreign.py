@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
 from curvebench.planning.studies import read_study
-from curvebench.registry import RULES, origin
+from curvebench.registry import RULES, find_rule, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
 from tests.curvebench.tiny import write_study
@@ -177,17 +176,15 @@ def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was()
     assert abs(expected - by_hand(make)) > 1e-6
 
 
-def by_hand_in_jax(
-    make: Callable[[float], Any], with_value: bool = False, seed: int = 0, learning_rate: float = 0.05
-) -> tuple[float, float]:
+def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tuple[float, float]:
     """The last training loss of the same run by a plain loop: at its average, and elsewhere."""
     import jax
     import jax.numpy as jnp
     import optax
 
     made = engine("jax", "float64")
-    bundle = bundle_of("optax:optax.sgd", {}, False, learning_rate=(learning_rate,))
-    problem = bundle.problems[seed]
+    bundle = alone("optax:optax.sgd")
+    problem = bundle.problems[0]
 
     def loss_at(params: Any, batch: Any) -> Any:
         return TANH.loss(made.ops, params, {"seen": 0.0}, batch, {})[0]
@@ -197,10 +194,10 @@ def by_hand_in_jax(
         params = {name: jnp.asarray(value) for name, value in problem.parameters.items()}
         state = None
         for step in range(STEPS):
-            order = bundle.orders[step, seed]  # type: ignore[index]
+            order = bundle.orders[step, 0]  # type: ignore[index]
             batch = {name: jnp.asarray(one[order]) for name, one in problem.splits["train"].items()}
             loss, grads = gradient(params, batch)
-            transformation = make(learning_rate * float(bundle.schedule[step]))
+            transformation = make(0.05 * float(bundle.schedule[step]))
             state = transformation.init(params) if state is None else state
             known = {"value": loss} if with_value else {}
             updates, state = transformation.update(grads, state, params, **known)
@@ -214,17 +211,14 @@ def by_hand_in_jax(
     return first, second
 
 
-def test_lanes_of_an_optax_transformation_are_its_own_loop() -> None:
-    """Each seed and setting by a plain loop; the schedule multiplies the learning rate."""
-    import optax
-
-    rates, decays = (0.02, 0.1), (0.0, 0.3)
-    bundle = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, learning_rate=rates, weight_decay=decays)
-    found = execute(bundle, engine("jax", "float64")).metrics["train_loss"][-1]
-    for seed, k in ((0, 0), (2, 1)):
-        make = partial(optax.adamw, b1=0.8, weight_decay=decays[k])
-        expected, _ = by_hand_in_jax(make, seed=seed, learning_rate=rates[k])
-        np.testing.assert_allclose(found[seed, k], expected, rtol=1e-11)
+def test_lanes_of_an_optax_transformation_are_runs_of_their_own() -> None:
+    """Of each seed and setting, as those of our rule; the schedule multiplies the learning rate."""
+    values = {"learning_rate": (0.02, 0.1), "weight_decay": (0.0, 0.3)}
+    theirs, rule = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, **values), find_rule("adamw")
+    fixed = {name: np.full(2, value) for name, value in rule.complete({"beta1": 0.8}, [*values]).items()}
+    ours = dataclasses.replace(theirs, rule=rule, hyperparameters={**fixed, **theirs.hyperparameters})
+    found, expected = (execute(one, engine("jax", "float64")).metrics["train_loss"] for one in (theirs, ours))
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
 def test_an_average_of_optax_is_judged_where_its_authors_say() -> None:

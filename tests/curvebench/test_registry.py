@@ -375,5 +375,8 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) 
     plan = make_plan(config_of(only))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
     plan = make_plan(config_of(only, backends=("jax",)))
-    ((skipped, reason),) = plan.skipped
-    assert (skipped.name, reason) == ("tiny", "it does not run on jax at this scale (it runs on: torch)")
+    (skipped,) = plan.report.skipped
+    assert (skipped.name, skipped.reason) == (
+        "tiny",
+        "it does not run on jax at this scale (it runs on: torch)",
+    )

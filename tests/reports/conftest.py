@@ -12,19 +12,21 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.figures.drawing import list_figures
-from curvebench.reports.rendering import templates
+from curvebench.reports.pages.site import render_site
+from curvebench.reports.rendering import macros
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
 from tests.reports.stored_kernels import history, write_stored
 from tests.reports.synthetic import CONVEX, Shape, write_plan
 
 Studies = list[tuple[StudyPlan, Tables]]
+Change = Callable[[dict[str, Any]], object]
 SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 
 def words_of(template: str, macro: str, *arguments: Any) -> str:
     """What a macro says, as text."""
-    said = getattr(templates(markdown=True).get_template(template).module, macro)(*arguments)
+    said = getattr(macros(template), macro)(*arguments)
     return " ".join(said.split())
 
 
@@ -53,6 +55,31 @@ def site_of(plan: Path, folder: Path) -> Path:
     return folder / "site"
 
 
+def changed_plan(plan: Path, folder: Path, change: Change) -> Path:
+    """The file, in a folder, of a plan that was changed in place, as JSON."""
+    raw = json.loads(plan.read_text())
+    change(raw)
+    (folder / "plan.json").write_text(json.dumps(raw))
+    return folder / "plan.json"
+
+
+def bare_site(folder: Path, *shapes: Shape, change: Change = lambda raw: None) -> Path:
+    """The site of made-up studies without figures, whose plan was changed."""
+    plan = changed_plan(write_plan(folder, shapes), folder, change)
+    leave_figures_out(folder, *(shape.name for shape in shapes))
+    return site_of(plan, folder)
+
+
+@pytest.fixture(scope="session")
+def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site whose board has 30 methods with long names on three problems."""
+    names = tuple(f"an_optimizer_with_settings_{number}" for number in range(15))
+    problems = ("least_squares", "logistic_regression", "log_sum_exp")
+    seeds = tuple(range(1000, 1005))
+    shape = Shape("field", problems, names, backends=("jax",), seeds=seeds, tuning_seeds=())
+    return bare_site(tmp_path_factory.mktemp("many"), shape)
+
+
 def leave_figures_out(folder: Path, *studies: str) -> None:
     """Let the figures of made-up studies, as a site asks for them, be none."""
     for name in studies:
@@ -60,13 +87,33 @@ def leave_figures_out(folder: Path, *studies: str) -> None:
         list_figures([], folder / "figures" / name)
 
 
-def changed_site(report: Report, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """The site of the made-up studies whose plan's file, as JSON, was changed in place."""
-    raw = json.loads(report.plan_file.read_text())
-    change(raw)
-    plan = folder / "plan.json"
-    plan.write_text(json.dumps(raw))
-    return site_of(plan, folder)
+def changed_site(report: Report, folder: Path, change: Change) -> Path:
+    """The site of the made-up studies whose plan was changed."""
+    return site_of(changed_plan(report.plan_file, folder, change), folder)
+
+
+@pytest.fixture(scope="session")
+def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the made-up studies with runs that stop, a floor, shared rates and a basis estimated anew.
+
+    The second study has no claim.
+    """
+
+    def change(raw: dict[str, Any]) -> None:
+        digits, convex = raw["studies"]
+        digits["tuning"]["shared_across"] = "bases"
+        digits["claims"][0]["holds_if"][0]["quantity"] = "steps_to_stop"
+        digits["bases"][1]["options"]["every"] = "5 steps"
+        digits["compare"]["floor"] = 1e-28
+        convex["claims"] = []
+
+    folder = tmp_path_factory.mktemp("changed")
+    plan = read_plan(changed_plan(report.plan_file, folder, change))
+    digits, convex = plan.studies
+    stopped = digits.model_copy(update={"stop": {"train_loss": 0.0005}})  # as no study file may say
+    plan = plan.model_copy(update={"studies": (stopped, convex)})
+    render_site(plan, folder / "site", folder / "drawings", lambda said: None)
+    return folder / "site"
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +163,5 @@ def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
     hashes = [f"{number:x}" * 40 for number in range(1, 13)]
     write_stored(folder / "stored", hashes[:3], "one")
     write_stored(folder / "stored", hashes, "two", spread=False, seconds=history(12, at=6))
-    plan = write_plan(folder, [])
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kernels": str(folder / "stored")}))
-    return KernelReport(site_of(plan, folder), hashes)
+    site = bare_site(folder, change=lambda raw: raw.update(kernels=str(folder / "stored")))
+    return KernelReport(site, hashes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from ruamel.yaml import YAML
 
 from curvebench.reports.rendering import templates
 from curvebench.spec.plan import read_plan
-from tests.reports.conftest import Report, words_of
+from tests.reports.conftest import Report, changed_plan, words_of
 
 CASES = YAML(typ="safe").load(Path(__file__).with_name("settings.yaml"))
 
@@ -26,10 +25,8 @@ def test_options_are_escaped_once_on_a_page():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case["study"]))
 def test_a_study_tells_its_setting_in_words(report: Report, tmp_path: Path, case: dict[str, Any]):
-    raw = json.loads(report.plan_file.read_text())
-    raw["studies"][0] |= case["study"]
-    (tmp_path / "plan.json").write_text(json.dumps(raw))
-    said = words_of("setting.jinja", "rows", read_plan(tmp_path).studies[0])
+    plan = changed_plan(report.plan_file, tmp_path, lambda raw: raw["studies"][0].update(case["study"]))
+    said = words_of("setting.jinja", "rows", read_plan(plan).studies[0])
     found = {term: words.strip() for term, words in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", said)}
     assert found.items() >= case["says"].items()
     assert not found.keys() & {*case["lacks"]}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from curvebench.__main__ import main
 from curvebench.reports.claims.outcome_measures import run_seconds
-from curvebench.reports.figures.all_figures import draw_figures
 from curvebench.reports.measures import step_seconds
-from curvebench.reports.pages.site import render_site
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.reports.wall_clock import PHASES, clock_of, final_jobs, paces
 from curvebench.results.schema import TABLES, WITHIN
 from curvebench.spec.plan import StudyPlan, read_plan
 from tests.reports.changing import replace
+from tests.reports.conftest import site_of
+from tests.reports.pages.reading import Page
 from tests.reports.synthetic import STEPS, Shape, write_plan
 from tests.results.rows import BASE
 
@@ -84,19 +86,6 @@ def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[Stud
         assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
 
 
-def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
-    rows = rows_of(*long)
-    assert list(rows) == list(long[0].methods)
-    adam = rows["adam"]
-    assert (adam["jobs"], adam["runs"], adam["alone"]) == (4, 1, True)
-    whole = sum(TAKEN.values())
-    assert [adam[name] for name in ("least", "total_seconds", "most")] == [whole, 2 * whole, 4 * whole]
-    assert adam["waiting_seconds"] == 2 * INSIDE["waiting"]
-    assert adam["data_seconds"] == 2 * (TAKEN["data"] - INSIDE["waiting"])
-    assert adam["other_seconds"] == 2 * (TAKEN["other"] - INSIDE["checkpoint"])
-    assert adam["examples_a_second"] == pytest.approx(BATCH * STEPS[-1] / (2 * TAKEN["step"]))
-
-
 def test_a_run_that_diverged_has_no_examples_a_second(long: tuple[StudyPlan, Tables]):
     jobs = final_jobs(*long, "long", "jax").filter(method="sgd").sort("total_seconds")
     assert jobs["examples"].is_null().to_list() == [True, False, False, False]
@@ -152,27 +141,12 @@ def test_a_step_has_the_pace_that_was_timed_or_else_that_of_its_jobs(
 
 
 def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
-    plan_file: Path, long: tuple[StudyPlan, Tables], tmp_path: Path
+    plan_file: Path, tmp_path: Path, frozen: Callable[[Path, str], None]
 ):
-    study, tables = long
-    (drawn,) = (one for one in draw_figures(study, tables, study.figures) if one.kind == "wall_clock")
-    assert "seconds, compiling left out; seconds, compiling included" in drawn.alt
-    assert all(f"{method} " in drawn.alt for method in study.methods)
-    assert "runs' own jobs" in drawn.caption
-    render_site(read_plan(plan_file), tmp_path / "site", tmp_path / "drawings", lambda said: None)
-    text = (tmp_path / "site" / "study_long.html").read_text()
-    _, _, section = text.partition("<h4>Wall clock</h4>")
-    section = section.partition("<h4>Cost of one run</h4>")[0]
-    bars = re.findall(r'<span class="phases".*?</td>', section)
-    assert len(bars) == len(study.methods)
-    shares = [sum(map(float, re.findall(r"width: ([\d.]+)%", bar))) for bar in bars]
-    assert max(shares) == pytest.approx(100, abs=0.1)
-    heads = re.findall(r'class="swatch phase-(\w+)"', section)
-    assert heads == list(PHASES)
-    assert "H100, 1 of 2 cores" in section
-    rows = section.partition("<tbody>")[2].split("</tr>")[: len(study.methods)]
-    shown = [re.findall(r"<td[^>]*>([^<]*)</td>$", row) for row in rows]
-    assert shown == [["1.00"]] * len(rows), "kWh: 3.6 megajoules"
+    assert main(["figures", "--plan", str(plan_file)]) == 0
+    outline = Page(site_of(plan_file, tmp_path) / "study_long.html").outline
+    (section,) = re.findall(r"Wall clock\n.*?Cost of one run", outline, re.DOTALL)
+    frozen(Path(__file__).with_name("wall_clock.txt"), section)
 
 
 def test_seconds_of_training_are_those_of_each_runs_own_job(long: tuple[StudyPlan, Tables]):

@@ -15,7 +15,6 @@ from ruamel.yaml import YAML
 from curvebench.reports import formatting
 from curvebench.reports.claims.wording import requirement, say
 from curvebench.reports.formatting import slug
-from curvebench.reports.pages.kernels import change_text
 from curvebench.results.intervals import median_interval
 from curvebench.spec.study import Schedule
 from tests.reports.conftest import words_of
@@ -32,7 +31,6 @@ def levels(given: list[Any], noun: str) -> str:
 WORDS_OF_VERDICTS = ("agreement", "choices", "exploratory", "seeds_for_claim", "seeds_for_comparison")
 SAYS: dict[str, Callable[..., object]] = {
     **{name: partial(say, name) for name in WORDS_OF_VERDICTS},
-    "change_text": change_text,
     "levels": levels,
     "requirement": requirement,
     "options": partial(words_of, "setting.jinja", "options"),

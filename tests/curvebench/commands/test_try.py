@@ -156,11 +156,11 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     assert not any(tmp_path.iterdir())
 
     def unfit(planned: object, folder: Path) -> None:
-        raise InputError(f"{folder.name}: not committed")
+        raise InputError(f"{folder.name}: not committed; give another `label:`")
 
-    monkeypatch.setattr(trying, "plan_of", lambda config: config)
+    monkeypatch.setattr(plan, "make_plan", lambda config: config)
     monkeypatch.setattr(trying, "check_runs", unfit)
-    assert "own: not committed" in told("--publish", "adam.set", "--label", "own")
+    assert "own: not committed; give another --label" in told("--publish", "adam.set", "--label", "own")
 
 
 def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(
@@ -195,15 +195,6 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     study = read_study(newcomer.path)
     assert [one.name for one in study.workloads["standard"]] == ["mild"]
     assert study.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, "those of the field, whole"
-
-
-def test_a_name_that_is_taken_is_told_in_words_of_the_command(monkeypatch: pytest.MonkeyPatch):
-    def taken(config: Config) -> None:
-        raise InputError("give another `label:`")
-
-    monkeypatch.setattr(plan, "make_plan", taken)
-    with pytest.raises(InputError, match="give another --label"):
-        trying.plan_of(Config())
 
 
 def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():

@@ -180,10 +180,8 @@ def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
 def test_what_cannot_run_is_skipped_with_the_reason(config):
     write_study(config.study_folder, ("  quick:", "  huge:"), ("tiny.claim", "other.claim"), name="other")
     plan = make_plan(config)
-    ((study, reason),) = plan.skipped
-    assert (study.name, reason) == ("other", "it has no scale 'quick' (it has: huge)")
     (left_out,) = plan.report.skipped
-    assert (left_out.name, left_out.reason) == ("other", reason)
+    assert (left_out.name, left_out.reason) == ("other", "it has no scale 'quick' (it has: huge)")
     assert "skipped other: it has no scale 'quick'" in plan.summary()
     with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
@@ -191,7 +189,7 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it():
     plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
-    skipped = {study.name: reason for study, reason in plan.skipped}
+    skipped = {study.name: study.reason for study in plan.report.skipped}
     assert skipped["field"] == "it has no scale 'paper' (it has: standard)"
     assert skipped["imagenet25_vit"].endswith("takes minutes to hours; name the study to run it")
     assert "cifar-10-binary.tar.gz" in skipped["cifar10_speed"]
@@ -224,8 +222,8 @@ def test_what_only_repeats_claims_is_run_where_it_is_asked_for(config, asked, fo
 
 
 def test_parity_is_left_out_where_it_is_not_asked_for(config):
-    assert make_plan(config).parity
-    assert not make_plan(changed(config, parity=False)).parity
+    assert make_plan(config).report.parity
+    assert not make_plan(changed(config, parity=False)).report.parity
     assert read_config({"parity": "false"}).parity is False
 
 
@@ -346,69 +344,6 @@ def test_published_sets_are_read_wherever_results_go(config, monkeypatch, tmp_pa
     assert shown <= sets
     monkeypatch.chdir(tmp_path)  # of another project
     assert not make_plan(config).report.archive
-
-
-def reworded(source):
-    """Return a module's source with another docstring and one more comment."""
-    assert source.startswith('"""')
-    return source.replace('"""', '"""In better words: ', 1) + "\n# a remark\n"
-
-
-def hashes(config, root):
-    """The hash of every job, table and figure by what it is."""
-    plan = make_plan(config, root)
-    found = {}
-    for job in plan.jobs:
-        who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else "several"
-        found[f"{job.spec.stage} {who} {job.spec.backend}"] = job.spec.hash
-    for planned in plan.studies:
-        found["tables"], found["figures"] = planned.plan.tables.name, planned.plan.figures.name
-    return found | {"report": plan.report_path.name}
-
-
-ADAM_JOBS = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
-ADAM_JOBS |= {"parity adam all", "parity several all"}  # the second compares all that no study has
-AFTER_ANY = {"timing several jax", "timing several torch", "tables", "figures", "report"}
-
-
-@pytest.mark.parametrize(
-    ("file", "changed"),
-    [
-        ("optimizers/adam.py", "adam"),
-        ("workloads/digits.py", "parity of shown"),
-        ("curvebench/backends/torch_ops.py", "parity"),
-        ("workloads/convex.py", "all"),
-        ("optimizers/bases/egop.py", "all but others"),
-        ("reports/plan.py", "report"),
-        ("curvebench/spec/values.py", "all"),
-        ("curvebench/spec/plan.py", "tables"),
-    ],
-)
-def test_code_changes_the_hashes_of_what_depends_on_it_and_prose_changes_none(
-    config, tmp_path, file, changed
-):
-    root = tmp_path / "copy"
-    for folder in ("curvebench", "benchmarks", "optimizers", "workloads", "reports"):
-        ignored = shutil.ignore_patterns("site", "__pycache__")
-        shutil.copytree(ROOT / folder, root / folder, ignore=ignored, symlinks=True)
-    shutil.copytree(ROOT / "results", root / "results", ignore=lambda *_: {"runs", "specs", "tables", "logs"})
-    shutil.rmtree(root / "benchmarks/claims")
-    before = hashes(config, root)
-    original = (root / file).read_text()
-    (root / file).write_text(reworded(original))
-    assert hashes(config, root) == before
-    (root / file).write_text(original + "\nADDED = 1\n")
-    after = hashes(config, root)
-    expected = {
-        "adam": ADAM_JOBS | AFTER_ANY,
-        "parity": {name for name in before if name.startswith("parity")} | {"report"},
-        "parity of shown": {"parity sgd all", "parity adam all", "report"},
-        "all": set(before),
-        "all but others": set(before) - {"parity several all"},  # whose problems are in no such basis
-        "report": {"figures", "report"},
-        "tables": {"tables", "figures", "report"},
-    }[changed]
-    assert {name for name in before if before[name] != after[name]} == expected
 
 
 def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_for(config):
@@ -552,30 +487,54 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
     assert ReportPlan.model_validate_json(written).checks == plan.report.checks
 
 
+def hashes(config, root):
+    """The hash of every job, table and figure by what it is."""
+    plan = make_plan(config, root)
+    assert plan.report.checks is not None
+    found = {"report": plan.report_path.name, "figures of claims": plan.report.checks.figures.name}
+    for job in plan.jobs:
+        who = job.spec.optimizers[0].name if len(job.spec.optimizers) == 1 else "several"
+        found[f"{job.spec.stage} {who} {job.spec.backend}"] = job.spec.hash
+    for planned in plan.studies:
+        found["tables"], found["figures"] = planned.plan.tables.name, planned.plan.figures.name
+    return found
+
+
+SWEEP = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+TIMING = {"timing several jax", "timing several torch"}
+PARITY = {"parity sgd all", "parity adam all"}
+OF_OTHERS = {"parity several all"}  # compares all that no study has
+CHECKS = {"checks late host", "checks toy host", "figures of claims", "report"}
+FIGURES = {"figures", "figures of claims", "report"}
+ALL = {*("sweep sgd jax", "refine sgd jax", "final sgd jax", "final sgd torch", "bases several host")}
+ALL |= {*SWEEP, *TIMING, *PARITY, *OF_OTHERS, *CHECKS, *FIGURES, "tables"}
+
+
 @pytest.mark.parametrize(
-    ("file", "changed"),
+    ("file", "expected"),
     [
-        ("benchmarks/claims/toy.py", {"toy"}),
-        ("curvebench/property_checks/checks.py", {"late", "toy"}),
-        ("curvebench/spec/values.py", {"late", "toy"}),
-        ("optimizers/adam.py", {"late", "toy"}),  # whatever claims may find by name
-        ("curvebench/spec/plan.py", set()),
+        ("optimizers/adam.py", SWEEP | TIMING | {"parity adam all", "tables"} | OF_OTHERS | CHECKS | FIGURES),
+        ("workloads/digits.py", PARITY | CHECKS),  # whatever claims may find by name
+        ("curvebench/backends/torch_ops.py", PARITY | OF_OTHERS | CHECKS),
+        ("workloads/convex.py", ALL),
+        ("optimizers/bases/egop.py", ALL - OF_OTHERS),  # whose problems are in no such basis
+        ("reports/plan.py", FIGURES),
+        ("curvebench/spec/values.py", ALL),
+        ("curvebench/spec/plan.py", FIGURES | {"tables"}),
+        ("benchmarks/claims/toy.py", CHECKS - {"checks late host"}),
+        ("curvebench/property_checks/checks.py", CHECKS),
     ],
 )
-def test_touching_a_module_of_claims_reruns_its_job_alone(config, toys, file, changed):
-    def run():
-        plan, jobs = checks(config, toys)
-        return {name: job.spec.hash for name, job in jobs.items()}, plan.report.checks.figures
-
-    before, figures = run()
-    path = toys.root / file
+def test_code_changes_the_hashes_of_what_depends_on_it_and_prose_changes_none(config, toys, file, expected):
+    before, path = hashes(config, toys.root), toys.root / file
+    assert before.keys() == ALL
     original = path.read_text()
-    path.write_text(reworded(original))
-    assert run() == (before, figures)
+    assert original.startswith('"""')
+    path.write_text(original.replace('"""', '"""In better words: ', 1) + "\n# a remark\n")
+    assert hashes(config, toys.root) == before
     path.write_text(original + "\nADDED = 1\n")
-    after, other_figures = run()
-    assert {name for name in before if before[name] != after[name]} == changed
-    assert (figures != other_figures) == (bool(changed) or file.startswith("curvebench/spec/"))
+    after = hashes(config, toys.root)
+    assert {name for name in before if before[name] != after[name]} == expected
 
 
 def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_claims_alone(config, toys):

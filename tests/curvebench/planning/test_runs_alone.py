@@ -119,7 +119,7 @@ class Asked:
     """The wildcards of a rule."""
 
     def __init__(self, hash_: str) -> None:
-        self.study, self.scale, self.hash = "tiny", "quick", hash_
+        self.hash = hash_
 
 
 def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
@@ -134,8 +134,8 @@ def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     tables = wiring.inputs(Asked(hash_))
     sweeps = [job for job in refined.upstream if job.spec.stage == "sweep"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in sweeps]
-    assert wiring.gathered(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_squares")
-    edges = sum(len(wiring.upstream[job.spec.hash]) for job in by_stage(plan, "refine", "final"))
+    assert wiring.who(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_squares")
+    edges = sum(len(wiring.made_of[job.spec.hash]) for job in by_stage(plan, "refine", "final"))
     assert edges < 3 * len(by_stage(plan, "refine", "final"))
 
 

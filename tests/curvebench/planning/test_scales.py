@@ -6,7 +6,7 @@ from pathlib import Path
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies import Study, final_seeds, read_study
+from curvebench.planning.studies import Study, first_seeds, read_study
 from curvebench.spec.job import RunsSpec
 from tests.curvebench.tiny import write_study
 
@@ -62,7 +62,7 @@ def test_a_scale_may_leave_optimizers_out_and_with_them_claims_on_them(tmp_path:
 def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
     epochs = (SCALE, SCALE.replace("steps", "epochs"))
     seeds = [
-        final_seeds(read(tmp_path, change).at("quick"), "quick", "jax")
+        first_seeds(read(tmp_path, change).at("quick"), "quick").final
         for change in (epochs, (SCALE, OTHER), (SCALE, SCALE + SEARCH))
     ]
     assert len(set(seeds)) == 3

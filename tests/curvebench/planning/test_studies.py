@@ -11,18 +11,15 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
 from curvebench.planning import studies
-from curvebench.planning.describing import describe
 from curvebench.planning.studies import (
     FirstSeeds,
-    final_seeds,
-    first_final_seed,
+    describe,
+    first_seeds,
     missing_of,
     read_studies,
     read_study,
-    tuning_seeds,
 )
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import training
 from curvebench.spec.study import Schedule
 from curvebench.spec.values import Option
 from curvebench.stages.job import workload_of
@@ -100,25 +97,20 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
 
 def test_final_seeds_have_not_tuned(tmp_path):
     study = read_study(write_study(tmp_path))
-    first = first_final_seed(study, "quick")
-    assert tuning_seeds(study, "quick") == (0, 1)
-    assert first >= 1000
-    assert final_seeds(study, "quick", "jax") == (first, first + 1, first + 2)
-    assert final_seeds(study, "quick", "torch") == (first, first + 1)
-    assert first == 56023000, (
+    assert first_seeds(study, "quick") == (0, 56023000), (
         "published sets were run on seeds of this rule; where it changes, theirs move too"
     )
 
 
 def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monkeypatch):
     path = write_study(tmp_path)
-    first = first_final_seed(read_study(path), "quick")
+    first = first_seeds(read_study(path), "quick")
     egop = bases()["egop"]
     newer = {**egop.options, "newer": Option(3, "a new choice", lambda value: value)}
     monkeypatch.setattr(studies, "bases", lambda: {**bases(), "egop": replace(egop, options=newer)})
     study = read_study(path)
     assert study.bases[1].options["newer"] == 3
-    assert first_final_seed(study, "quick") == first
+    assert first_seeds(study, "quick") == first
 
 
 @pytest.mark.parametrize(
@@ -138,29 +130,28 @@ def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monk
 def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tuple[str, str]):
     before = read_study(write_study(tmp_path / "before"))
     after = read_study(write_study(tmp_path / "after", change))
-    assert not {*final_seeds(before, "quick", "jax")} & {*final_seeds(after, "quick", "jax")}
+    assert first_seeds(before, "quick").final != first_seeds(after, "quick").final
 
 
 def test_tuning_runs_that_decide_a_claim_have_fresh_seeds_too(tmp_path):
     rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
     before = read_study(write_study(tmp_path / "before", rates))
     after = read_study(write_study(tmp_path / "after", rates, ("5 %", "6 %")))
-    first = first_final_seed(before, "quick")
-    assert tuning_seeds(before, "quick") == (first - 2, first - 1)
-    assert describe(before, "quick", ("jax",)).first_tuning_seed == first - 2
-    assert not {*tuning_seeds(before, "quick")} & {*tuning_seeds(after, "quick")}
+    first = first_seeds(before, "quick")
+    assert first.tuning == first.final - 2 == describe(before, "quick", ("jax",)).first_tuning_seed
+    assert first.tuning != first_seeds(after, "quick").tuning
 
 
 def test_seeds_of_a_set_that_tuned_on_fewer_hold_no_final_one(tmp_path):
-    study = replace(read_study(write_study(tmp_path)), first_seeds=FirstSeeds(tuning=4999, final=5000))
-    assert tuning_seeds(study, "quick") == (4998, 4999)
-    assert final_seeds(study, "quick", "jax") == (5000, 5001, 5002)
+    own = {"first_seeds": FirstSeeds(tuning=4999, final=5000)}
+    study = read_study(write_study(tmp_path)).model_copy(update=own)
+    assert first_seeds(study, "quick") == (4998, 5000)
 
 
 def test_a_study_that_only_repeats_claims_keeps_its_seeds():
     study = read_study(STUDY_FOLDER / "digits_mlp_repeated.yaml")
     assert any(one.of_tuning for claim in study.claims for one in claim.conditions)
-    assert tuning_seeds(study, "quick")[0] == 0
+    assert first_seeds(study, "quick").tuning == 0
 
 
 IN_MINIBATCHES = (
@@ -175,27 +166,23 @@ def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
     accumulated = ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 3")
     study = read_study(write_study(tmp_path / "parts", *IN_MINIBATCHES, accumulated))
     assert study.scales["quick"].gradient_accumulation == 3
-    assert not {*final_seeds(plain, "quick", "jax")} & {*final_seeds(study, "quick", "jax")}
+    assert first_seeds(plain, "quick").final != first_seeds(study, "quick").final
     at_defaults = "evaluations: 4\n    gradient_accumulation: 1\n    evaluated_splits: null"
     said = read_study(write_study(tmp_path / "said", *IN_MINIBATCHES, ("evaluations: 4", at_defaults)))
-    assert first_final_seed(said, "quick") == first_final_seed(plain, "quick")
+    assert first_seeds(said, "quick") == first_seeds(plain, "quick")
 
 
 def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
-    """Published runs are computed anew from their plan, as a study's jobs were from the study."""
+    """Published runs are computed anew from their plan, as a study's jobs were."""
     keys = "gradient_accumulation: 3\n    evaluated_splits: [train]"
     changes = (
         *IN_MINIBATCHES,
         ("evaluations: 4", f"evaluations: 4\n    {keys}"),
         ("stop: {", "clip_gradient_norm: 0.5\nstop: {"),
-        ("{name: constant}", "{name: cosine, warmup_epochs: 0.5}"),
     )
-    study = read_study(write_study(tmp_path, *changes))
-    plan = describe(study, "quick", ("jax",))
-    found = training(plan, plan)
-    assert found == training(study, study.scales["quick"])
-    assert found["clip_gradient_norm"] == 0.5
-    assert (found["gradient_accumulation"], found["evaluated_splits"]) == (3, ("train",))
+    plan = describe(read_study(write_study(tmp_path, *changes)), "quick", ("jax",))
+    assert (plan.clip_gradient_norm, plan.stop) == (0.5, {"gradient_norm": 1e-8})
+    assert (plan.gradient_accumulation, plan.evaluated_splits) == (3, ("train",))
     assert list(plan.workloads[0].metrics) == ["train_loss", "train_accuracy"]
 
 
@@ -251,13 +238,6 @@ def test_the_projects_own_studies_are_as_the_papers_say():
 
 
 LIKE, REPEATED = map(user_file, ("like.yaml", "repeated.yaml"))
-
-
-@pytest.mark.parametrize("labels", ["identity", "[identity, egop]"])
-def test_settings_are_tried_in_some_bases(tmp_path, labels: str):
-    tried = ("shared_across: bases", f"shared_across: bases\n  tried_in: {labels}")
-    study = read_study(write_study(tmp_path, tried))
-    assert [basis.label for basis in study.tried_bases] == labels.strip("[]").split(", ")
 
 
 def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from curvebench.engine.execution import Bundle, execute
-from curvebench.planning import tuning
+from curvebench.results import tuning
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
 from curvebench.results.tuning import Tried

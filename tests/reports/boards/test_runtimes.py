@@ -17,7 +17,7 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, expected_running_
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.reading import read
 from tests.reports.changing import replace
-from tests.reports.conftest import Report, Studies
+from tests.reports.conftest import Studies
 from tests.reports.synthetic import BASIS_EVALUATIONS, DIVERGING, STEPS
 
 
@@ -116,21 +116,6 @@ def test_an_instance_on_which_nobody_improves_has_no_targets(studies: Studies, t
 
 
 # --- figures -------------------------------------------------------------------------------------
-
-
-def test_the_leaderboard_shows_boards_of_several_problems_with_every_method_in_words(
-    report: Report, studies: Studies
-):
-    page = (report.site / "leaderboard.html").read_text()
-    drawn = {path.name for path in (report.site / "board_figures").iterdir()}
-    assert drawn == {f"jax.convex.{figure}.svg" for figure in ("reached", "profiles")}
-    assert all(f'src="board_figures/{name}"' in page for name in drawn)
-    assert page.count("expected running times") == 1
-    convex = [each for each in studies if each[0].name == "convex"]
-    found = board_runtimes(leaderboard(convex, "jax"), convex)
-    assert found is not None
-    ends = dict(zip(found.methods, found.bands.share[:, -1], strict=True))
-    assert f"adam @ egop {100 * ends['adam @ egop']:.1f} %" in page
 
 
 def test_of_many_methods_a_few_are_named_and_the_others_grey(found: Runtimes, tmp_path: Path):

@@ -155,7 +155,7 @@ def test_a_claim_may_be_repeated_on_some_of_its_workloads(plan):
 
 def test_what_only_repeats_has_no_leaderboard(plan):
     boards = leaderboards([(study, read_tables(study.tables)) for study in plan.studies])
-    assert AGAIN.name not in {column.study for board in boards for column in board.columns}
+    assert AGAIN.name not in {column.study.name for board in boards for column in board.columns}
 
 
 def test_the_pages_tell_of_repeats(plan_file, tmp_path, frozen):

@@ -67,7 +67,7 @@ def test_studies_that_repeat_run_where_they_are_named(plan: ReportPlan):
     asked = dict(item.split("=") for item in command.removeprefix(SNAKEMAKE).split())
     planned = make_plan(read_config(asked))
     assert [one.study.name for one in planned.studies] == ["convex", "convex_repeated"]
-    assert not planned.skipped
+    assert not planned.report.skipped
 
 
 def test_what_reruns_a_study_of_ones_own_names_its_folders(plan: ReportPlan, study: StudyPlan):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from curvebench.reports.figures.study_figures import (
     cells,
     draw_curves,
     draw_sensitivities,
-    judged_metrics,
     steps_an_epoch,
 )
 from curvebench.reports.tables import read_tables
 from curvebench.spec.method import BasisSpec
 from curvebench.spec.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
 from tests.reports.changing import replace
+from tests.reports.conftest import changed_plan
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(
@@ -43,16 +42,17 @@ RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
     """A made-up study with some of what its plan says replaced."""
-    path = write_plan(folder, [shape])
-    raw = json.loads(path.read_text())
-    raw["studies"][0] |= changes
-    path.write_text(json.dumps(raw))
-    return read_plan(path).study(shape.name)
+    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: raw["studies"][0].update(changes))
+    return read_plan(plan).study(shape.name)
 
 
 def drawn_by(study: StudyPlan, folder: Path, draw: Callable[[FigureCell], Iterable[Drawn]]) -> list[Drawn]:
     found = cells(study, read_tables(study.tables), folder / "drawn")
     return [figure for cell in found for figure in draw(cell)]
+
+
+def words_of_figures(drawn: Iterable[Drawn]) -> str:
+    return "".join(f"{one.name}: {one.title}\n{one.alt}\n" for one in drawn)
 
 
 def rotated(bases: dict[str, Any]) -> tuple[BasisSpec, ...]:
@@ -118,8 +118,7 @@ def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(
     study = replace(study, workloads=family, bases=(*study.bases[:1], *rotated(bases)))
     drawn = drawn_by(study, tmp_path, draw_across)
     assert {one.kind for one in drawn} == {"across"}
-    told = "".join(f"{one.name}: {one.title}\n{one.alt}\n" for one in drawn)
-    frozen(Path(__file__).with_name("across.txt"), told)
+    frozen(Path(__file__).with_name("across.txt"), words_of_figures(drawn))
     svg = (tmp_path / "drawn/mask_000.jax.bases.final.train_loss.svg").read_text()
     for text in ("rank-2 basis", "rank-4 basis", "rank-8 basis", "the panel's basis", "adagrad"):
         assert f">{text}</text>" in svg
@@ -135,7 +134,7 @@ def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: 
 
     def caption(stem: str, workload: str) -> str:
         name = f"{workload}.jax.{stem}"
-        drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", "Median.", "", 1, 1, stem)
+        drawn = Drawn(name, "curve", workload, "jax", "train_loss", "A title", 1, 1, "Median.", stem=stem)
         return with_source_figures(study, drawn).caption
 
     assert caption("train_loss.epochs", "mask_000") == "As EGOP paper Fig. 6a. Median."
@@ -146,54 +145,25 @@ def test_captions_name_the_figures_of_the_source_that_they_lie_beside(tmp_path: 
     assert caption("sensitivity", "mask_000") == "Median."
 
 
-def test_curves_have_epochs_where_the_budget_has(tmp_path: Path):
+def test_steps_an_epoch_are_known_of_runs_that_had_all_epochs(tmp_path: Path):
     study = made_up(tmp_path, SMALL, budget={"epochs": 20, "evaluations": 20})
     final = read_tables(study.tables).runs.filter(pl.col("stage") == "final")
     assert steps_an_epoch(study, final) == 5
-    assert (
-        steps_an_epoch(replace(study, stop={"gradient_norm": 1.0}), final.filter(outcome="reached")) is None
-    )
+    stopped = replace(study, stop={"gradient_norm": 1.0})
+    assert steps_an_epoch(stopped, final.filter(outcome="reached")) is None
     assert steps_an_epoch(made_up(tmp_path, SMALL), final) is None
-    (curve,) = (
-        one
-        for one in drawn_by(study, tmp_path, draw_curves)
-        if one.name == "digits_mlp.jax.train_loss.epochs"
-    )
-    assert curve.title == "Training loss against epochs of the run"
-    assert "(from 0 to 20.0)" in curve.alt
 
 
-def test_a_metric_that_is_not_the_headline_has_the_charged_axis_and_that_of_the_source(tmp_path: Path):
-    study = made_up(tmp_path, SMALL)
-    beside = replace(study, source_figures={"000 Fig. 9": "validation_accuracy.gradient_evaluations"})
-    charged, source = (f"validation_accuracy.{axis}_evaluations" for axis in ("charged", "gradient"))
-    for one, stems in ((study, [charged]), (beside, [charged, source])):
-        drawn = drawn_by(one, tmp_path, draw_curves)
-        assert [each.stem for each in drawn if each.metric == "validation_accuracy"] == stems
-        headline = [each.stem for each in drawn if each.metric == study.metric]
-        assert len(headline) == 3, (
-            "steps or epochs, seconds, and both beside each other: nothing is charged there"
-        )
-
-
-def test_every_metric_of_a_claim_has_its_sensitivity(tmp_path: Path):
-    study = made_up(tmp_path, SMALL)
+def test_a_study_has_curves_by_epochs_and_as_its_source_and_a_sensitivity_of_each_claimed_metric(
+    tmp_path: Path, frozen: Callable[[Path, str], None]
+):
+    beside = {"000 Fig. 9": "validation_accuracy.epochs"}
+    study = made_up(tmp_path, SMALL, budget={"epochs": 20, "evaluations": 20}, source_figures=beside)
     (claim,) = study.claims
-    (one,) = claim.conditions
-    other = replace(one, metric="validation_accuracy", which="best")
-    study = replace(study, claims=(replace(claim, conditions=(one, other)),))
-    assert judged_metrics(study, study.workloads[0]) == (
-        ("train_loss", "final"),
-        ("validation_accuracy", "best"),
-    )
-    found = {
-        each.name: each
-        for each in drawn_by(study, tmp_path, draw_sensitivities)
-        if each.kind == "sensitivity"
-    }
-    assert "digits_mlp.jax.sensitivity" in found
-    best = found["digits_mlp.jax.sensitivity.best.validation_accuracy"]
-    assert best.title == "Best validation accuracy against the learning rate"
+    other = replace(claim.conditions[0], metric="validation_accuracy", which="best")
+    study = replace(study, claims=(replace(claim, conditions=(*claim.conditions, other)),))
+    drawn = [*drawn_by(study, tmp_path, draw_curves), *drawn_by(study, tmp_path, draw_sensitivities)]
+    frozen(Path(__file__).with_name("small.txt"), words_of_figures(drawn))
     first, *_ = cells(study, read_tables(study.tables), tmp_path / "drawn")
     one_rate = first.runs.filter(pl.col("learning_rate") == first.runs["learning_rate"].min())
     alone = replace(first, tables=replace(first.tables, runs=one_rate))

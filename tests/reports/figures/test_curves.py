@@ -9,26 +9,9 @@ import pytest
 from curvebench.reports.figures import curves
 from curvebench.reports.figures.curves import final_curves, recorded_steps, shown_steps, with_step_evaluations
 from curvebench.reports.measures import CELL
-from curvebench.reports.tables import read_tables
 from curvebench.results.schema import CURVES
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import read_plan
-from tests.reports.conftest import Report
-from tests.reports.synthetic import DIVERGING, STEPS
-
-
-def test_all_recorded_steps_are_shown_where_they_are_few(report: Report):
-    tables = read_tables(read_plan(report.plan_file).study("digits_mlp").tables)
-    assert tables.recorded_steps.group_by(CELL).agg(pl.col("step"))["step"].to_list() == [list(STEPS)] * 12
-    final = tables.runs.filter((pl.col("stage") == "final") & (pl.col("backend") == "jax"))
-    found = final_curves(tables.curves, final, tables.recorded_steps, "train_loss")
-    assert set(found["metric"]) == {"train_loss"}
-    assert set(found["run"]) == set(final["run"])
-    whole = pl.read_parquet(list(tables.curves)).filter(pl.col("metric") == "train_loss")
-    expected = whole.join(final.select("run"), on="run", how="semi").select(found.columns)
-    assert found.sort("run", "step").equals(expected.sort("run", "step"))
-    assert DIVERGING in set(final["optimizer"])
 
 
 def long_table(folder: Path, steps: int) -> pl.DataFrame:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 VOID = {"meta", "link", "img", "input", "br", "wbr"}  # tags that are not closed
 INLINE = {"a", "abbr", "b", "br", "code", "em", "i", "small", "span", "strong", "sub", "sup", "time", "wbr"}
+CELLS = {"th", "td"}
 SHOWN = ("id", "href", "src", "alt", "title", "data-label", "data-verdict", "rowspan", "value")
 SET = ("open", "checked", "disabled", "data-sortable")
 
 
 class Page(HTMLParser):
-    """The tags of a page, those that are open, its text, and the text by block; tags must be nested."""
+    """The tags of a page, those that are open, its text by block and by cell; tags must be nested."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -20,6 +21,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.words: list[str] = []
         self.blocks = [""]
+        self.tables: list[list[list[str]]] = []  # each by row and cell
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -27,6 +29,12 @@ class Page(HTMLParser):
         self.open += [] if tag in VOID else [tag]
         shown = [f"{name}={value}" for name, value in attrs if name in SHOWN and value]
         shown += [name for name, _ in attrs if name in SET]
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in CELLS:
+            self.tables[-1][-1].append("")
         if tag not in INLINE:
             self.blocks.append(f"{tag}: ")
         self.blocks[-1] += f"[{'; '.join(shown)}] " if shown else ""
@@ -39,6 +47,12 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.words.append(data)
         self.blocks[-1] += data
+        if not CELLS.isdisjoint(self.open):
+            self.tables[-1][-1][-1] += f" {data}"
+
+    def values(self, *names: str) -> list[str]:
+        """Return the values of the attributes of these names, those that are empty left out."""
+        return [value for _, given in self.tags for name, value in given.items() if name in names and value]
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         """Return the attributes of each tag of a kind."""

@@ -14,7 +14,10 @@ from tests.reports.pages.reading import Page
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", ["claims", "index", "kernels", "parity", "study_digits_mlp"])
+PAGES = ("claims", "index", "kernels", "leaderboard", "parity", "provenance", "study_digits_mlp")
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_and_links_what_it_did(name: str, report: Report, frozen: Callable[[Path, str], None]):
     frozen(HERE / f"frozen/{name}.txt", Page(report.site / f"{name}.html").outline)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from math import inf
 from pathlib import Path
@@ -12,12 +11,11 @@ import polars as pl
 
 from curvebench.reports.boards.leaderboard import leaderboard
 from curvebench.reports.pages.overview import Answer, answers, best_methods_of
-from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import Studies, leave_figures_out, site_of, words_of
-from tests.reports.synthetic import BASIS_EVALUATIONS, Shape, write_plan
+from tests.reports.conftest import Studies, bare_site, words_of
+from tests.reports.synthetic import Shape
 
 
 def answer(study: StudyPlan, tables: Tables) -> Any:
@@ -44,29 +42,6 @@ def unpaid(tables: Tables) -> Tables:
     """The tables with bases that cost nothing."""
     free = pl.lit(0, pl.Int64).alias("basis_gradient_evaluations")
     return replace(tables, runs=tables.runs.with_columns(free))
-
-
-def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_beside_it(study, tables):
-    found = answer(study, tables)
-    assert found.backend == "jax"
-    assert not found.agree
-    use, ends = found.winners
-    assert (use.measure, ends.measure) == ("target", "end")
-    assert use.best.method == "adam"
-    assert (ends.best.methods, ends.best.beaten) == (("adam @ egop",), 5)
-    assert ends.basis == BASIS_EVALUATIONS
-    assert use.basis == 0
-    assert use.evaluations.median < BASIS_EVALUATIONS < ends.evaluations.median
-    assert use.seconds.median < ends.seconds.median
-    assert use.reached == share_interval(10, 10)
-    assert found.baseline == "sgd"
-    assert ends.effect.exact
-    assert ends.effect.floor.median < 0.01
-    assert re.fullmatch(
-        r"Lowest training loss after equal steps: adam @ egop \(gradients × [\d.,]+, seconds × [\d.,]+\); "
-        r"first to the target, sampling charged: adam \(or adagrad\)\.",
-        sentence(found),
-    )
 
 
 def test_where_both_measures_agree_there_is_one_row(study, tables):
@@ -117,20 +92,9 @@ def test_few_seeds_are_uncertain_and_say_that_they_cannot_do_better(study, table
     assert found.winners == ()
 
 
-def site_without_claims(folder: Path, name: str, *shapes: Shape) -> Path:
-    """The site of made-up studies, one of which has no claim, without figures."""
-    plan = write_plan(folder, shapes)
-    raw = json.loads(plan.read_text())
-    for study in raw["studies"]:
-        study["claims"] = [] if study["name"] == name else study["claims"]
-    plan.write_text(json.dumps(raw))
-    leave_figures_out(folder, *(shape.name for shape in shapes))
-    return site_of(plan, folder)
-
-
 def test_where_seeds_are_too_few_no_page_calls_a_method_first_or_best(tmp_path: Path):
     few = Shape("few", ("one", "two"), ("sgd", "adam"), ("identity",), ("jax",), seeds=(1000,))
-    site = site_without_claims(tmp_path, "few", few)
+    site = bare_site(tmp_path, few, change=lambda raw: raw["studies"][0].update(claims=[]))
     names = ("index", "study_few", "leaderboard")
     index, study, board = ((site / f"{name}.html").read_text() for name in names)
     assert "Undecided: 1 seed cannot tell one of 2 methods from another (least corrected p 0.500)" in index
@@ -200,7 +164,7 @@ def test_a_study_is_answered_by_the_board_of_its_first_backend_which_names_its_s
         replace(both, name=name, workloads=(f"{name} problem",), optimizers=methods, backends=("jax",))
         for name, methods in (("lonely", ("momentum",)), ("more", both.optimizers))
     )
-    site = site_without_claims(tmp_path, "both", lonely, both, more)
+    site = bare_site(tmp_path, lonely, both, more, change=lambda raw: raw["studies"][1].update(claims=[]))
     assert "is first of 2 methods on 3 problems of both and more" in (site / "study_both.html").read_text()
     shown = re.findall(r'<th scope="row"[^>]*><a href="study_(\w+)\.html#', (site / "index.html").read_text())
     assert shown[-4:] == ["both", "both", "more", "lonely"], "what is on the map comes first"

@@ -28,7 +28,7 @@ from curvebench.reports.rendering import lines
 from curvebench.reports.sets.checking import alike, disagreements, flaws
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
 from curvebench.reports.sets.derived import read_set, texts
-from curvebench.reports.sets.files import new_set, seal
+from curvebench.reports.sets.files import new_folder, seal
 from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
 from curvebench.reports.tables import read_tables
@@ -303,7 +303,7 @@ def test_a_report_plan_is_no_set(tmp_path: Path):
 
 def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
     def write() -> None:
-        with new_set(tmp_path / "half") as stage:
+        with new_folder(tmp_path / "half") as stage:
             (stage / "one").write_text("1")
             raise KeyboardInterrupt
 
@@ -311,7 +311,7 @@ def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
         write()
     assert list(tmp_path.iterdir()) == []
     for text in "12":  # the second takes the place of the first
-        with new_set(tmp_path / "whole") as stage:
+        with new_folder(tmp_path / "whole") as stage:
             (stage / "one").write_text(text)
             seal(stage)
         assert [path.name for path in tmp_path.iterdir()] == ["whole"]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.planning import tuning
+from curvebench.results import tuning
 from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge
 from curvebench.seeding import generator
