@@ -92,7 +92,7 @@ def our_loop(
     carry, constants = loaded.carry, loaded.constants
     inputs = stretch_inputs(bundle, made, 0, STEPS)
     start = time.perf_counter()
-    segment = made.segment(loaded.program, carry, constants, inputs)
+    segment = made.segment(loaded, inputs)
     del loaded
     held = [carry]
     del carry

@@ -127,13 +127,9 @@ class _KFAC:
         """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
         rate = hyper["learning_rate"]
         gradients = [self.joined(ops, layer, grad) for layer in self.layers]
-        natural = [
-            inverse.gradients @ gradient @ inverse.inputs
-            for inverse, gradient in zip(state.inverses, gradients, strict=True)
-        ]
         velocities = tuple(
-            hyper["momentum"][..., None] * velocity + step
-            for velocity, step in zip(state.velocities, natural, strict=True)
+            hyper["momentum"][..., None] * velocity + inverse.gradients @ gradient @ inverse.inputs
+            for velocity, inverse, gradient in zip(state.velocities, state.inverses, gradients, strict=True)
         )
         kept = 1 - rate * hyper["weight_decay"]
         new: dict[str, Array] = {}

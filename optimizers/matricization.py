@@ -1,4 +1,4 @@
-"""Parameters of any order seen as matrices, so that a rule is written once, for matrices."""
+"""Parameters seen in another shape, such as matrices, so that a rule is written once, for that shape."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ def as_matrix(ops: Ops, array: Array, order: int) -> Array:
     return ops.reshape(array, (*array.shape[: array.ndim - order], 1, -1))
 
 
-def seeing_matrices(rule: Rule, order: int) -> Rule:
-    """A rule for parameters of so many axes out of one for matrices.
+def seen_through(rule: Rule, view: Callable[[Ops, Array], Array]) -> Rule:
+    """A rule for parameters out of one that sees them in another shape.
 
     Args:
-        rule: has no needs; its functions see parameters and gradients by `as_matrix` and hyperparameters as
-            (..., 1, 1), and its state belongs to the matrix.
-        order: the number of a parameter's axes.
+        rule: has no needs; its functions see parameters, gradients and hyperparameters by the view, and its
+            state belongs to what they see.
+        view: `view(ops, array) -> array`, with as many entries.
     """
 
     def init(ops: Ops, param: Array) -> State:
-        return rule.init(ops, as_matrix(ops, param, order))
+        return rule.init(ops, view(ops, param))
 
     def seen(ops: Ops, hyper: Hyper) -> Hyper:
-        return {name: as_matrix(ops, value, order) for name, value in hyper.items()}
+        return {name: view(ops, value) for name, value in hyper.items()}
 
     def update(ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-        gradient, matrix = as_matrix(ops, grad, order), as_matrix(ops, param, order)
-        new, state = rule.update(ops, gradient, state, matrix, seen(ops, hyper))
+        new, state = rule.update(ops, view(ops, grad), state, view(ops, param), seen(ops, hyper))
         return ops.reshape(new, tuple(param.shape)), state
 
     def amortized(work: Amortized | None) -> Amortized | None:
         if work is None:
             return None
-        return lambda ops, grad, state, hyper: work(ops, as_matrix(ops, grad, order), state, seen(ops, hyper))
+        return lambda ops, grad, state, hyper: work(ops, view(ops, grad), state, seen(ops, hyper))
 
     return replace(
         rule,
@@ -55,6 +54,11 @@ def seeing_matrices(rule: Rule, order: int) -> Rule:
         start=amortized(rule.start),
         scope="leaf",
     )
+
+
+def seeing_matrices(rule: Rule, order: int) -> Rule:
+    """A rule for parameters of so many axes out of one for matrices, which it sees by `as_matrix`."""
+    return seen_through(rule, lambda ops, array: as_matrix(ops, array, order))
 
 
 def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:

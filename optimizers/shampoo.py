@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from curvebench.optimizers.adagrad import ADAGRAD
 from curvebench.optimizers.adam import ADAM
 from curvebench.optimizers.gradient_descent import SGD, Empty
+from curvebench.optimizers.matricization import seen_through
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, OptionError, Options
@@ -136,29 +137,6 @@ class _Tensors:
         return param - length * unit, state._replace(grafting=grafting)
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """The same for single numbers, as vectors of length 1."""
-
-    vectors: _Tensors
-
-    def init(self, ops: Ops, param: Array) -> ShampooFactors:
-        return self.vectors.init(ops, param[..., None])
-
-    def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
-        return self.vectors.refresh(ops, grad[..., None], state, _with_axis(hyper))
-
-    def update(
-        self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
-    ) -> tuple[Array, ShampooFactors]:
-        new, state = self.vectors.update(ops, grad[..., None], state, param[..., None], _with_axis(hyper))
-        return new[..., 0], state
-
-
-def _with_axis(hyper: Hyper) -> dict[str, Array]:
-    return {name: value[..., None] for name, value in hyper.items()}
-
-
 def _read_power(value: Any) -> Any:
     if value is None:
         return None
@@ -218,9 +196,8 @@ def shampoo(chosen: Options) -> Rule:
 
     def rule(order: int, blocks: Blocks | None) -> Rule:
         power = chosen["power"] or 1 / (2 * max(order, 1))
-        tensors = _Tensors(max(order, 1), averaged, power, blocks, grafting)
-        functions = tensors if order else _Numbers(tensors)
-        return Rule(
+        functions = _Tensors(max(order, 1), averaged, power, blocks, grafting)
+        tensors = Rule(
             name="shampoo",
             source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63",
             hyperparameters=numbers,
@@ -230,6 +207,8 @@ def shampoo(chosen: Options) -> Rule:
             refresh=functions.refresh,
             refresh_every=chosen["refresh_every"],
         )
+        # a single number is a vector of length 1
+        return tensors if order else seen_through(tensors, lambda ops, array: array[..., None])
 
     parts = cache(lambda order, blocks: Part(rule(order, blocks)))
 

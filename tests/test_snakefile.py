@@ -90,10 +90,13 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     rules, claims = project / "optimizers/gradient_descent.py", project / "benchmarks/claims/toy.py"
     rules.write_text(rules.read_text() + FAILING)
     claims.write_text(FAILING_TOY)
-    write_study(project / "benchmarks/studies", ("[sgd, adam]", "[sgd_that_raises, adam]"), *IN_ONE_BASIS)
+    on_both = "," in backends
+    untimed = () if on_both else (("    evaluations: 4", "    evaluations: 4\n    timing: false"),)
+    methods = ("[sgd, adam]", "[sgd_that_raises, adam]")
+    write_study(project / "benchmarks/studies", methods, *IN_ONE_BASIS, *untimed)
     stored = project / "results/kernels"
     write_stored(stored, [letter * 40 for letter in "abc"])
-    asked, on_both = ("reports", "--config", "studies=tiny,toy.mean", f"backends={backends}"), "," in backends
+    asked = ("reports", "--config", "studies=tiny,toy.mean", f"backends={backends}")
     index = project / "reports/site/index.html"
 
     def toy_mean() -> dict[str, Any]:
@@ -126,8 +129,8 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     again = snakemake("--cores", "2", *asked)
     assert again.returncode == 0, again.stdout
     tried = [path.parent for path, at in times(project).items() if written.get(path) != at]
-    assert {path.name.split(".")[0] for path in tried} == {"sgd_that_raises", "all", "toy"}
-    assert {path.parent.name for path in tried if path.name.startswith("all.")} == {"timing"}
+    assert {path.name.split(".")[0] for path in tried} == {"sgd_that_raises", "toy", *(["all"] * on_both)}
+    assert {path.parent.name for path in tried if path.name.startswith("all.")} <= {"timing"}
     assert "MemoryError" not in index.read_text()
     told = toy_mean()
     assert told["verdict"] == "reproduced"
@@ -155,10 +158,11 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
         "parity of sgd_that_raises: PyTorch against JAX, NumPy against PyTorch",
         "tiny: final seeds of sgd_that_raises on torch",
     ]
+    timed = [f"tiny: step times on {name}, nothing else running" for name in ("jax", "torch")]
     listed = jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)
     assert sorted(listed) == sorted(
         [
-            *([] if on_both else of_torch_alone),
+            *(timed if on_both else of_torch_alone),
             "claims of toy, on random instances",
             "claims: figures",
             "parity of adam: PyTorch against JAX, NumPy against PyTorch",
@@ -168,8 +172,6 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
             "tiny: final seeds of adam on jax",
             "tiny: final seeds of adam on torch",
             "tiny: refined sweep of adam on jax",
-            "tiny: step times on jax, nothing else running",
-            "tiny: step times on torch, nothing else running",
             "tiny: tables",
             "what failed",
         ]

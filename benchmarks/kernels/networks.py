@@ -65,7 +65,7 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, STEPS_A_CALL)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
-        segment = made.segment(program, carry, constants, inputs, steps)
+        segment = made.segment(loaded, inputs, steps)
 
     def run() -> None:
         nonlocal carry

@@ -14,7 +14,7 @@ from curvebench import replay
 from curvebench.backends.engine import engine
 from curvebench.engine.derivatives import StepInfo, model_of
 from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Constants, Inputs, Program, Update
+from curvebench.engine.program import Constants, Inputs, Loaded, Program, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule, map_arrays
 
@@ -119,7 +119,7 @@ def optimizer_step(
             for number in range(1, STEPS + turn + 1)
         }
         carry = program.start(lane(params), {}, constants)
-        segment = made.segment(program, carry, constants, inputs[1], steps)
+        segment = made.segment(Loaded(program, carry, constants, {}), inputs[1], steps)
     coming = numbers(turn)
 
     def run() -> None:

@@ -12,13 +12,16 @@ import numpy as np
 from curvebench.backends import module_of
 from curvebench.backends.ops import Array
 from curvebench.engine.derivatives import Derivatives
-from curvebench.engine.program import Carry, Constants, Inputs, Program
+from curvebench.engine.program import Carry, Constants, Inputs, Loaded
 from curvebench.precision import Policy, policy_of
 
 NO_GPU = (
     "device: gpu: {library} sees no GPU on this machine; give device: cpu in the study's scale, or install "
     "the CUDA build (README)"
 )
+
+
+Segment = Callable[[Carry, Constants, Inputs], Carry]
 
 
 class Engine(Derivatives, Protocol):
@@ -44,13 +47,11 @@ class Engine(Derivatives, Protocol):
     def context(self) -> AbstractContextManager[Any]:
         """The settings that everything below must run in; none is changed globally."""
 
-    def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
-    ) -> Callable[[Carry, Constants, Inputs], Carry]:
+    def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         """A function that advances all lanes by as many steps as its inputs number, and takes over the carry.
 
         Args:
-            program, carry, constants, inputs: what it is compiled for, by shapes. It takes inputs of fewer
+            loaded, inputs: what it is compiled for, by shapes. It takes inputs of fewer
                 steps too, whose `step` and `schedule`, which may be the host's, are shorter than the others.
             steps: how many steps the run will take, by which compiling may be worth its time; None: many.
         """

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from curvebench.backends.engine import NO_GPU, Engine
+from curvebench.backends.engine import NO_GPU, Engine, Segment
 from curvebench.backends.jax_ops import jax_ops
 from curvebench.backends.ops import Array
-from curvebench.engine.program import Carry, Constants, Inputs, Program, Work, step_of
+from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Work, step_of
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 
@@ -92,10 +92,8 @@ class JaxEngine(Engine):
             return so_far
         return jax.lax.scan(add, start, parts)[0]
 
-    def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
-    ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        return _Loop(program, carry, constants, inputs, self.device)
+    def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
+        return _Loop(loaded, inputs, self.device)
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
@@ -145,9 +143,8 @@ class _Loop:
         device: on which.
     """
 
-    def __init__(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, device: str
-    ) -> None:
+    def __init__(self, loaded: Loaded, inputs: Inputs, device: str) -> None:
+        program = loaded.program
         self.update, self.length = program.update, len(inputs.step)
 
         def compiled(work: Work) -> tuple[Any, bool]:
@@ -157,7 +154,7 @@ class _Loop:
             def steps(carry: Carry, constants: Constants, inputs: Inputs, start: Array, stop: Array) -> Carry:
                 return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
 
-            given = carry, constants, inputs, np.int32(0)
+            given = loaded.carry, loaded.constants, inputs, np.int32(0)
             options = IN_PLACE if device == "cpu" else None
             traced = jax.jit(step, donate_argnums=0).trace(*given)
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):

@@ -121,17 +121,9 @@ def _conv2d(x: jax.Array, weight: jax.Array, stride: int = 1, padding: int = 0) 
     )
 
 
-def _max_pool2d(x: jax.Array, window: int, stride: int) -> jax.Array:
-    return jax.lax.reduce_window(
-        x, -math.inf, jax.lax.max, (1, 1, window, window), (1, 1, stride, stride), "VALID"
-    )
-
-
-def _average_pool2d(x: jax.Array, window: int, stride: int) -> jax.Array:
-    total = jax.lax.reduce_window(
-        x, 0.0, jax.lax.add, (1, 1, window, window), (1, 1, stride, stride), "VALID"
-    )
-    return total / window**2
+def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: int) -> jax.Array:
+    """Windows of images (N, C, H, W), each reduced to a number."""
+    return jax.lax.reduce_window(x, start, reduce, (1, 1, window, window), (1, 1, stride, stride), "VALID")
 
 
 def _one_matrix_at_a_time(decompose: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,9 +162,6 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         array = x if isinstance(x, jax.Array) else np.asarray(x)
         return jnp.asarray(array) if array.dtype.kind in "iub" else jnp.asarray(array, kind)
 
-    def relu(x: jax.Array) -> jax.Array:
-        return jnp.where(x > 0, x, jnp.zeros_like(x))  # gradient 0 at 0, as in torch
-
     table = like_numpy(jnp, kind) | {
         "eigh": guarded(
             lambda x: jnp.linalg.eigh(symmetric_part(x), symmetrize_input=False), jnp.isfinite, jnp.where
@@ -198,10 +187,12 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=jax.lax.stop_gradient,
         abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
-        relu=relu,
+        relu=lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)),  # gradient 0 at 0, as in torch
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         **named(jax.nn, ("silu", "sigmoid", "log_sigmoid", "softmax", "log_softmax", "logsumexp")),
         conv2d=_conv2d,
-        max_pool2d=_max_pool2d,
-        average_pool2d=_average_pool2d,
+        max_pool2d=lambda x, window, stride: _over_windows(x, -math.inf, jax.lax.max, window, stride),
+        average_pool2d=lambda x, window, stride: (
+            _over_windows(x, 0.0, jax.lax.add, window, stride) / window**2
+        ),
     )

@@ -14,7 +14,7 @@ import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.engine import NO_GPU, Engine
+from curvebench.backends.engine import NO_GPU, Engine, Segment
 from curvebench.backends.ops import Ops
 from curvebench.backends.torch_compiled import (
     Compilable,
@@ -33,6 +33,7 @@ from curvebench.engine.program import (
     Carry,
     Constants,
     Inputs,
+    Loaded,
     Piece,
     Program,
     Work,
@@ -153,46 +154,45 @@ class TorchEngine(Engine):
             total = summand if total is None else map_arrays(torch.add, total, summand)
         return carry, total
 
-    def segment(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None = None
-    ) -> Callable[[Carry, Constants, Inputs], Carry]:
-        inputs = _on_device(self.ops, inputs)
-        compiled_loss = self._compiled_loss(program, carry, constants, inputs, steps)
+    def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
+        inputs, program, carry = _on_device(self.ops, inputs), loaded.program, loaded.carry
+        compiled_loss = self._compiled_loss(loaded, inputs, steps)
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
-        compiler = None
+        compiled = compiled_loss
         single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
-        hyper = {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
+        hyper = {name: float(values.flatten()[0]) for name, values in loaded.constants.hyper.items()}
         updates: list[_Fused | _Foreign | _Written] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
-        for piece in program.update.pieces:
+        for number, piece in enumerate(program.update.pieces):
             native = native_of(piece.rule) if self.fused and single else None
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
                 updates.append(_Foreign(piece.rule, values))
-            elif native is not None and native.applies(values):
+                continue
+            if native is not None and native.applies(values):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(_Fused(piece, native, values))
-            else:
-                compiler = self._compiler_for(piece.rule.name, carry.coordinates.numel(), steps)
-                if id(piece.part) not in steppers:
-                    steppers[id(piece.part)] = self._steppers(program, piece, compiler)
-                try:
-                    if compiler is not None:
-                        _warm(
-                            program, piece, carry, constants, inputs, steppers[id(piece.part)], len(updates)
-                        )
-                except NoCompiler as failed:
-                    self.note(f"{piece.rule.name}: eager updates; {failed}")
-                    steppers[id(piece.part)] = self._steppers(program, piece, None)
-                updates.append(_Written(piece, steppers[id(piece.part)]))
-        return _segment(program, updates, compiled_loss or compiler is not None)
+                continue
+            part = id(piece.part)
+            try:
+                if (few := self._too_few(carry.coordinates.numel(), steps)) is not None:
+                    raise NoCompiler(f"there are too few {few} to compile for")
+                require_compiler(self.compiler, self.device)
+                if part not in steppers:
+                    steppers[part] = self._steppers(program, piece, self.compiler)
+                compiled = True
+                _warm(loaded, inputs, number, steppers[part])
+            except NoCompiler as failed:
+                self.note(f"{piece.rule.name}: eager updates; {failed}")
+                steppers[part] = self._steppers(program, piece, None)
+            updates.append(_Written(piece, steppers[part]))
+        return _Segment(program, updates, compiled)
 
-    def _compiled_loss(
-        self, program: Program, carry: Carry, constants: Constants, inputs: Inputs, steps: int | None
-    ) -> bool:
+    def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
         """Whether the loss of a single run is compiled now."""
+        program, carry, constants = loaded.program, loaded.carry, loaded.constants
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
@@ -213,24 +213,6 @@ class TorchEngine(Engine):
             work: stepper(self.ops, piece.part, work, None if work & Work.START else compiler)
             for work in program.update.cadence
         }
-
-    def _compiler_for(self, rule: str, entries: int, steps: int | None) -> str | None:
-        """What a rule's updates are compiled with; None, and a note, where they are eager.
-
-        Args:
-            rule: its name.
-            entries: of the coordinates, of all lanes.
-            steps: of the run; None: many.
-        """
-        if (few := self._too_few(entries, steps)) is not None:
-            self.note(f"{rule}: eager updates; there are too few {few} to compile for")
-            return None
-        try:
-            require_compiler(self.compiler, self.device)
-        except NoCompiler as missing:
-            self.note(f"{rule}: eager updates; {missing}")
-            return None
-        return self.compiler
 
     def _too_few(self, entries: int, steps: int | None) -> str | None:
         """What a run has too little of for its updates to be compiled; None where they are."""
@@ -449,24 +431,17 @@ class _Written:
         return update
 
 
-def _warm(
-    program: Program,
-    piece: Piece,
-    carry: Carry,
-    constants: Constants,
-    inputs: Inputs,
-    steppers: Mapping[int, Stepper],
-    number: int,
-) -> None:
+def _warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
     """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
-    ops = program.ops
+    program, carry = loaded.program, loaded.carry
+    ops, piece = program.ops, program.update.pieces[number]
     lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
 
     def on_lanes(value: Any) -> torch.Tensor:
         return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
 
     needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
-    values = {**program.values(constants, step_of(inputs, 0)), **needed}
+    values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
     held = (
         None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
     )
@@ -477,77 +452,67 @@ def _warm(
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """What sees every update of a carry's buffers; made once, not once a step."""
+class _Segment:
+    """Steps that write into the carry's buffers, which are reused from call to call.
 
-    buffer: torch.Tensor  # (S, K, d), what the views belong to
-    state: tuple[Any, ...]
-    params: dict[str, torch.Tensor] | None  # for the loss; None where a basis or a look-ahead is in between
-    updates: list[Bound]
+    What sees every update of these buffers is made once, not once a step.
+    """
 
+    def __init__(self, program: Program, updates: list[_Fused | _Foreign | _Written], compiled: bool) -> None:
+        self.program, self.updates, self.compiled = program, updates, compiled
+        self.buffer: torch.Tensor | None = None  # (S, K, d), what the views belong to
+        self.state: tuple[Any, ...] = ()
+        # for the loss; None where a basis or a look-ahead is in between
+        self.params: dict[str, torch.Tensor] | None = None
+        self.bound: list[Bound] = []
 
-def _segment(
-    program: Program, updates: list[_Fused | _Foreign | _Written], compiled: bool
-) -> Callable[[Carry, Constants, Inputs], Carry]:
-    """Steps that write into the carry's buffers, which are reused from call to call."""
-    ops = program.ops
-    held: _Held | None = None
+    def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
+        with never_eager() if self.compiled else nullcontext(), torch.no_grad():
+            # Another segment may have gone on in the same buffer, with a state of its own.
+            if self.buffer is not carry.coordinates or self.state is not carry.state:
+                self._hold(carry, constants)
+            carry, losses, stopped_at = carry._replace(state=self.state), [], carry.stopped_at
+            numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
+            inputs = _on_device(self.program.ops, inputs)
+            for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
+                carry, loss = self._step(carry, constants, one, round(number), multiplier)
+                losses.append(loss)
+            return self.program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
 
-    def hold(carry: Carry, constants: Constants) -> _Held:
-        rotated = bool(constants.matrices)
-        carry = carry._replace(state=_writable(carry.state, carry.coordinates))
+    def _hold(self, carry: Carry, constants: Constants) -> None:
+        program, rotated = self.program, bool(constants.matrices)
+        self.buffer, self.state = carry.coordinates, _writable(carry.state, carry.coordinates)
+        carry = carry._replace(state=self.state)
         elsewhere = rotated or program.update.looks_ahead
-        return _Held(
-            buffer=carry.coordinates,
-            state=carry.state,
-            params=None if elsewhere else program.parameters(carry.coordinates, ()),
-            updates=[one.bind(program, carry, rotated, number) for number, one in enumerate(updates)],
-        )
+        self.params = None if elsewhere else program.parameters(carry.coordinates, ())
+        self.bound = [one.bind(program, carry, rotated, number) for number, one in enumerate(self.updates)]
 
-    def apply(held: _Held, carry: Carry, moment: _Moment) -> Carry:
+    def _step(
+        self, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
+    ) -> tuple[Carry, torch.Tensor]:
+        program = self.program
+        point = program.point(carry, constants, inputs) if self.params is None else self.params
+        info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))
+        moment = [_Moment(program, constants, inputs, number, schedule, info, carry.model, None)]
+        loss = info.loss
+        del info  # the gradient belongs to the moment alone
+        return self._apply(carry, moment.pop()), loss
+
+    def _apply(self, carry: Carry, moment: _Moment) -> Carry:
         """`Program.apply`, written into the buffers."""
+        program = self.program
         stopped_at = program.stopped_at(carry, moment.info, moment.inputs)
         model = moment.info.model
         if program.clip_gradient_norm is not None:
             moment = replace(moment, info=program.clipped(moment.info))
         if program.stop_gradient_norm is not None:
             moment = replace(moment, held=stopped_at > 0)
-            model = where_lanes(ops, moment.held, carry.model, model)
+            model = where_lanes(program.ops, moment.held, carry.model, model)
         # Model state may be parameters, which the update overwrites.
         model = {name: value.clone() for name, value in model.items()}
-        for update in held.updates:
+        for update in self.bound:
             update(moment)
-        return carry._replace(state=held.state, model=model, stopped_at=stopped_at)
-
-    def step(
-        held: _Held, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
-    ) -> tuple[Carry, torch.Tensor]:
-        point = program.point(carry, constants, inputs) if held.params is None else held.params
-        info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))
-        moment = [_Moment(program, constants, inputs, number, schedule, info, carry.model, None)]
-        loss = info.loss
-        del info  # the gradient belongs to the moment alone
-        return apply(held, carry, moment.pop()), loss
-
-    def advance(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        nonlocal held
-        # Another segment may have gone on in the same buffer, with a state of its own.
-        if held is None or held.buffer is not carry.coordinates or held.state is not carry.state:
-            held = hold(carry, constants)
-        carry, losses, stopped_at = carry._replace(state=held.state), [], carry.stopped_at
-        numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
-        inputs = _on_device(ops, inputs)
-        for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
-            carry, loss = step(held, carry, constants, one, round(number), multiplier)
-            losses.append(loss)
-        return program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
-
-    def guarded(carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        with never_eager() if compiled else nullcontext(), torch.no_grad():
-            return advance(carry, constants, inputs)
-
-    return guarded
+        return carry._replace(state=self.state, model=model, stopped_at=stopped_at)
 
 
 def _on_device(ops: Ops, inputs: Inputs) -> Inputs:

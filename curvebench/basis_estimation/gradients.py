@@ -124,13 +124,10 @@ def _chunks(
     size = what.settings.get("batch_size") or examples_in(train)
     chunk = chunk_of(what, engine, problem)
     padded = chunk * math.ceil(what.count / chunk)
-    batch_size = what.settings.get("batch_size")
     order = None
-    if batch_size is not None:
-        order = batch_order(random, examples_in(train), batch_size, padded, purpose="egop batches")
-    data: dict[str, Any] = {}
-    if not what.workload.streamed:
-        data = {name: ops.asarray(array) for name, array in train.items()}
+    if what.settings.get("batch_size") is not None:
+        order = batch_order(random, examples_in(train), size, padded, purpose="egop batches")
+    data = {} if what.workload.streamed else {name: ops.asarray(array) for name, array in train.items()}
     model = {name: ops.asarray(array) for name, array in problem.state.items()}
     for start in range(0, padded, chunk):
         drawn = [_draw(what, problem, rng) for _ in range(chunk)]

@@ -38,17 +38,6 @@ class RenewalPlan:
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 
 
-@dataclass(frozen=True)
-class _AtStep:
-    """A seed's generators for the estimate after so many steps."""
-
-    random: Random
-    step: int
-
-    def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
-        return self.random(f"{purpose} after step {self.step}", shared)
-
-
 @dataclass
 class Renewal:
     """The change of basis in the middle of a bundle's run: one setting, and one lane a seed.
@@ -99,7 +88,10 @@ class Renewal:
 
     def _estimated(self, here: Problem, seed: int, steps: int) -> list[np.ndarray]:
         """V of each group; none, and a note, where a gradient is not finite and the basis before stays."""
-        random = _AtStep(self.randoms[seed], steps)
+
+        def random(purpose: str, shared: bool = False) -> np.random.Generator:
+            return self.randoms[seed](f"{purpose} after step {steps}", shared)
+
         generator = random("egop basis")
         try:
             found, _ = estimated(

@@ -83,8 +83,10 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 
 
 @contextmanager
-def prefetched(make: Callable[[Wanted], Made], wanted: Iterable[Wanted]) -> Iterator[Iterator[Made]]:
-    """What is made of each that is wanted, on a thread while the one before is used."""
+def prefetched(
+    make: Callable[[Wanted], Made], wanted: Iterable[Wanted], ahead: bool = True
+) -> Iterator[Iterator[Made]]:
+    """What is made of each that is wanted; `ahead` on a thread while the one before is used."""
 
     def made() -> Iterator[Made]:
         waiting: list[Future[Made]] = []
@@ -95,5 +97,8 @@ def prefetched(make: Callable[[Wanted], Made], wanted: Iterable[Wanted]) -> Iter
         for last in waiting:
             yield last.result()
 
+    if not ahead:
+        yield map(make, wanted)
+        return
     with ThreadPoolExecutor(1) as executor:
         yield made()

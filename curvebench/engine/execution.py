@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -26,7 +26,7 @@ from curvebench.engine.derivatives import (
 )
 from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
 from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Carry, Constants, Inputs, Program, StepLosses, Update, Work
+from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
 from curvebench.interop.foreign import TorchRule, closure_evaluations
 from curvebench.optimizers.bases import Change
 from curvebench.optimizers.needs import Need
@@ -328,16 +328,6 @@ def is_held(workload: Workload, split: str) -> bool:
     return workload.evaluation_batch is None and split in workload.evaluated_splits
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A bundle on its device: the program, what it reads, and where it starts."""
-
-    program: Program
-    carry: Carry
-    constants: Constants
-    splits: Mapping[str, Mapping[str, Any]]
-
-
 def arrays_of(split: Split) -> dict[str, np.ndarray]:
     """The fields of a split that is held on the device."""
     assert isinstance(split, Mapping), "data sources are streamed"
@@ -496,7 +486,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
-        with prefetched(fetched, pieces) if fetches else nullcontext(map(fetched, pieces)) as made:
+        with prefetched(fetched, pieces, fetches) as made:
             for (split, start, stop), arrays in zip(pieces, made, strict=True):
                 found = host(programs[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
@@ -677,7 +667,7 @@ def execute(
             given = next(inputs)
         with clock.phase("compile"):
             evaluate = evaluator(bundle, engine, loaded)
-            advance = engine.segment(program, carry, constants, _filled(given, max(pieces)), steps)
+            advance = engine.segment(loaded, _filled(given, max(pieces)), steps)
             del loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:
@@ -759,6 +749,7 @@ class _Keeper:
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
         self.begun = clock.named
+        checkpoints.notes = engine.notes  # for the provenance, in later processes too
 
     def newest(self, loaded: Loaded) -> Loaded:
         """What the run goes on from; as it is loaded where there is no checkpoint."""
@@ -774,7 +765,6 @@ class _Keeper:
 
         with self.clock.phase(CHECKPOINT):
             found = self.checkpoints.newest(restored)
-        self._copy_notes()
         return found or loaded
 
     def offer(self, carry: Carry, constants: Constants) -> None:
@@ -783,7 +773,6 @@ class _Keeper:
         if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):
                 self.checkpoints.save(self._checkpoint(carry, constants))
-            self._copy_notes()
         if termination.came:
             termination.pass_on()
 
@@ -794,10 +783,6 @@ class _Keeper:
         seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
         return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)
 
-    def _copy_notes(self) -> None:
-        """Have what is noted of checkpoints in the provenance, in later processes too."""
-        self.engine.note(*self.checkpoints.notes)
-
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
     """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
@@ -805,10 +790,9 @@ def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first
 
 
-@contextmanager
 def prefetch_inputs(
     bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
-) -> Iterator[Iterator[Inputs]]:
+) -> AbstractContextManager[Iterator[Inputs]]:
     """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
 
     Where they are much work, they are made while the piece before is run. A length is asked for when its
@@ -826,6 +810,4 @@ def prefetch_inputs(
             yield begin, length
             begin += length
 
-    is_much_work = bundle.workload.streamed or bundle.is_random
-    with prefetched(make, places()) if is_much_work else nullcontext(map(make, places())) as made:
-        yield made
+    return prefetched(make, places(), ahead=bundle.workload.streamed or bundle.is_random)

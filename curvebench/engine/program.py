@@ -579,3 +579,13 @@ class Program:
         info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
         stepped = self.apply(carry, info, constants, inputs, work)
         return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A bundle on its device: the program, what it reads, where it starts, and the splits held there."""
+
+    program: Program
+    carry: Carry
+    constants: Constants
+    splits: Mapping[str, Mapping[str, Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -14,7 +13,7 @@ from curvebench.backends import BACKENDS
 from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.backends.ops import Array, Ops
 from curvebench.engine.derivatives import StepInfo, model_of
-from curvebench.engine.layout import layout, roles_of
+from curvebench.engine.layout import by_name, end_to_end, layout, roles_of
 from curvebench.engine.program import Constants, Inputs, Program, Update, Work
 from curvebench.interop import FLOATS, chosen, completed
 from curvebench.optimizers.options import Options
@@ -163,8 +162,9 @@ class Online:
     def _needed(self, given: Mapping[str, Any], work: Work) -> dict[str, Any]:
         """What the rule needs besides the gradient, (1, 1, ...) in the order of the layout."""
         update, asarray = self._program.update, self._ops.asarray
-        places = dict(zip(self._start, _places(self._start), strict=True))
-        order = np.concatenate([places[name] for name in update.layout.parameters])
+        given_order = {name: value.shape for name, value in self._start.items()}
+        places = by_name(numpy_ops(), given_order, np.arange(update.layout.entries))
+        order = end_to_end(numpy_ops(), update.layout.parameters, places, 0)
         names = {need.name for need in update.bound.needs}
         for name in given:
             if name not in names:
@@ -201,12 +201,6 @@ def _alike(value: Any, example: Any) -> bool:
         same = isinstance(value, Mapping) and set(value) == set(example)
         return same and all(_alike(value[name], one) for name, one in example.items())
     return value is not None and not isinstance(value, Mapping) and np.shape(value) == np.shape(example)
-
-
-def _places(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Of each array, where its entries are when all are laid end to end."""
-    bounds = np.cumsum([0, *(array.size for array in arrays.values())])
-    return [np.arange(low, high) for low, high in itertools.pairwise(bounds)]
 
 
 def replay(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import polars as pl
@@ -82,7 +82,7 @@ def check_claims(job: Job) -> None:
     for (claim, part, variant), error in found.errors.items():
         job.trace(error)
         failure = failure_of(error)
-        job.fail(claim, replace(failure, reason=f"{_name(part, variant)}: {failure.reason}"))
+        job.fail(claim, failure._replace(reason=f"{_name(part, variant)}: {failure.reason}"))
     failed = {claim for claim, _, _ in found.errors}
     sources = {(claim.id, part.part, part.variant): part.source for claim in claims for part in claim.checks}
     about = {"scale": spec.scale, "spec_hash": spec.hash, "machine": job.machine}

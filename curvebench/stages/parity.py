@@ -187,7 +187,7 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
         loaded = load(bundle, made, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = made.segment(program, carry, constants, stretch_inputs(bundle, made, 0, 1), STEPS)
+            segment = made.segment(loaded, stretch_inputs(bundle, made, 0, 1), STEPS)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
                 inputs = stretch_inputs(bundle, made, step, 1)

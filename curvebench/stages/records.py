@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ class Lane:
     total_steps: int  # updates made
     gradients: int  # steps whose gradient was taken
     besides: np.ndarray  # (C,) gradients that closures have taken
+    reached: Mapping[str, int | None] = field(default_factory=dict)  # the step of each target, or None
 
 
 def lane_of(
@@ -55,19 +56,20 @@ def lane_of(
     steps = np.minimum(steps[:kept], end)
     values = {name: value[:kept] for name, value in values.items()}
     besides = trajectories.closure_evaluations[:kept]
-    if diverged:
-        return Lane(steps, values, "diverged", diverged, diverged, diverged, besides)
-    if stopped:
-        return Lane(steps, values, "reached", end, end, stopped, besides)
-    reached = [
-        steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
+    reached = {
+        metric: steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
         for metric, threshold in targets.items()
         if metric in values
-    ]
-    met = [step for step in reached if step is not None]
-    if met:
-        return Lane(steps, values, "reached", min(met), total, total, besides)
-    return Lane(steps, values, "budget", None, total, total, besides)
+    }
+    met = [step for step in reached.values() if step is not None]
+    outcome, at, updates, gradients = "budget", None, total, total
+    if diverged:
+        outcome, at, updates, gradients = "diverged", diverged, diverged, diverged
+    elif stopped:
+        outcome, at, updates, gradients = "reached", end, end, stopped
+    elif met:
+        outcome, at = "reached", min(met)
+    return Lane(steps, values, outcome, at, updates, gradients, besides, reached)
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
@@ -101,20 +103,16 @@ def rows(
     """The rows of lanes that were run together."""
     runs: list[dict[str, Any]] = []
     curves: list[pl.DataFrame] = []
+    targets = targets_on(job.training.targets, cell.workload.name)
     for s, k in np.ndindex(*bundle.lanes):
-        lane = lane_of(
-            trajectories, s, k, targets_on(job.training.targets, cell.workload.name), cell.workload
-        )
+        lane = lane_of(trajectories, s, k, targets, cell.workload)
         place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
         run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
         run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
         runs.append({**run, "state_bytes": trajectories.state_bytes})
         evaluations = bundle.evaluations_of(lane.steps) + lane.besides
-        curves += [
-            _curve(runs[-1]["run"], lane.steps, evaluations, bundle.batch_size, name, values)
-            for name, values in lane.values.items()
-        ]
-    return RunTables(pl.concat(curves), pl.DataFrame(runs, schema=schema.RUNS))
+        curves.append(_curve(runs[-1]["run"], lane, evaluations, bundle.batch_size))
+    return RunTables(pl.concat(curves).select(schema.CURVES.names()), pl.DataFrame(runs, schema=schema.RUNS))
 
 
 def failed_rows(
@@ -154,7 +152,7 @@ def with_remedy(failure: Failure, settings: Mapping[str, Any], accumulation: int
         remedy = "all examples are one batch; a batch_size in the study would hold less at a time"
     elif size % parts:
         remedy = f"a smaller batch_size than {size} would hold less, and one that {parts} divides {half}"
-    return replace(failure, reason=f"{failure.reason}; {remedy}")
+    return failure._replace(reason=f"{failure.reason}; {remedy}")
 
 
 def _row(
@@ -198,9 +196,7 @@ def _row(
             {
                 "metric": metric,
                 "threshold": at,
-                "steps": steps_to(lane.steps, lane.values[metric], at, direction[metric])
-                if metric in lane.values
-                else None,
+                "steps": lane.reached.get(metric),
                 "seconds": None,
                 "seconds_kind": None,
             }
@@ -212,18 +208,8 @@ def _row(
     }
 
 
-def _curve(
-    run: str, steps: np.ndarray, evaluations: np.ndarray, batch: int, metric: str, values: np.ndarray
-) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "run": [run] * len(steps),
-            "step": steps,
-            "gradient_evaluations": evaluations,
-            "examples": evaluations * batch,
-            "seconds": [None] * len(steps),
-            "metric": [metric] * len(steps),
-            "value": values,
-        },
-        schema=schema.CURVES,
-    )
+def _curve(run: str, lane: Lane, evaluations: np.ndarray, batch: int) -> pl.DataFrame:
+    counts = {"step": lane.steps, "gradient_evaluations": evaluations, "examples": evaluations * batch}
+    wide = pl.DataFrame({**counts, **lane.values})
+    long = wide.unpivot(index=[*counts], variable_name="metric", value_name="value")
+    return long.select(pl.lit(run).alias("run"), pl.lit(None, pl.Float64).alias("seconds"), *long.columns)

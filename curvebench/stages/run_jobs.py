@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -260,7 +260,7 @@ class _CellRun:
         kept = self._checkpoints(lanes).done
         if kept is not None:
             reason = f"{failure.reason}; tried again, it goes on after step {kept}"
-            failure = replace(failure, reason=reason, step=max(kept, failure.step or 0))
+            failure = failure._replace(reason=reason, step=max(kept, failure.step or 0))
         table = failed_rows(self.job, self.cell, self.number, self._left_of(lanes), failure, self.built)
         write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
         return table

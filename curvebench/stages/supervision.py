@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # the process' own doing
 # Python's, NumPy's, torch's on GPU and host, XLA's, those of CUDA's libraries, C++'s
@@ -44,13 +44,7 @@ class Lanes(NamedTuple):
 
     def holds(self, other: Lanes) -> bool:
         """Whether another range lies in this one."""
-        return (
-            self.cell == other.cell
-            and self.first_seed <= other.first_seed
-            and other.end_seed <= self.end_seed
-            and self.first_setting <= other.first_setting
-            and other.end_setting <= self.end_setting
-        )
+        return self.cell == other.cell and set(other.pairs) <= set(self.pairs)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -75,8 +69,7 @@ FAULTS = (Exception, SystemExit)  # what a rule or a library may raise
 BAD_INPUT = 2  # the status of a command that refuses what it was given
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """How something failed: an outcome (curvebench.results.outcomes), why, and after which step where that
     is known.
     """
@@ -223,12 +216,7 @@ class _Supervisor:
                 self.lost[lanes] = self._failure(status, step, kills)
 
     def _handed_on(self) -> str:
-        given: dict[str, Any] = {
-            "journal": self.file,
-            "lost": [(lanes, tuple(vars(failure).values())) for lanes, failure in self.lost.items()],
-            "ended": tuple(vars(self.ended).values()) if self.ended else None,
-        }
-        return json.dumps(given)
+        return json.dumps({"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended})
 
     def _under_way(self) -> tuple[Lanes, int | None]:
         """What a process that died was at: what it was killed for, else what it noted last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -13,10 +13,9 @@ from curvebench.engine.execution import PHASES, Bundle
 from curvebench.progress import Progress
 from curvebench.results.outcomes import finished
 from curvebench.results.reading import read
-from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.method import WorkloadSpec, methods
 from curvebench.stages.job import (
     Cell,
-    Instance,
     Job,
     basis_of,
     bundle_of,
@@ -79,34 +78,23 @@ def _charge(job: Job, measured: Measured) -> None:
 
 def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
     """One run of each method: that of the job's seed, where it is among the runs."""
+    spec, seed, bundles = job.spec, job.spec.seeds[0], dict[Method, Bundle]()
     with job.clock.phase("data"):
-        one = instance(workload_of(workload), workload.settings, job.spec.seeds[0])
+        found = workload_of(workload, job.training.evaluated_splits)
+        one = instance(found, workload.settings, seed)
         runs = {
             (run["optimizer"], run["basis"]): run
-            for run in finals.filter(workload=workload.name, seed=job.spec.seeds[0]).iter_rows(named=True)
+            for run in finals.filter(workload=workload.name, seed=seed).iter_rows(named=True)
         }
-        return {
-            method: _bundle(job, workload, optimizer, basis, one, runs[method])
-            for optimizer in job.spec.optimizers
-            for basis in job.spec.bases
-            if (method := (optimizer.label, basis.label)) in runs
-        }
-
-
-def _bundle(
-    job: Job,
-    workload: WorkloadSpec,
-    optimizer: OptimizerSpec,
-    basis: BasisSpec,
-    one: Instance,
-    run: Mapping[str, Any],
-) -> Bundle:
-    setting: Mapping[str, float] = {
-        "learning_rate": run["learning_rate"],
-        **{item["name"]: item["value"] for item in run["hyperparameters"]},
-    }
-    cell = Cell(workload_of(workload, job.training.evaluated_splits), workload, optimizer, basis, [setting])
-    return bundle_of(job, cell, [one], basis_of(job, basis, [one]))
+        for optimizer, basis in itertools.product(spec.optimizers, spec.bases):
+            method = (optimizer.label, basis.label)
+            if (run := runs.get(method)) is None:
+                continue
+            setting = {item["name"]: item["value"] for item in run["hyperparameters"]}
+            setting["learning_rate"] = run["learning_rate"]
+            cell = Cell(found, workload, optimizer, basis, [setting])
+            bundles[method] = bundle_of(job, cell, [one], basis_of(job, basis, [one]))
+    return bundles
 
 
 def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:

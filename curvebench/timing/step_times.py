@@ -17,14 +17,13 @@ from curvebench.engine.execution import (
     Bundle,
     Clock,
     Evaluate,
-    Loaded,
     evaluator,
     is_held,
     load,
     pieces_of,
     stretch_inputs,
 )
-from curvebench.engine.program import Carry
+from curvebench.engine.program import Carry, Loaded
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
@@ -100,9 +99,7 @@ class _Contestant:
         with self.clock.phase("data"):
             inputs = stretch_inputs(bundle, engine, 0, self.steps)
         with self.clock.phase("compile"):
-            self.segment = engine.segment(
-                loaded.program, loaded.carry, loaded.constants, inputs, len(bundle.schedule)
-            )
+            self.segment = engine.segment(loaded, inputs, len(bundle.schedule))
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
         """Load the arrays before the first step, from another bundle than the method's where one is given."""

@@ -194,7 +194,7 @@ def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[F
 def _at_chosen(one: ClaimComparison, refuting: float) -> Finding:
     """What a comparison says at the chosen settings."""
     low, high = one.interval
-    return decide(one.question, low, one.p_value, refuting, ALPHA, high)
+    return decide(one.question, low, refuting, ALPHA, high)
 
 
 def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _finding_at(other: Alternative, question: Question, relations: int) -> Findi
         return None
     low, high = other.interval
     refuting = min(1.0, relations * question.refuting_p_value(low, high))
-    return decide(question, low, question.p_value(low, high), refuting, ALPHA, high)
+    return decide(question, low, refuting, ALPHA, high)
 
 
 def _seeds(one: ClaimComparison, relations: int) -> int | None:

@@ -110,7 +110,6 @@ class Question:
 def decide(
     question: Question,
     gains: ArrayLike,
-    p_value: float,
     refuting_p_value: float,
     alpha: float,
     most: ArrayLike | None = None,
@@ -120,18 +119,18 @@ def decide(
     It is supported where the test rejects its null and the median gain is one that the relation allows, and
     refuted where the other test rejects the relation and the median gain is not allowed; else the gains are
     inconclusive. Gains that are known to bounds decide only what they decide wherever between them they lie.
+    Where all relations of a claim must hold, the p-value for each is taken as it is (Berger, Technometrics
+    24, 1982: an intersection-union test).
 
     Args:
         gains: shape (pairs,).
-        p_value: `Question.p_value`; where all relations of a claim must hold, each as it is (Berger,
-            Technometrics 24, 1982: an intersection-union test).
         refuting_p_value: `Question.refuting_p_value`, corrected for all relations of the claim, of which one
             refuted relation refutes the whole.
         most: what each may be at most, where `gains` is what it is at least; None where they are known.
     """
     medians = [median(end) for end in _ends(gains, most)]
     if all(map(question.borne_out, medians)):
-        return "supported" if p_value <= alpha else "inconclusive"
+        return "supported" if question.p_value(gains, most) <= alpha else "inconclusive"
     refuted = question.excluded(medians[0], medians[-1]) and refuting_p_value <= alpha
     return "refuted" if refuted else "inconclusive"
 
@@ -176,17 +175,15 @@ def seeds_needed(
     if not count or (most is not None and tells_nothing(question, gains, most)):
         return None
     random = np.random.default_rng(0)
+
+    def is_decided(study: np.ndarray) -> bool:
+        drawn = [end[study] for end in ends]
+        refuting = relations * question.refuting_p_value(*drawn)
+        return decide(question, drawn[0], refuting, alpha, *drawn[1:]) != "inconclusive"
+
     for size in SEEDS:
         if size <= count or 2.0**-size > alpha:
             continue
-        drawn = random.choice(count, (RESAMPLED, size))
-        decided = [_decided(question, [end[study] for end in ends], relations, alpha) for study in drawn]
-        if np.mean(decided) >= POWER:
+        if np.mean([is_decided(study) for study in random.choice(count, (RESAMPLED, size))]) >= POWER:
             return size
     return None
-
-
-def _decided(question: Question, ends: Sequence[np.ndarray], relations: int, alpha: float) -> bool:
-    least, most = ends[0], ends[1] if len(ends) > 1 else None
-    refuting = relations * question.refuting_p_value(least, most)
-    return decide(question, least, question.p_value(least, most), refuting, alpha, most) != "inconclusive"

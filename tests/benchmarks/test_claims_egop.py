@@ -80,17 +80,6 @@ def test_the_rule_of_the_sphere_integrates_polynomials(dimension):
     assert weights @ points[:, 0] ** 4 == pytest.approx(3 / (dimension * (dimension + 2)))
 
 
-def test_derivatives_of_the_logistic_loss_by_differences():
-    ball = draw_logistic_ball(np.random.default_rng(1), (-1, 0))
-    objective, point = ball.objective, ball.centre
-    steps = 1e-5 * np.eye(len(point))
-    values = objective.values(point + steps) - objective.values(point - steps)
-    np.testing.assert_allclose(objective.gradients(point[None])[0], values / 2e-5, rtol=1e-6, atol=1e-6)
-    slopes = objective.gradients(point + steps) - objective.gradients(point - steps)
-    np.testing.assert_allclose(objective.hessian(point), slopes / 2e-5, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(objective.gradients(objective.minimizer[None]), 0, atol=1e-10)
-
-
 def test_no_hessian_in_a_ball_exceeds_the_greatest():
     random = np.random.default_rng(2)
     ball = draw_logistic_ball(random, (0, 0.5))

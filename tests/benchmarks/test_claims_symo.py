@@ -22,10 +22,7 @@ from curvebench.benchmarks.claims._randomization import (
     mean_statistics,
 )
 from curvebench.benchmarks.claims._symmetries import (
-    GROUP_OF,
-    GROUPS,
     Perceptron,
-    draw_maps,
     draw_matrix,
 )
 from curvebench.benchmarks.claims.symo_ensembles import RELU_3
@@ -87,46 +84,9 @@ def test_losses_gradients_and_hessians_are_those_of_automatic_differentiation(wi
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("activation", ["linear", "tanh", "relu"])
-def test_maps_of_hidden_units_leave_the_loss_alone(activation):
-    random = np.random.default_rng(0)
-    network, group = Perceptron((2, 3, 4, 2), activation, True), GROUP_OF[activation]
-    parameters = random.standard_normal((3, network.size))
-    data = random.standard_normal((5, 2)), random.standard_normal((5, 2))
-    turn = draw_matrix(random, network.widths, True, group)
-    losses = network.losses(parameters, *data)
-    np.testing.assert_allclose(network.losses(parameters @ turn.T, *data), losses, rtol=1e-11)
-    if group != "orthogonal":
-        maps = draw_maps(random, network.widths, True, group, 3)
-        np.testing.assert_allclose(network.losses(maps.vectors(parameters), *data), losses, rtol=1e-11)
-        moved = maps.matrices(network.hessians(parameters, *data))
-        np.testing.assert_allclose(network.hessians(maps.vectors(parameters), *data), moved, atol=1e-11)
-
-
-def test_maps_of_matrices_are_those_of_dense_ones():
-    random = np.random.default_rng(0)
-    maps = draw_maps(random, (2, 3, 3, 2), True, "signed", 2)
-    size = maps.indices.shape[1]
-    given = random.standard_normal((2, size, size, 2))
-    for number in range(2):
-        dense = maps.signs[number][:, None] * np.eye(size)[maps.indices[number]]
-        expected = np.einsum("ij,jkn,lk->iln", dense, given[number], dense)
-        np.testing.assert_allclose(maps.matrices(given)[number], expected, atol=1e-14)
-
-
 def test_units_have_the_weights_that_enter_and_leave_them():
     marked = Perceptron((2, 3, 2), "tanh", True).units(1, 0)
     assert np.flatnonzero(marked).tolist() == [0, 3, 6, 9, 10]
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_factors_come_back_from_the_matrix(group):
-    random, structure, widths = np.random.default_rng(0), Structure(3, True, group), (2, 3, 3, 2)
-    drawn = random.standard_normal((structure.size(widths),) * 2)
-    factors = structure.factors(drawn + drawn.T, widths)
-    again = structure.factors(structure.built(factors, widths), widths)
-    for pair, expected in factors.items():
-        np.testing.assert_allclose(again[pair], expected, atol=1e-12)
 
 
 def test_means_are_of_the_form_of_the_equations():

@@ -107,7 +107,7 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
     with made.context():
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, 4)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
+        segment = made.segment(loaded, inputs)
         carry = segment(loaded.carry, loaded.constants, inputs)
         made.finish(carry)
         torch.cuda.set_sync_debug_mode("error")

@@ -35,7 +35,7 @@ def our_torch(network: TimedNetwork, rule: str) -> Loop:
     with made.context():
         loaded = load(bundle, made)
         inputs, constants = stretch_inputs(bundle, made, 0, STEPS), loaded.constants
-        segment = made.segment(loaded.program, loaded.carry, constants, inputs, STEPS)
+        segment = made.segment(loaded, inputs, STEPS)
     held = [loaded.carry]
     del loaded
 

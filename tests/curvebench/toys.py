@@ -10,8 +10,8 @@ import numpy as np
 
 from curvebench.backends.engine import Engine
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.execution import Bundle, Loaded, load, stretch_inputs
-from curvebench.engine.program import Carry
+from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.engine.program import Carry, Loaded
 from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload
 
 
@@ -107,7 +107,7 @@ def loss_and_gradient(
 def advanced(bundle: Bundle, made: Engine, steps: int) -> tuple[Loaded, Carry]:
     """A bundle on its device, and what it carries after its first steps; call inside the engine's context."""
     loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
-    segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, steps)
+    segment = made.segment(loaded, inputs, steps)
     return loaded, segment(loaded.carry, loaded.constants, inputs)
 
 

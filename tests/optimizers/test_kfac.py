@@ -60,7 +60,7 @@ def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
     with made.context():
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, STEPS)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, STEPS)
+        segment = made.segment(loaded, inputs, STEPS)
         carry = segment(loaded.carry, loaded.constants, inputs)
         found = loaded.program.parameters(carry.coordinates, ())
         return {name: np.array(made.ops.to_numpy(value)) for name, value in found.items()}
@@ -100,7 +100,7 @@ def test_steps_in_a_row_without_amortized_work_are_one_call_on_jax():
     with made.context():
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, STEPS)
-        segment: Any = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
+        segment: Any = made.segment(loaded, inputs)
         bounds = []
         for work, program in segment.programs.items():
 

@@ -199,7 +199,7 @@ def test_state_is_of_that_type_after_steps_and_where_lanes_have_stopped(backend:
     with made.context():
         loaded = load(bundle, made)
         inputs = stretch_inputs(bundle, made, 0, 4)
-        segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs, 4)
+        segment = made.segment(loaded, inputs, 4)
         carry = segment(loaded.carry, loaded.constants, inputs)
         assert (np.asarray(made.ops.to_numpy(carry.stopped_at)) == 1).all()
         assert {str(leaf.dtype).removeprefix("torch.") for leaf in leaves(carry.state)} == {"bfloat16"}

@@ -12,6 +12,7 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.figures.drawing import list_figures
+from curvebench.reports.pages.site import render_site
 from curvebench.reports.rendering import macros
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan, read_plan
@@ -100,14 +101,19 @@ def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def change(raw: dict[str, Any]) -> None:
         digits, convex = raw["studies"]
-        digits["stop"] = {"train_loss": 0.0005}
         digits["tuning"]["shared_across"] = "bases"
         digits["claims"][0]["holds_if"][0]["quantity"] = "steps_to_stop"
         digits["bases"][1]["options"]["every"] = "5 steps"
         digits["compare"]["floor"] = 1e-28
         convex["claims"] = []
 
-    return changed_site(report, tmp_path_factory.mktemp("changed"), change)
+    folder = tmp_path_factory.mktemp("changed")
+    plan = read_plan(changed_plan(report.plan_file, folder, change))
+    digits, convex = plan.studies
+    stopped = digits.model_copy(update={"stop": {"train_loss": 0.0005}})  # as no study file may say
+    plan = plan.model_copy(update={"studies": (stopped, convex)})
+    render_site(plan, folder / "site", folder / "drawings", lambda said: None)
+    return folder / "site"
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -13,7 +13,7 @@ from curvebench.reports.tables import read_tables
 from curvebench.results.schema import TABLES
 from curvebench.results.writing import write_table
 from curvebench.spec.plan import read_plan
-from tests.reports.conftest import words_of
+from tests.reports.conftest import changed_plan, words_of
 from tests.reports.synthetic import Shape, write_plan
 
 SHAPE = Shape(optimizers=("sgd", "adam"), seeds=tuple(range(1000, 1006)), tuning_seeds=(0,))
@@ -27,11 +27,12 @@ CHOSEN = {
 
 def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     """On paper PyTorch takes JAX' rates; Adam is made a contestant of PyTorch's alone."""
-    path = write_plan(tmp_path, [SHAPE])
-    raw = json.loads(path.read_text())
-    raw["studies"][0]["optimizers"] = [{"name": "sgd"}, CHOSEN]
-    raw["studies"][0]["runs_on"]["torch"]["tuned_on"] = "jax"
-    path.write_text(json.dumps(raw))
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["studies"][0]["optimizers"] = [{"name": "sgd"}, CHOSEN]
+        raw["studies"][0]["runs_on"]["torch"]["tuned_on"] = "jax"
+
+    path = changed_plan(write_plan(tmp_path, [SHAPE]), tmp_path, change)
     tables = tmp_path / "tables" / SHAPE.name
     runs = pl.read_parquet(tables / "runs.parquet")
     is_adam, on_torch = pl.col("optimizer") == "adam", pl.col("backend") == "torch"

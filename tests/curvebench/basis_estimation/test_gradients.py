@@ -48,19 +48,6 @@ def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
                 np.testing.assert_allclose(gradients[number], expected, rtol=1e-6, atol=1e-8)
 
 
-def test_normal_sampling_uses_the_full_batch_where_training_does() -> None:
-    settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
-    problem = TANH.problem(settings, random)
-    what = GradientSampling(TANH, settings, 3, normal_scale=0.5)
-    sampled = gathered(sampler(what, engine("jax", "float64"), problem, random)(problem, random))
-    rng = random("egop sampling")
-    drawn = {name: 0.5 * rng.standard_normal(value.shape) for name, value in problem.parameters.items()}
-    for name, gradients in sampled.items():
-        np.testing.assert_allclose(
-            gradients[0], difference(drawn, problem.splits["train"], name), rtol=1e-6, atol=1e-8
-        )
-
-
 def test_on_a_cpu_as_many_are_mapped_at_once_as_fit_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, random = {"batch_size": None}, WorkloadRandom("tanh_regression", 4)
     problem, made = TANH.problem(settings, random), engine("jax", "float64")

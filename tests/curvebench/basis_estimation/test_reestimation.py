@@ -14,10 +14,10 @@ from scipy.linalg import block_diag
 
 from curvebench.backends.engine import Engine, engine
 from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.basis_estimation.gradients import GradientSampling, sampler
+from curvebench.basis_estimation.gradients import GradientSampling
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
-from curvebench.engine.execution import Bundle, Loaded, execute, lanes_per_bundle
-from curvebench.engine.program import Carry, Update
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
+from curvebench.engine.program import Carry, Loaded, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file
@@ -246,21 +246,6 @@ def test_what_a_study_says() -> None:
     assert steps is not None
     assert steps.points == (2, 4, 6)
     assert steps.sampling.normal_scale is None
-
-
-def test_a_distribution_of_initial_parameters_is_moved_to_the_iterate() -> None:
-    """theta + (a - b) / sqrt(2) for two draws a and b: mean theta, and the covariance of a."""
-    random = WorkloadRandom(TANH.name, 0)
-    problem = TANH.problem(SETTINGS, random)
-    what = GradientSampling(TANH, SETTINGS, 3, around_start=True)
-    (found,) = sampler(what, engine("jax", "float64"), problem, random)(problem, random)
-    generator = random("egop sampling")
-    for row in range(3):
-        a, b = (TANH.sample_parameters(SETTINGS, generator) for _ in range(2))
-        there = {name: value + (a[name] - b[name]) / np.sqrt(2) for name, value in problem.parameters.items()}
-        _, wanted = loss_and_gradient(there, problem.splits["train"])
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name][row], value, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("rule", ["soap", "shampoo", "adafactor"])

@@ -169,7 +169,7 @@ def test_activations_of_one_part_are_held_at_a_time(network: str) -> None:
         bundle = in_parts(dataclasses.replace(bundle, rule=optimizers.rules()["sgd"]), parts)
         with made.context():
             loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, 4)
-            segment = made.segment(loaded.program, loaded.carry, loaded.constants, inputs)
+            segment = made.segment(loaded, inputs)
             return made.device_peak(segment, lambda: None) or 0
 
     assert peak(10) < 0.25 * peak(1)

@@ -151,12 +151,6 @@ def test_an_examples_draw_is_that_of_seed_step_and_place():
     assert np.array_equal(alone[:, 0], whole[5:8, 1])
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_a_run_is_bit_for_bit_that_of_one_thread(backend: str):
-    one, four = (run(bundle_of(Noisy(), "validation_loss"), backend, threads) for threads in (1, 4))
-    assert np.array_equal(one.metrics["validation_loss"], four.metrics["validation_loss"])
-
-
 # --- nothing in vain -----------------------------------------------------------------------------
 
 

@@ -47,13 +47,6 @@ def test_the_means_weighted_by_their_steps_are_the_mean_of_all(evaluations: int)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_declaring_it_changes_no_other_value(backend: str) -> None:
-    plain = dataclasses.replace(TANH, metrics={"train_loss": TANH.metrics["train_loss"]})
-    found, without = (run(make_bundle(one), backend).metrics["train_loss"] for one in (WORKLOAD, plain))
-    np.testing.assert_allclose(found, without, rtol=1e-13)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_steps_after_a_stop_do_not_count(backend: str) -> None:
     """A stretch of full batches in which a lane stops: the mean of its losses up to the short gradient."""
     every = make_bundle(WORKLOAD, SGD, batch_size=None, rates=(0.3,), steps=40, evaluations=40, basis=False)

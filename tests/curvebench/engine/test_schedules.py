@@ -48,15 +48,6 @@ def test_multipliers_by_hand(schedule: dict[str, Any], expected: list[float]) ->
     np.testing.assert_allclose(multipliers(schedule, len(expected), 4), expected)
 
 
-@pytest.mark.parametrize("name", ["constant", "cosine", "linear", "inverse_sqrt"])
-def test_warm_up_rises_to_one(name: str) -> None:
-    values = multipliers({"name": name, "warmup": 0.2, "final": 0.1}, 100)
-    np.testing.assert_allclose(values[:20], np.arange(1, 21) / 20)
-    assert values[20] == 1
-    assert (np.diff(values[20:]) <= 0).all()
-    assert values.min() >= 0.05
-
-
 def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
     """eta_t = 1 / sqrt(t) (002 eq. 24), with t = 1 where warm-up has reached 1."""
     steps = np.arange(1, 101)

@@ -276,37 +276,29 @@ def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_pat
     assert [condition.workload for condition in claim.conditions] == ["log_sum_exp"]
 
 
-LOSS = "metric: final train_loss, better"
-ELSEWHERE = "than: [adam], workload: least_squares, than_on: log_sum_exp"
+CONDITION = "metric: final train_loss, better: [adam @ egop], than: [adam]"
+METHODS = "better: [adam @ egop], than: [adam]"
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("condition", "found"),
     [
+        (f"metric: best train_loss, quantity: steps_to_target, {METHODS}", {"counted": "steps_to_target"}),
+        (f"metric: final gradient_norm, quantity: steps_to_stop, {METHODS}", {"quantity": "steps_to_stop"}),
+        (f"metric: final gradient_norm, quantity: gradients_to_stop, {METHODS}", {"which": "final"}),
         (
-            ((LOSS, "metric: best train_loss, quantity: steps_to_target, better"),),
-            {"quantity": "steps_to_target"},
-        ),
-        (
-            ((LOSS, "metric: final gradient_norm, quantity: steps_to_stop, better"),),
-            {"quantity": "steps_to_stop"},
-        ),
-        (
-            ((LOSS, "metric: final gradient_norm, quantity: gradients_to_stop, better"),),
-            {"quantity": "gradients_to_stop"},
-        ),
-        (
-            ((LOSS, "metric: final gradient_norm, quantity: log_linearity, down_to: 1e-7, better"),),
+            f"metric: final gradient_norm, quantity: log_linearity, down_to: 1e-7, {METHODS}",
             {"down_to": 1e-7},
         ),
-        ((("than: [adam]", "than: 1, at_equal: steps"),), {"than": 1.0, "controls": ()}),
-        ((TWO_WORKLOADS, ("than: [adam]", ELSEWHERE)), {"than_on": "log_sum_exp"}),
+        (f"{CONDITION[:-6]}1, at_equal: steps", {"number": 1.0, "controls": ()}),
+        (f"{CONDITION}, workload: least_squares, than_on: log_sum_exp", {"than_on": "log_sum_exp"}),
     ],
 )
-def test_conditions_may_be_about_steps_numbers_and_other_workloads(tmp_path, changes, found):
-    (condition,) = read_study(write_study(tmp_path, *changes)).claims[0].conditions
-    assert {name: getattr(condition, name) for name in found} == found
-    assert len(condition.contests) == 1
+def test_conditions_may_be_about_steps_numbers_and_other_workloads(tmp_path, condition, found):
+    study = read_study(write_study(tmp_path, TWO_WORKLOADS, (CONDITION, condition)))
+    (read,) = study.claims[0].conditions
+    assert {name: getattr(read, name) for name in found} == found
+    assert len(read.contests) == 1
 
 
 def test_a_basis_may_be_estimated_during_a_run_where_nothing_is_timed(tmp_path):

@@ -11,26 +11,13 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.engine.execution import execute, load
 from curvebench.stages.records import lane_of
-from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Metric, split_of
+from curvebench.workloads.workload import MINIBATCH_LOSS, Metric
 from tests.curvebench.engine.test_execution import make_bundle, run
 from tests.curvebench.stages.test_records import trajectories
 from tests.curvebench.toys import TANH
 
 BACKENDS = ("jax", "torch")
 HELD_OUT = TANH.evaluated_on(("validation",))
-
-
-@pytest.mark.parametrize(
-    ("metric", "split"),
-    [
-        ("train_loss", "train"),
-        ("validation_accuracy", "validation"),
-        (GRADIENT_NORM, "train"),  # a pass over its examples
-        (MINIBATCH_LOSS, None),
-    ],
-)
-def test_metrics_are_of_a_split_or_of_steps(metric: str, split: str | None) -> None:
-    assert split_of(metric) == split
 
 
 def test_a_workload_keeps_the_metrics_of_its_splits() -> None:

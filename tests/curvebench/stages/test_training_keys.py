@@ -116,5 +116,5 @@ def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:
     """For fewer steps than the warm-up has, too."""
     spec = KEYS.changed(budget={"epochs": 400}, schedule=Schedule(name="cosine", warmup_epochs=300.0))
     cost = _Meter(tmp_path, None).runs(spec, NETWORK, IDENTITY)
-    assert cost.runs == 8  # two seeds at four powers of ten
+    assert cost.runs == 4  # two seeds at two settings
     assert cost.process_seconds > 0

@@ -11,7 +11,7 @@ import pytest
 
 from curvebench.backends.engine import engine
 from curvebench.engine.execution import Bundle, execute
-from curvebench.engine.program import Program
+from curvebench.engine.program import Loaded, Program
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
@@ -146,9 +146,9 @@ def test_the_null_optimizer_runs_the_methods_own_program() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(made, name)
 
-        def segment(self, program: Program, *arguments: Any) -> Any:
-            seen.append(program)
-            return made.segment(program, *arguments)
+        def segment(self, loaded: Loaded, *arguments: Any) -> Any:
+            seen.append(loaded.program)
+            return made.segment(loaded, *arguments)
 
     bundle = single(batch_size=None, stop_gradient_norm=1e-9)
     measure_methods({"sgd": bundle}, Watching(), steps=2, repetitions=1)

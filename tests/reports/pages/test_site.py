@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from curvebench.reports.tables import Tables, read_tables
 from curvebench.spec.archive import HERE
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import Report, site_of, words_of
+from tests.reports.conftest import Report, changed_plan, site_of, words_of
 from tests.reports.pages.reading import Page
 from tests.reports.synthetic import HOSTILE, Shape, write_plan
 
@@ -106,29 +105,23 @@ def test_stopped_runs_and_shared_rates_are_told_wherever_they_count(changed: Pat
 def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_nothing_else(
     report: Report, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    raw = json.loads(report.plan_file.read_text())
-    plan, site = tmp_path / "plan.json", tmp_path / "site"
+    site = tmp_path / "site"
     site.mkdir()
     (site / "mine.txt").write_text("kept")
-    plan.write_text(json.dumps(raw))
+    plan = changed_plan(report.plan_file, tmp_path, lambda raw: None)
     site_of(plan, tmp_path)
     said = capsys.readouterr()
     told = dict(line.split(":", 1) for line in said.out.splitlines())
     assert list(told) == ["Run here", "It says", "Published", "Site", "Next"]
-    assert (
-        told["Run here"]
-        .strip()
-        .startswith("digits_mlp and convex at quick scale; parity of the backends; 3 ")
-    )
+    ran = "digits_mlp and convex at quick scale; parity of the backends; 3 "
+    assert told["Run here"].strip().startswith(ran)
     assert told["It says"].strip() == "6 claims: 4 reproduced, 1 not run, 1 not reproduced"
     assert told["Site"].strip() == str(site / "index.html")
     lines = said.err.splitlines()
     assert "site: study_convex.html, study 2 of 2" in lines
     assert all(line.startswith("site: ") for line in lines)
     assert (site / "study_convex.html").exists()
-    raw["studies"] = raw["studies"][:1]
-    plan.write_text(json.dumps(raw))
-    site_of(plan, tmp_path)
+    site_of(changed_plan(plan, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
     assert not (site / "study_convex.html").exists()
     assert (site / "mine.txt").read_text() == "kept"
 

@@ -35,7 +35,7 @@ def findings_of(question: Question, least: np.ndarray, most: np.ndarray) -> list
     ends = list(zip(least, most, strict=True))
     refuting = holm([question.refuting_p_value(low, high) for low, high in ends])
     return [
-        decide(question, low, question.p_value(low, high), against, ALPHA, high)
+        decide(question, low, against, ALPHA, high)
         for (low, high), against in zip(ends, refuting, strict=True)
     ]
 
