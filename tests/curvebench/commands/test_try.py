@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -69,7 +70,8 @@ def field_here(project: Path) -> plan.Plan:
     """The plan of the field itself, run in a copy of the project."""
     asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
     folder = project / "benchmarks/studies"
-    return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
+    with contextlib.chdir(project):  # below which the published sets are
+        return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
 
 
 LION = ("my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")
