@@ -73,7 +73,8 @@ def _converting(name: str) -> Callable[..., Any]:
                 return value
             return self.ops.cast(value, HALF) if name in PRODUCTS else self.ops.astype_float(value)
 
-        found = getattr(self.ops, name)(*map(cast, (x, *arguments)), **options)
+        by_name = {option: cast(value) for option, value in options.items()}
+        found = getattr(self.ops, name)(*map(cast, (x, *arguments)), **by_name)
         if name not in NARROWED:
             return found
         first, *others = found if isinstance(found, tuple) else (found,)

@@ -48,6 +48,7 @@ from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
 from curvebench.spec.archive import shown_plans
+from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
 from curvebench.spec.sources import sources
 
@@ -248,6 +249,9 @@ def _write(
 
     Args:
         figures: the site's folder, the folder they come from, and their list.
+
+    Raises:
+        InputError: when one of them is missing, or the folder cannot be written.
     """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
     if not plan.published:  # whose folders are beside its own plan, not beside this site
@@ -255,6 +259,8 @@ def _write(
     for place, drawn_in, drawn in figures:
         for name in (f"{figure['name']}.svg" for figure in drawn if not figure["empty"]):
             copies[f"{place}/{name}"] = drawn_in / name
+    for missing in (source for source in copies.values() if not source.exists()):
+        raise InputError(f"{missing}: is missing; run snakemake, or curvebench figures, which draws it")
     out = out.resolve()
     with new_folder(out) as folder:
         for name, source in copies.items():

@@ -49,12 +49,7 @@ def assert_equal(bundle: Bundle, made: TorchEngine, tolerance: float) -> None:
         np.testing.assert_allclose(compiled.metrics[name], values, rtol=tolerance, atol=tolerance)
 
 
-LONG = ("fashion_hiera",)  # takes 15 s
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_workload_is_one_graph(name: str) -> None:
     made = engine_that_compiles()
     bundle = run_of(name)

@@ -194,6 +194,7 @@ def test_products_alone_are_in_half_precision(name: str, backend: str) -> None:
     with made.context():
         table = made.model_ops
         assert dtype_of(table.linear(x, x)) == dtype_of(table.matmul(x, x.T)) == "bfloat16"
+        assert dtype_of(table.linear(x, x, bias=made.ops.asarray(np.ones(2)))) == "bfloat16"
         assert dtype_of(table.softmax(table.linear(x, x), -1)) == "float32"
         assert dtype_of(table.log_sigmoid(table.linear(x, x))) == "float32"
         assert dtype_of(table.gelu(table.linear(x, x))) == "bfloat16"
