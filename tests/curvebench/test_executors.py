@@ -22,6 +22,7 @@ from curvebench.backends.torch_engine import TorchEngine
 from curvebench.engine.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
 from curvebench.engine.program import Carry, step_of
 from curvebench.optimizers.rule import Rule
+from curvebench.registry import find_rule
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run
@@ -338,6 +339,18 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
         again = kept(segment(restored, loaded.constants, inputs), made)
     for name, array in kept(carry, made).items():
         assert again[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize("variant", ["adam", "shampoo averaged, every 3 steps", "torch:torch.optim.Adam"])
+def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str) -> None:
+    """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
+    rule = ALL[variant] if variant in ALL else find_rule(variant)
+    bundle = make_bundle(rule=rule, seeds=(0,), rates=(0.05,), steps=8, basis=False)
+    one, other = (
+        run(dataclasses.replace(bundle, evaluations=evaluations), "torch").metrics["train_loss"][-1]
+        for evaluations in (1, 5)
+    )
+    np.testing.assert_allclose(other, one, rtol=1e-11)
 
 
 # --- amortized work, noise, streaming ---------------------------------------------------------------

@@ -86,6 +86,18 @@ def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[Stud
         assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
 
 
+def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
+    rows = rows_of(*long)
+    assert list(rows) == list(long[0].methods)
+    adam, whole = rows["adam"], sum(TAKEN.values())
+    assert (adam["jobs"], adam["runs"], adam["alone"]) == (4, 1, True)
+    assert [adam[name] for name in ("least", "total_seconds", "most")] == [whole, 2 * whole, 4 * whole]
+    assert adam["waiting_seconds"] == 2 * INSIDE["waiting"]
+    assert adam["data_seconds"] == 2 * (TAKEN["data"] - INSIDE["waiting"])
+    assert adam["other_seconds"] == 2 * (TAKEN["other"] - INSIDE["checkpoint"])
+    assert adam["examples_a_second"] == pytest.approx(BATCH * STEPS[-1] / (2 * TAKEN["step"]))
+
+
 def test_a_run_that_diverged_has_no_examples_a_second(long: tuple[StudyPlan, Tables]):
     jobs = final_jobs(*long, "long", "jax").filter(method="sgd").sort("total_seconds")
     assert jobs["examples"].is_null().to_list() == [True, False, False, False]
@@ -144,8 +156,14 @@ def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(
     plan_file: Path, tmp_path: Path, frozen: Callable[[Path, str], None]
 ):
     assert main(["figures", "--plan", str(plan_file)]) == 0
-    outline = Page(site_of(plan_file, tmp_path) / "study_long.html").outline
+    page = site_of(plan_file, tmp_path) / "study_long.html"
+    bars = re.findall(r'<span class="phases".*?</td>', page.read_text())
+    shares = [sum(map(float, re.findall(r"width: ([\d.]+)%", bar))) for bar in bars]
+    assert len(shares) == 6
+    assert max(shares) == pytest.approx(100, abs=0.1)
+    outline = Page(page).outline
     (section,) = re.findall(r"Wall clock\n.*?Cost of one run", outline, re.DOTALL)
+    assert section.count("\ntd: 1.00\n") == len(bars), "kWh: 3.6 megajoules"
     frozen(Path(__file__).with_name("wall_clock.txt"), section)
 
 

@@ -28,6 +28,7 @@ from curvebench.engine.execution import (
     Bundle,
     Clock,
     Pace,
+    Record,
     Trajectories,
     execute,
     pieces_of,
@@ -166,6 +167,17 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_pa
     assert_identical(undisturbed, execute(bundle, made, checkpoints=checkpoints(tmp_path)))
     assert any("went on at" in note for note in made.notes)
     assert any("compiled as one graph" in note for note in made.notes)
+
+
+def test_the_record_of_a_run_comes_back() -> None:
+    lanes = np.arange(6.0).reshape(2, 3)
+    rows = [{"loss": sign * lanes, "besides": np.array(count)} for sign, count in ((1, 0), (-1, 3))]
+    record, again = Record(lanes + 0.5, rows=rows), Record(np.zeros_like(lanes))
+    again.restore(9, record.arrays())
+    assert (again.done, again.columns.keys()) == (9, record.columns.keys())
+    np.testing.assert_array_equal(again.seconds, record.seconds)
+    for name, values in record.columns.items():
+        np.testing.assert_array_equal(again.columns[name], values)
 
 
 # --- files ---------------------------------------------------------------------------------------

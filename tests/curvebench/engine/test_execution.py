@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from curvebench.engine.execution import (
     load,
     stretches,
 )
+from curvebench.engine.program import Program
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
@@ -191,6 +193,15 @@ def test_the_clock_holds_every_phase() -> None:
     assert clock.seconds[CHECKPOINT] == 0
     assert 0 < clock.parts["waiting"] < clock.seconds["data"], "loading is no waiting"
     assert clock.parts["basis"] == 0
+
+
+def test_the_first_state_is_made_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracing its operations takes seconds on JAX, which no other phase may have."""
+    start = Program.start
+    monkeypatch.setattr(Program, "start", lambda *given: (time.sleep(0.5), start(*given))[1])
+    clock = Clock()
+    execute(make_bundle(), engine("torch", "float64"), clock)
+    assert clock.seconds["compile"] > 0.5
 
 
 def test_bundle_size_follows_shapes_and_the_limit() -> None:

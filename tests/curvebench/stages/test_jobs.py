@@ -199,6 +199,35 @@ def test_the_sweep_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) 
     assert set(runs.filter(pl.col("learning_rate") == 10.0)["outcome"]) == {"diverged"}
 
 
+def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    run_row = runs_of(chain, "sweep").filter(pl.col("learning_rate") == 10.0).row(0, named=True)
+    curve = runs_of(chain, "sweep", "curves").filter(
+        (pl.col("run") == run_row["run"]) & (pl.col("metric") == "train_loss")
+    )
+    assert 0 < run_row["outcome_step"] <= 400
+    assert curve["step"].to_list()[0] == 0
+    assert np.isfinite(curve["value"][0])
+    assert not np.isfinite(curve["value"][-1])
+    assert curve["value"].null_count() == 0
+
+
+def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    """The final loss of a run, computed again from the problem's arrays by a plain loop."""
+    from curvebench.stages.job import instance
+
+    finals = runs_of(chain, "final").with_columns(named("train_loss", "final_metrics"))
+    row = finals.filter((pl.col("basis") == "identity") & (pl.col("seed") == 1001)).row(0, named=True)
+    problem = instance(workloads()["least_squares"], LEAST_SQUARES.settings, 1001).problem
+    a, y = problem.splits["train"]["features"], problem.splits["train"]["targets"]
+    theta, velocity = problem.parameters["theta"].copy(), np.zeros(8)
+    for _ in range(400):
+        velocity = 0.9 * velocity + a.T @ (a @ theta - y)
+        theta -= row["learning_rate"] * velocity
+    assert row["train_loss"] == pytest.approx(0.5 * np.sum((a @ theta - y) ** 2), rel=1e-9, abs=1e-24)
+    assert row["gradient_evaluations"] == row["steps"] == 400
+    assert row["examples"] == 400 * 12
+
+
 def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
     timings = runs_of(chain, "timing", "timings")
     found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())

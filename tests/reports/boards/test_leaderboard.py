@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from curvebench.spec.plan import StudyPlan, read_plan
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies
-from tests.reports.synthetic import HOSTILE
+from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE, RATES
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,50 @@ def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(stu
     )
     wanted = dict(score_intervals(charged, paired=False).select("submission", "score").iter_rows())
     assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
+    # as fast as adam in steps, but the basis is charged
+    assert wanted["adam @ egop"] < wanted["adam"]
+    assert all(row.score.low <= row.score.value <= row.score.high for row in digits.rows)
+
+
+def test_numbers_of_a_board_are_those_by_hand(studies: Studies, digits: Any):
+    """Counted in the made-up runs; the page's own numbers are frozen, which `--update` would change."""
+    board: Any = leaderboard(studies, "jax")
+    rows = {row.method: row for row in board.rows}
+    counted = {
+        name: [(share.successes, share.count) for share in (row.wins, row.reached, row.diverged)]
+        for name, row in rows.items()
+    }
+    assert counted["sgd"] == [(0, 30), (27, 30), (3, 30)]
+    assert counted["adam"] == [(0, 30), (30, 30), (0, 30)]
+    assert counted["adam @ egop"][0] == (10, 30)
+    assert counted[f"{HOSTILE} @ egop"][0] == (20, 20)
+    # over workloads whose chances may differ there is no exact interval, over one there is
+    assert math.isnan(rows["sgd"].diverged.low)
+    [alone] = [row.diverged for row in digits.rows if row.method == "sgd"]
+    assert alone.low < alone.value == 0.1 < alone.high
+    best = [
+        [row.method for row in board.rows if row.entries[place] and row.entries[place].best]
+        for place in range(3)
+    ]
+    assert best == [["adam @ egop"], [f"{HOSTILE} @ egop"], [f"{HOSTILE} @ egop"]]
+    assert (board.reference, rows["sgd"].step, rows["adam"].step.count) == ("sgd", None, 7)
+    # 28 ms over 20 ms of digits_mlp; 24 ms over 20 ms of both workloads of convex, where adam is the second
+    assert rows["adam"].step.median == pytest.approx((1.4 * 1.2 * 1.2) ** (1 / 3), rel=0.01)
+    assert (board.memory, rows["adam"].memory) == ("device", 3 * 2**20)
+
+
+@pytest.mark.parametrize(("over", "cost"), [("gradients", "evaluations"), ("seconds", "seconds")])
+def test_gradients_and_seconds_are_over_the_fewest_of_each_workload(studies: Studies, over: str, cost: str):
+    board: Any = leaderboard(studies, "jax")
+    spent = [
+        {row.method: getattr(row.entries[place], cost).median for row in board.rows if row.entries[place]}
+        for place in range(len(board.columns))
+    ]
+    for row in board.rows:
+        own = [of[row.method] / min(of.values()) for of in spent if row.method in of]
+        ratios = getattr(row, over)
+        assert (ratios.value, ratios.low, ratios.high) == pytest.approx((median(own), min(own), max(own)))
+        assert ratios.workloads == len(own)
 
 
 def test_with_few_seeds_there_is_a_score_and_no_interval(study: StudyPlan, tables: Tables):
@@ -69,7 +115,11 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     study: StudyPlan, tables: Tables, digits: Any
 ):
     rows = {row.method: row for row in digits.rows}
+    runs = len(RATES) * 5
+    assert {row.tuning.runs for row in digits.rows} == {runs}
     assert digits.tuned_equally
+    paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations
+    assert paid == runs * BASIS_EVALUATIONS
     sharing = replace(
         study,
         shared_across="bases",

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from curvebench.reports.figures.fronts import Standing, draw_front, standings
 from curvebench.reports.figures.study_figures import FigureCell
+from curvebench.reports.measures import step_seconds
 from curvebench.reports.tables import Tables
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.example_sets import with_metric
-from tests.reports.synthetic import BASIS_EVALUATIONS
+from tests.reports.synthetic import BASIS_EVALUATIONS, STEPS
 
 Places = dict[str, dict[str, Standing]]  # by cost and method
 
@@ -24,6 +26,24 @@ def on_jax(study: StudyPlan, tables: Tables) -> Places:
 
 def fronts(found: Places, cost: str) -> set[str]:
     return {method for method, each in found[cost].items() if each.on_front}
+
+
+def test_a_run_costs_its_steps_and_the_basis(study: StudyPlan, tables: Tables):
+    found = on_jax(study, tables)
+    assert found["evaluations"]["adam"].cost.median == STEPS[-1]
+    assert found["evaluations"]["adam @ egop"].cost.median == STEPS[-1] + BASIS_EVALUATIONS
+    [step] = step_seconds(tables.timings).filter(method="adam @ egop", backend="jax")["median"]
+    basis = tables.runs.filter(method="adam @ egop", backend="jax", stage="final")["basis_seconds"]
+    wanted = STEPS[-1] * step + basis.median()
+    assert found["seconds"]["adam @ egop"].cost.median == pytest.approx(wanted)
+
+
+def test_on_the_front_nobody_is_better_in_one_without_being_worse_in_the_other(
+    study: StudyPlan, tables: Tables
+):
+    found = on_jax(study, tables)
+    assert fronts(found, "evaluations") == {"adam", "adam @ egop"}
+    assert {"sgd", "adagrad", "adam", "adam @ egop"} <= fronts(found, "seconds")  # each step dearer
 
 
 def test_rounding_puts_no_dearer_method_on_the_front(study: StudyPlan, tables: Tables):

@@ -11,11 +11,12 @@ import polars as pl
 
 from curvebench.reports.boards.leaderboard import leaderboard
 from curvebench.reports.pages.overview import Answer, answers, best_methods_of
+from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies, bare_site, words_of
-from tests.reports.synthetic import Shape
+from tests.reports.synthetic import BASIS_EVALUATIONS, Shape
 
 
 def answer(study: StudyPlan, tables: Tables) -> Any:
@@ -42,6 +43,29 @@ def unpaid(tables: Tables) -> Tables:
     """The tables with bases that cost nothing."""
     free = pl.lit(0, pl.Int64).alias("basis_gradient_evaluations")
     return replace(tables, runs=tables.runs.with_columns(free))
+
+
+def test_the_first_to_the_target_is_used_and_the_one_that_ends_best_stands_beside_it(study, tables):
+    found = answer(study, tables)
+    assert found.backend == "jax"
+    assert not found.agree
+    use, ends = found.winners
+    assert (use.measure, ends.measure) == ("target", "end")
+    assert use.best.method == "adam"
+    assert (ends.best.methods, ends.best.beaten) == (("adam @ egop",), 5)
+    assert ends.basis == BASIS_EVALUATIONS
+    assert use.basis == 0
+    assert use.evaluations.median < BASIS_EVALUATIONS < ends.evaluations.median
+    assert use.seconds.median < ends.seconds.median
+    assert use.reached == share_interval(10, 10)
+    assert found.baseline == "sgd"
+    assert ends.effect.exact
+    assert ends.effect.floor.median < 0.01
+    assert re.fullmatch(
+        r"Lowest training loss after equal steps: adam @ egop \(gradients × [\d.,]+, seconds × [\d.,]+\); "
+        r"first to the target, sampling charged: adam \(or adagrad\)\.",
+        sentence(found),
+    )
 
 
 def test_where_both_measures_agree_there_is_one_row(study, tables):
