@@ -10,6 +10,7 @@ import pytest
 from curvebench.benchmarks.claims import (
     notes_curvature,
     notes_online,
+    notes_rates,
 )
 from curvebench.benchmarks.claims._online_games import Game, Losses, play
 
@@ -56,3 +57,23 @@ def test_gradients_of_losses_are_their_slopes(kind):
     for axis in np.eye(3):
         slope = (losses.at(weights + step * axis) - losses.at(weights - step * axis)).sum() / (2 * step)
         assert losses.gradient(weights) @ axis == pytest.approx(slope, abs=1e-8)
+
+
+# --- rates ---
+
+
+def test_derivatives_of_the_bend():
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        bend = notes_rates._bend(random, 3)
+        weights, step = 0.5 * random.normal(size=3), 1e-6
+        for axis in np.eye(3):
+            ahead, behind = weights + step * axis, weights - step * axis
+            slope = (bend.value(ahead) - bend.value(behind)) / (2 * step)
+            assert bend.gradient(weights) @ axis == pytest.approx(slope, rel=1e-4, abs=1e-6)
+            bent = (bend.gradient(ahead) - bend.gradient(behind)) / (2 * step)
+            assert bend.hessian(weights) @ axis == pytest.approx(bent, rel=1e-4, abs=1e-4)
+        convexity, smoothness, _ = bend.bounds
+        eigenvalues = np.linalg.eigvalsh(bend.hessian(weights))
+        assert convexity <= eigenvalues[0] * (1 + 1e-9)
+        assert eigenvalues[-1] <= smoothness * (1 + 1e-9)

@@ -198,7 +198,12 @@ def test_the_clock_holds_every_phase() -> None:
 def test_the_first_state_is_made_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tracing its operations takes seconds on JAX, which no other phase may have."""
     start = Program.start
-    monkeypatch.setattr(Program, "start", lambda *given: (time.sleep(0.5), start(*given))[1])
+
+    def slow(*given: Any) -> Any:
+        time.sleep(0.5)
+        return start(*given)
+
+    monkeypatch.setattr(Program, "start", slow)
     clock = Clock()
     execute(make_bundle(), engine("torch", "float64"), clock)
     assert clock.seconds["compile"] > 0.5
