@@ -192,7 +192,7 @@ def _content(path: Path) -> bytes:
 
 @cache
 def _code(source: bytes) -> bytes:
-    """Return what of a Python file decides its hash: its code, or all of it where it is no valid Python.
+    """Return the part of a Python file that its hash covers: its code, or all of it where it does not parse.
 
     Parsing a file takes a hundred times as long as reading it, and a plan hashes most files for several jobs.
     """

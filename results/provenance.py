@@ -133,7 +133,7 @@ def environment_hash(versions: Mapping[str, str]) -> str:
 
 
 def output_of(command: Sequence[str]) -> str | None:
-    """What a program prints, or None when it is missing, fails or takes more than a minute."""
+    """Return what a program prints; None when it is missing, fails or takes more than a minute."""
     # inside a git hook, these would point git at another repository
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:

@@ -18,7 +18,8 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-EVERY = {"lr": "learning_rate", "weight_decay": "weight_decay"}  # of every kernel
+# Hyperparameters that every kernel takes, by its name of the argument.
+EVERY = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,12 @@ def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torc
 
 
 def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    """Nothing: an eager program computes the gradient whether it is used or not."""
+    """Do nothing: an eager program computes the gradient whether it is used or not."""
 
 
 def _adam_family(kernel: Any) -> Step:
     numbers = {"beta1": "beta1", "beta2": "beta2", "eps": "epsilon"}
-    # no largest second moments
+    # the empty list stands for the largest second moments, which AMSGrad alone has
     return _fused(kernel, numbers, lambda lists: (*lists[:-1], [], lists[-1]), amsgrad=False)
 
 

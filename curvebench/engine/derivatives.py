@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 class StepInfo(NamedTuple):
-    """What a step learns of the loss at its point; (S, K) are seeds and settings."""
+    """The loss, its gradient and the other needs of a step, at its point; (S, K) are seeds and settings."""
 
     loss: Array  # (S, K)
     gradient: dict[str, Array]  # each (S, K, *shape), in the original coordinates
@@ -182,7 +182,7 @@ class StepEvaluation:
     def of_one(
         self, alone: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
     ) -> StepInfo:
-        """What a step of one lane learns, with the needs that are due; `alone` says that it is not mapped."""
+        """Return the info of a step of one lane, with the needs that are due; `alone`: it is not mapped."""
         own = {name: value for name, value in noise.items() if name != DRAWS}
         gradient = self.loss_gradient if alone else self._mapped_gradient
         with self.derivatives.products():

@@ -86,7 +86,10 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 def prefetched(
     make: Callable[[Wanted], Made], wanted: Iterable[Wanted], ahead: bool = True
 ) -> Iterator[Iterator[Made]]:
-    """What is made of each that is wanted; `ahead` on a thread while the one before is used."""
+    """Yield an iterator of `make(item)` for the items of `wanted`, in their order.
+
+    With `ahead`, a thread makes the next result while the caller uses the one before.
+    """
 
     def made() -> Iterator[Made]:
         waiting: list[Future[Made]] = []

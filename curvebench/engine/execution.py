@@ -592,13 +592,13 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
 
 @dataclass
 class Record:
-    """What is kept of a bundle's run on the way; S seeds and K settings.
+    """The results of a bundle's run so far, for S seeds and K settings.
 
     Args:
-        seconds: (S, K), of estimating bases anew.
-        done: how many steps.
-        rows: by evaluation the metrics (S, K) by full name, and as `BESIDES` the gradients () that a lane's
-            optimizer has asked for besides that of each step.
+        seconds: (S, K), spent on estimating bases during the run.
+        done: the number of steps taken.
+        rows: for each evaluation the metrics (S, K) by full name, and under `BESIDES` the number () of
+            gradients that the optimizer of a lane has asked for in addition to one a step.
     """
 
     seconds: np.ndarray
@@ -607,11 +607,11 @@ class Record:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """What rows have, each with a first axis of evaluations."""
+        """The values of all rows by name, with a first axis of evaluations."""
         return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it but the steps, by name."""
+        """Return everything except `done` as arrays by name, for a checkpoint."""
         return {f"{COLUMN}{name}": values for name, values in self.columns.items()} | {
             "seconds": self.seconds
         }

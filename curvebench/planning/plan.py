@@ -163,11 +163,11 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """What one job takes of the runs of a stage, such as an optimizer's.
+    """The share of a stage's runs that one job makes, such as those of one optimizer.
 
     Args:
-        alone: whether it is one run (of finals: one seed's) that is a job of its own.
-        setting: of such a run, which of the settings that its stage tries; None where it takes all.
+        alone: whether the job makes a single run (in the final stage: the runs of a single seed).
+        setting: the index of that run's setting among those that the stage tries; None: the job makes all.
     """
 
     workloads: tuple[WorkloadSpec, ...]
@@ -310,7 +310,7 @@ class Planner:
     def _shares(
         self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
     ) -> list[RunSelection]:
-        """What each final job takes, and each that estimates bases, as the scale cuts them."""
+        """Return the runs of each final job and of each basis job, as the scale's `final_jobs` says."""
         if self.size.final_jobs == "optimizer":
             return [RunSelection(workloads, bases, seeds)]
         parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
@@ -418,7 +418,7 @@ class Planner:
         share: RunSelection,
         upstream: tuple[PlannedJob, ...],
     ) -> dict[str, Any]:
-        """What every job of the study has."""
+        """Return the fields that all jobs of the study have."""
         locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
         return {
             "scale": self.scale,
@@ -451,10 +451,10 @@ def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
 
 
 def _gathered(spec: JobSpec) -> list[str]:
-    """The stages of the runs alone that a run alone reads.
+    """Return the upstream stages whose runs a job of a single run reads; empty for other jobs.
 
-    They are gathered, and what reads them waits for that: n runs that read m others each are then n + m edges
-    of Snakemake's graph, not n m.
+    The runs of such a stage are gathered in one file, and the jobs that read them wait for that file: n jobs
+    that each read m runs need n + m edges in Snakemake's graph instead of n m.
     """
     alone = isinstance(spec, RunsSpec) and spec.alone
     return [stage for stage in spec.upstream if alone and stage != "bases"]
@@ -483,7 +483,10 @@ def parity_job(
 
 
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
-    """The job that checks the claims of a module of benchmarks/claims; these find by name what there is."""
+    """Return the job that checks the claims of a module of `benchmarks/claims`.
+
+    Claims look up rules, bases and workloads by name: the job's hash covers the sources of all of them.
+    """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
     found_by_name = (kind.module_of(name) for kind in (RULES, BASES, WORKLOADS) for name in kind.own())
@@ -514,7 +517,7 @@ def describe_parity(tables: Iterable[Path]) -> ParityPlan:
 
 
 def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
-    """The claims that property checks decide as the report shows them, in figures that are not known yet.
+    """Return the plan of all claims that property checks decide; its folder of figures is filled in later.
 
     Args:
         tables: the folder of each module's tables.
@@ -538,7 +541,7 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that `snakemake reports` will do.
+    """The plan of `snakemake reports`: all jobs, and the report that is rendered from them.
 
     Args:
         others: the jobs of no study: the parity of backends, and property checks.

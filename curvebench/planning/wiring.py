@@ -44,9 +44,9 @@ MINUTES, MINUTES_ALONE = 240, 720  # that a first attempt of a training job has
 
 
 class WiredJob(Document):
-    """What messages call a job or gathered runs, and what it needs: the host's memory, GPUs, minutes.
+    """The name of a job in messages, and its needs: host memory, GPUs and minutes.
 
-    One that times steps takes one GPU: it has all cores, so that the others are idle.
+    A job that times steps takes one GPU, but all processor cores, so that no other job runs meanwhile.
     """
 
     who: str

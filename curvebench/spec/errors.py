@@ -13,10 +13,10 @@ class InputError(ValueError):
 
 
 class Problems:
-    """Lines on bad input, which are raised together so that they can be put right together.
+    """Errors in an input, collected so that one message reports all of them.
 
     Args:
-        where: what each begins with, such as `digits.yaml: `.
+        where: the beginning of each line, such as `digits.yaml: `.
     """
 
     def __init__(self, where: str = "") -> None:

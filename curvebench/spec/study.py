@@ -192,7 +192,7 @@ class Evaluated(Document):
 
 
 class TrainingProtocol(Trained, Evaluated):
-    """How runs are made: all that decides what a run of a method computes, but for the method itself.
+    """The training protocol: everything that decides the result of a run, except the method.
 
     Args:
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
@@ -507,10 +507,10 @@ def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]
 
 
 def parsed_yaml(where: str, text: str) -> Any:
-    """What a text in YAML says.
+    """Parse a text in YAML.
 
     Args:
-        where: it stands, for messages.
+        where: the file or option that holds the text, for messages.
 
     Raises:
         InputError: when it is no valid YAML.

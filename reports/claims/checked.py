@@ -64,9 +64,9 @@ def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
 
 
 def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
-    """One row a part and variant, in the order of the table: its worst measure, and how many miss.
+    """Return a row for each part and variant: its worst measure, and the number of measures that do not hold.
 
-    The worst of a part that is held, not tested, is its least tested bound.
+    Where no instance came near a bound of the part, the measure shown is that of its least tested bound.
     """
     instances = rows.unique([*PART, "instance"], maintain_order=True)
     seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
@@ -90,7 +90,7 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
 
 
 def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
-    """The rows of the claims that property checks decide, of the plan's claims without measures in the end.
+    """Return the rows of all claims that property checks decide; claims without measures come last.
 
     The estimate is the share of instances all of whose measures hold, with an exact interval (Clopper and
     Pearson) for the share of all instances that could be drawn.
@@ -158,7 +158,7 @@ def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
 
 
 def _searched(claim: ClaimPlan) -> pl.DataFrame:
-    """From which instance on those lie that searches found, of each part that is a bound."""
+    """Return the number of instances drawn for each part that is a bound; searches found the later ones."""
     found = [(one.part, one.variant, one.instances) for one in claim.parts if one.bound]
     schema = {"part": pl.String, "variant": pl.String, "drawn": pl.Int64}
     return pl.DataFrame(found, schema=schema, orient="row")

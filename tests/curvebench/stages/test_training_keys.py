@@ -14,7 +14,7 @@ from curvebench.planning.estimating import _Meter
 from curvebench.results.reading import named, read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec, TimingSpec
-from curvebench.spec.method import BasisSpec, WorkloadSpec
+from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.study import Schedule
 from curvebench.spec.tuning import TwoStageSweep
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
@@ -47,9 +47,11 @@ KEYS = PLAIN.changed(gradient_accumulation=5, evaluated_splits=("validation",))
 
 
 def bundle(spec: RunsSpec) -> Bundle:
-    """A setting of a spec on a seed."""
+    """Two settings of Adam on a seed, trained as a spec says."""
     workload = workload_of(NETWORK, spec.evaluated_splits)
-    cell = Cell(workload, NETWORK, spec.optimizers[0], IDENTITY, [{"learning_rate": 0.1}])
+    adam = OptimizerSpec("adam", {"beta1": 0.5, "beta2": 0.75})
+    settings = [{"learning_rate": 0.1, "epsilon": 0.25}, {"learning_rate": 0.2, "beta2": 0.5, "epsilon": 0.5}]
+    cell = Cell(workload, NETWORK, adam, IDENTITY, settings)
     return bundle_of(
         Job(spec, Path("results")), cell, [instance(workload, NETWORK.settings, 0)], LoadedBasis({}, 0, [0.0])
     )
@@ -79,6 +81,13 @@ def test_a_bundle_has_what_its_spec_says() -> None:
     found = bundle(KEYS)
     assert (found.clip_gradient_norm, found.gradient_accumulation) == (0.5, 5)
     assert found.workload.evaluated_splits == ("validation",)
+    numbers = {name: list(values) for name, values in found.hyperparameters.items()}
+    assert numbers == {
+        "learning_rate": [0.1, 0.2],
+        "beta1": [0.5] * 2,
+        "beta2": [0.75, 0.5],
+        "epsilon": [0.25, 0.5],
+    }
     # 60 examples in minibatches of 20: 1.5 epochs are 4.5 steps, rounded to even
     np.testing.assert_array_equal(found.schedule, multipliers({"name": "cosine", "warmup": 4 / 12}, 12))
 
