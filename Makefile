@@ -12,7 +12,7 @@ BIN := $(abspath $(VENV))/bin
 READY := $(VENV)/ready-$(firstword $(shell cat requirements.lock requirements-no-deps.lock pyproject.toml | cksum))
 IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 # a worker takes whole files, in the order of tests/conftest.py
-PYTEST := python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := python -m pytest -rs -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help reports test test-all test-fast test-gpu guards lint bench bench-peers format lock environment clean distclean
 .DEFAULT_GOAL := help
