@@ -15,7 +15,8 @@ import polars as pl
 
 from curvebench.backends.engine import Engine
 from curvebench.engine.checkpoints import EVERY, Checkpoints
-from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
+from curvebench.engine.tiles import cuts
 from curvebench.paths import checkpoints_folder
 from curvebench.progress import Progress
 from curvebench.results import schema, tuning
