@@ -450,7 +450,8 @@ class Programs:
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
         size = lanes_per_bundle(bundle, itemsize, memory_limit_bytes)
-        return list(itertools.product(*map(cuts, bundle.lanes, size)))
+        seeds, settings = map(cuts, bundle.lanes, size)
+        return list(itertools.product(seeds, settings))
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What was made for a key before, else what is made now."""

@@ -314,13 +314,19 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         start[lane] = lay.flatten(OPS, entry.begun(drawn), 0)
     grads = rng.standard_normal((LANE_STEPS, SEEDS, SETTINGS, lay.total))
     # downwards, so that shares stay below 1
-    shares = 1 - 0.05 * np.arange(SEEDS * SETTINGS).reshape(SEEDS, SETTINGS)
+    values = {
+        lane: {name: value * (1 - 0.05 * number) for name, value in entry.hyper.items()}
+        for number, lane in enumerate(np.ndindex(SEEDS, SETTINGS))
+    }
     given = grads.copy()
     given[1][POISONED] = np.nan
     made = None if backend == "numpy" else engine(backend, dtype)
     ops = numpy_ops(dtype) if made is None else made.ops
     with nullcontext() if made is None else made.context():
-        hyper = {name: ops.asarray((value * shares)[..., None]) for name, value in entry.hyper.items()}
+        hyper = {
+            name: ops.asarray(np.array([one[name] for one in values.values()]).reshape(SEEDS, SETTINGS, 1))
+            for name in entry.hyper
+        }
         needs = entry.needs(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
 
         def on_lanes(value: np.ndarray) -> Any:
@@ -352,7 +358,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
             alone = entry.path(
                 lay.unflatten(OPS, start[seed, k]),
                 [lay.unflatten(OPS, grad) for grad in grads[:, seed, k]],
-                {name: value * shares[seed, k] for name, value in entry.hyper.items()},
+                values[seed, k],
             )
             expected = lay.flatten(OPS, alone[-1], 0)
             np.testing.assert_allclose(found[seed, k], expected, rtol=tolerance, atol=tolerance)
