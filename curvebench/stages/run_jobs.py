@@ -13,7 +13,6 @@ from pathlib import Path
 
 import polars as pl
 
-from curvebench.backends.engine import Engine
 from curvebench.engine.checkpoints import EVERY, Checkpoints
 from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
 from curvebench.engine.tiles import cuts
@@ -42,6 +41,7 @@ from curvebench.stages.job import (
 )
 from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
+from curvebench.steps.engine import Engine
 
 
 def run_lanes(job: Job) -> None:
