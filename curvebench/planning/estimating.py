@@ -49,6 +49,8 @@ START_SECONDS = {"cpu": 3.0, "gpu": 20.0}  # until a process has imported its ba
 GPU_RATES = {"float64": 3e13, "float32": 4e13, "tf32": 1e14, "mixed": 3.5e14, "bfloat16": 3.5e14}
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
+    "tuning_seeds": (),
+    "tuning_epochs": None,
     "claim_rules": {},
     "alone": False,
     "setting": None,
@@ -142,11 +144,15 @@ class _Meter:
 
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
         """Yield the cost of each cell of a job that estimates bases or makes runs."""
-        for workload, basis in product(spec.workloads, spec.bases):
-            if isinstance(spec, BasesSpec):
+        if isinstance(spec, BasesSpec):
+            for workload, basis in product(spec.workloads, spec.bases):
                 yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
-            elif isinstance(spec, RunsSpec):
-                yield self.runs(spec, workload, basis)
+        elif isinstance(spec, RunsSpec):
+            for number, lanes in zip(spec.rounds, spec.lanes, strict=True):
+                in_round = spec.in_round(number)
+                cells = [*product(in_round.workloads, in_round.bases)]
+                for workload, basis in cells:
+                    yield self.runs(in_round, workload, basis, lanes // len(cells))
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> float:
         """Return the seconds of estimating one basis."""
@@ -155,10 +161,9 @@ class _Meter:
         count = sampling_of(basis, self.instance(workload)).count
         return count * self.counted(spec, workload, ())[0]
 
-    def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of all runs of a sweep, refined sweep or final job in one basis."""
-        settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
-        runs = len(spec.seeds) * spec.tried
+    def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec, runs: int) -> Cost:
+        """Return the cost of so many runs on a workload in a basis; `spec` is the job in one of its rounds."""
+        settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
         steps = steps_of(spec, self.instance(workload))
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
@@ -182,7 +187,7 @@ class _Meter:
         known = bases()[basis.name].estimated
         needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
         short = spec.changed(
-            stage="sweep",
+            rounds=(spec.final_round,),
             workloads=(workload,),
             bases=(basis,),
             seeds=(SEED,),
