@@ -27,7 +27,6 @@ from ruamel.yaml import YAML
 from curvebench import Online, as_optax, as_torch, load, replay
 from curvebench.__main__ import main
 from curvebench.backends.engine import engine
-from curvebench.engine.layout import layout, roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
@@ -38,6 +37,7 @@ from curvebench.registry import find_rule
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import BEGIN, END, between_markers, check_name, check_waivers
+from curvebench.steps.layout import layout, roles_of
 from curvebench.workloads import workloads
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
 from curvebench.workloads.workload import Role

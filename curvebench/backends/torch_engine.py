@@ -14,8 +14,8 @@ import torch
 from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.engine import NO_GPU, Engine, Segment
-from curvebench.backends.ops import Ops
+from curvebench.arrays.ops import Ops
+from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends.torch_compiled import (
     Compilable,
     NoCompiler,
@@ -25,11 +25,15 @@ from curvebench.backends.torch_compiled import (
     require_compiler,
     stepper,
 )
+from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
 from curvebench.backends.torch_native import Native, native_of
-from curvebench.backends.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends.torch_replay import replayed
-from curvebench.engine.derivatives import StepEvaluation, StepInfo, model_of
-from curvebench.engine.program import (
+from curvebench.optimizers.rule import map_arrays
+from curvebench.precision import table_of_model
+from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import StepEvaluation, StepInfo, model_of
+from curvebench.steps.engine import NO_GPU, Engine, Segment
+from curvebench.steps.program import (
     Carry,
     Constants,
     Inputs,
@@ -41,11 +45,7 @@ from curvebench.engine.program import (
     step_of,
     where_lanes,
 )
-from curvebench.interop.foreign import TorchRule
-from curvebench.interop.torch_contestant import KeptContestant, TorchContestant
-from curvebench.optimizers.rule import map_arrays
-from curvebench.precision import table_of_model
-from curvebench.spec.errors import InputError
+from curvebench.steps.torch_rule import TorchRule
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
@@ -57,7 +57,7 @@ STEPS_WORTH_COMPILING = 50_000
 
 
 class TorchEngine(Engine):
-    """The engine of PyTorch (curvebench.backends.engine.Engine).
+    """The engine of PyTorch (curvebench.steps.engine.Engine).
 
     Args:
         precision, device: the word of a policy, and the device.

@@ -134,8 +134,7 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     import numpy as np
 
     from curvebench.interop.trial import try_steps
-    from curvebench.planning.studies import rule_of
-    from curvebench.registry import find_workload
+    from curvebench.registry import find_workload, rule_of
 
     least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
     tried = set()  # a rule refuses kinds of layers, not their sizes
@@ -234,7 +233,7 @@ def tflops(text: str) -> float:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     limit_threads(1)
-    from curvebench.planning.estimating import (
+    from curvebench.stages.estimating import (
         HEAD,
         ROUGH,
         Cost,

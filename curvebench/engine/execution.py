@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.backends.ops import Ops, separate_copies
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.arrays.ops import Ops, separate_copies
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints
-from curvebench.engine.derivatives import (
-    DRAWS,
-    StepEvaluation,
-    lane_evaluation,
-    model_of,
-)
-from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
-from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
-from curvebench.interop.foreign import TorchRule, closure_evaluations
 from curvebench.optimizers.bases import Change
 from curvebench.optimizers.needs import Need
 from curvebench.optimizers.rule import Rule
 from curvebench.optimizers.state_precision import with_parameters_in_half
 from curvebench.precision import Policy
+from curvebench.steps.derivatives import (
+    DRAWS,
+    StepEvaluation,
+    lane_evaluation,
+    model_of,
+)
+from curvebench.steps.engine import Engine
+from curvebench.steps.examples import gathered, generators_of, placeholders, prefetched
+from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
+from curvebench.steps.torch_rule import TorchRule, closure_evaluations
 from curvebench.workloads.workload import (
     GRADIENT_NORM,
     MINIBATCH_LOSS,

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.engine.layout import KINDS
 from curvebench.interop.files import FILE, error_at, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.needs import Need
@@ -31,6 +30,8 @@ from curvebench.optimizers.rule import (
 )
 from curvebench.spec.errors import InputError, nearest, unknown
 from curvebench.spec.method import LIBRARIES
+from curvebench.steps.layout import KINDS
+from curvebench.steps.torch_rule import TorchRule
 
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
@@ -118,23 +119,6 @@ def named_in(value: Any) -> Iterator[str]:
 @cache
 def _distributions() -> Mapping[str, list[str]]:
     return packages_distributions()
-
-
-Make = Callable[[Mapping[str, Any], Mapping[str, ParameterRole], Mapping[str, float]], list[Any]]
-
-
-@dataclass(frozen=True)
-class TorchRule(Rule):
-    """A torch.optim.Optimizer, which steps leaves of a single run in place, its state inside it.
-
-    Args:
-        make: `make(leaves, roles, values) -> optimizers` for leaf tensors and their roles by name, and
-            numbers by our names.
-        closure: whether steps are given a closure, even where they could do without.
-    """
-
-    make: Make = lambda leaves, roles, values: []
-    closure: bool = False
 
 
 def rule(locator: str) -> Rule:
@@ -267,11 +251,6 @@ def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> No
     if not isinstance(items, list | tuple) or place_in_it not in map(str, range(len(items))):
         raise InputError(f"{locator}: {name} is tuned, and {whole} = {items!r} has no such item")
     arguments[whole] = tuple(value if place_in_it == str(at) else item for at, item in enumerate(items))
-
-
-def closure_evaluations(state: Sequence[Any]) -> int:
-    """The gradients that closures have evaluated, of the state of a bundle's rules."""
-    return sum(one.evaluations for held in state if isinstance(held, list) for one in held)
 
 
 def _grouped(

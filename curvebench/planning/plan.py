@@ -20,26 +20,24 @@ from curvebench.interop.foreign import named_in
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
-from curvebench.paths import stored_kernels
+from curvebench.paths import FAILED, stored_kernels
 from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
+from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.planning.studies import (
     FirstSeeds,
     Study,
-    at_defaults,
     cost_of,
     deciding,
     describe,
-    missing_of,
     read_studies,
-    rule_of,
     running_on,
 )
 from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from curvebench.registry import RULES, WORKLOADS, find_workload
+from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of, rule_of
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec.archive import joined_here, with_figures
@@ -72,8 +70,6 @@ from curvebench.spec.plan import (
 )
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
-from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.stages.supervision import FAILED
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # parity compares every backend with every other
@@ -92,8 +88,8 @@ SHOWN = "plan.json"  # the site's copy of the plan that it shows
 EXECUTION = tuple(
     f"curvebench.{name}"
     for name in (
-        *("backends", "basis_estimation", "engine", "interop", "planning", "precision", "progress"),
-        *("property_checks", "registry", "seeding", "sources", "stages", "timing"),
+        *("arrays", "backends", "basis_estimation", "engine", "interop", "planning", "precision", "progress"),
+        *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")

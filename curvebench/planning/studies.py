@@ -15,15 +15,13 @@ from pydantic import TypeAdapter
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.execution import rule_held
-from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Update
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
-from curvebench.optimizers import HyperparameterError, Rule
+from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
 from curvebench.precision import POLICIES, Policy
-from curvebench.registry import canonical, canonical_in, find_rule, find_workload
+from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
 from curvebench.results.verdicts import rule_hash
 from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
@@ -45,6 +43,8 @@ from curvebench.spec.study import (
 )
 from curvebench.spec.tuning import Search
 from curvebench.spec.values import Given, completed
+from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 
@@ -108,11 +108,6 @@ class Study(Resolved):
     def only_repeats(self) -> bool:
         """Whether it has claims, all of them repeated."""
         return bool(self.claims) and all(claim.repeats for claim in self.claims)
-
-
-def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
-    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
-    return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
 def running_on(backend: str, study: Resolved) -> tuple[OptimizerSpec, ...]:
@@ -721,15 +716,3 @@ def _check_leaves(
         need.check_likelihood(update.rule.name, workload.likelihood)
     if carried_by is not None:
         Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
-
-
-def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
-    """What data of some workloads is missing and how to get it; None when all is there."""
-    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
-    known = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
-    return f"{known}; the folder of data is what `--config data=FOLDER` names" if known else None
-
-
-def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
-    """Workloads by name with the settings that they have where nobody chooses."""
-    return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))

@@ -16,7 +16,7 @@ from typing import Any
 
 from curvebench.engine.checkpoints import remove_with_empty_parents
 from curvebench.engine.execution import PHASES, Clock
-from curvebench.paths import checkpoints_folder
+from curvebench.paths import FAILED, checkpoints_folder
 from curvebench.planning.wiring import TABLES
 from curvebench.results import schema
 from curvebench.results.provenance import provenance
@@ -28,7 +28,6 @@ from curvebench.stages.devices import joules_used, take_device
 from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import (
     DONE,
-    FAILED,
     Attendance,
     Failure,
     Interrupted,

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from curvebench.engine.execution import Bundle, Trajectories
-from curvebench.planning.studies import rule_of
+from curvebench.registry import rule_of
 from curvebench.results import schema
 from curvebench.spec.document import targets_on
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import polars as pl
 
-from curvebench.backends.engine import Engine
 from curvebench.engine.checkpoints import EVERY, Checkpoints
 from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
 from curvebench.paths import checkpoints_folder
@@ -43,6 +42,7 @@ from curvebench.stages.job import (
 )
 from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
+from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Workload
 
 

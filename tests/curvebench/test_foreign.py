@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from curvebench.backends.engine import engine
+from curvebench.backends.torch_contestant import TorchContestant
 from curvebench.commands.studies import check_methods
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.interop.foreign import named_in
-from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
 from curvebench.planning.studies import read_study

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from curvebench import optimizers
+from curvebench.arrays.torch_ops import torch_ops
 from curvebench.backends import torch_engine as torch_engine_module
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_native import NATIVE, native_of
-from curvebench.backends.torch_ops import torch_ops
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.timing.step_times import NULL
 from tests.curvebench.engine.test_execution import make_bundle, same

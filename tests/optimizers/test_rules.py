@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from curvebench import replay
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update, Work
-from curvebench.engine.replaying import Online
+from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update, Work
 from tests.optimizers.entry import HELD, Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
 from tests.optimizers.paths import assert_paths_close, instance, leaves

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.transformed_inputs import check_inputs, with_changed_inputs
 from curvebench.engine.execution import execute
 from curvebench.optimizers import rules

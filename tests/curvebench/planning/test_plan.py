@@ -14,12 +14,12 @@ import pytest
 
 from curvebench.optimizers import rules
 from curvebench.planning.config import Config, read_config
+from curvebench.planning.parity_problems import CORE, PROBLEMS
 from curvebench.planning.plan import PlannedJob, make_plan, prepare, write_specs
 from curvebench.planning.wiring import tables_in
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import ANY, RunsSpec, job_folder, read_spec, spec_file
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
-from curvebench.stages.parity_problems import CORE, PROBLEMS
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
@@ -515,7 +515,7 @@ ALL |= {*SWEEP, *TIMING, *PARITY, *OF_OTHERS, *CHECKS, *FIGURES, "tables"}
     [
         ("optimizers/adam.py", SWEEP | TIMING | {"parity adam all", "tables"} | OF_OTHERS | CHECKS | FIGURES),
         ("workloads/digits.py", PARITY | CHECKS),  # whatever claims may find by name
-        ("curvebench/backends/torch_ops.py", PARITY | OF_OTHERS | CHECKS),
+        ("curvebench/arrays/torch_ops.py", PARITY | OF_OTHERS | CHECKS),
         ("workloads/convex.py", ALL),
         ("optimizers/bases/egop.py", ALL - OF_OTHERS),  # whose problems are in no such basis
         ("reports/plan.py", FIGURES),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from curvebench.planning import estimating
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
 from curvebench.planning.wiring import MINUTES, MINUTES_ALONE, OTHER_MB
 from curvebench.spec.job import BasesSpec, RunsSpec, read_spec
-from tests.curvebench.planning.test_estimating import pretend_to_measure
+from curvebench.stages import estimating
 from tests.curvebench.runs_alone import write_alone
+from tests.curvebench.stages.test_estimating import pretend_to_measure
 
 ONE_SEED = ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 1, final: 3}")
 ON_GPUS = ("      jax: {}", "      jax: {device: gpu}")

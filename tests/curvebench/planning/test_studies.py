@@ -15,10 +15,10 @@ from curvebench.planning.studies import (
     FirstSeeds,
     describe,
     first_seeds,
-    missing_of,
     read_studies,
     read_study,
 )
+from curvebench.registry import missing_of
 from curvebench.spec.errors import InputError
 from curvebench.spec.study import Schedule
 from curvebench.spec.values import Option

@@ -10,13 +10,13 @@ import pytest
 
 from curvebench.engine.execution import Bundle
 from curvebench.engine.schedules import multipliers
-from curvebench.planning.estimating import _Meter
 from curvebench.results.reading import named, read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec, TimingSpec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.study import Schedule
 from curvebench.spec.tuning import TwoStageSweep
+from curvebench.stages.estimating import _Meter
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
 from curvebench.timing import step_times
 from curvebench.workloads import workloads

@@ -10,13 +10,13 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.engine.execution import Clock
-from curvebench.planning import estimating
 from curvebench.planning.config import Config
-from curvebench.planning.estimating import estimates
 from curvebench.planning.plan import make_plan
 from curvebench.registry import find_workload
 from curvebench.spec.job import RunsSpec
 from curvebench.spec.method import WorkloadSpec
+from curvebench.stages import estimating
+from curvebench.stages.estimating import estimates
 from tests.curvebench.tiny import write_study
 
 RUNS = ("sweep", "refine", "final")

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from curvebench.engine.examples import placeholders
 from curvebench.engine.execution import WAITING, Clock
 from curvebench.optimizers.bases import bases
 from curvebench.planning.plan import Plan, PlannedStudy
@@ -36,6 +35,7 @@ from curvebench.stages.job import (
     workload_of,
 )
 from curvebench.stages.run_jobs import run_lanes
+from curvebench.steps.examples import placeholders
 from curvebench.workloads.workload import examples_in
 
 STEPS = 20  # measured steps of a run on the CPU

@@ -10,11 +10,11 @@ from enum import IntFlag
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from curvebench.backends.ops import Array, Ops
-from curvebench.engine.derivatives import Evaluation, StepInfo
-from curvebench.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
+from curvebench.arrays.ops import Array, Ops
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule, map_arrays
+from curvebench.steps.derivatives import Evaluation, StepInfo
+from curvebench.steps.layout import Layout, Stack, by_name, end_to_end, side_by_side
 
 # Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
 ENTRIES_AT_ONCE = 1 << 22
