@@ -53,7 +53,7 @@ def test_the_main_job_merges_all_runs(snakemake: Snakemake, project: Path):
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     planned = runs.filter(pl.col("stage") != "alternative").group_by("stage").len().sort("stage")
-    assert planned.rows() == [("sweep", 2), ("final", 1)]
+    assert planned.rows() == [("tuning", 2), ("final", 1)]
     logs = {path.name.rpartition(".jax.")[0] for path in (project / "results/logs").glob("tiny.*.jax.*")}
     assert "tiny.quick.sweep.adam-long_squares-identity-setting2-seed0" in logs
     assert "Nothing to be done" in snakemake("-n", *ASKED).stdout

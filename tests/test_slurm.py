@@ -158,7 +158,7 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
     for study, lanes in (("tiny", 16), ("asleep", 8)):
         (tables,) = (pipeline.project / "results/tables").glob(f"{study}.quick.*")
         table = pl.read_parquet(tables / "runs.parquet")
-        assert table.filter(stage="sweep").height == lanes
+        assert table.filter(stage="tuning", round=0).height == lanes
         assert set(table["outcome"]) <= {"reached", "budget", "diverged"}
         assert list((pipeline.project / "results/figures").glob(f"{study}.quick.*/*.svg"))
     assert not late.exists()

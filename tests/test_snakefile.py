@@ -107,7 +107,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     assert first.returncode != 0
     written = times(project)
     said = "sgd_that_raises on least_squares, 4 of 4 runs: out of memory: MemoryError: 40 GiB"
-    assert f"failed: tiny, sweep on jax: {said}" in first.stdout, first.stdout
+    assert f"failed: tiny, runs on jax: {said}" in first.stdout, first.stdout
     raised = "toy.mean: error: it is as said (as printed): AttributeError"
     assert f"failed: claims, checks on host: {raised}" in first.stdout
     assert "MemoryError: 40 GiB" in index.read_text()
@@ -140,13 +140,14 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     stages = [
-        ("sweep", "jax", 2 * 2 * 2),  # optimizers, rates, seeds
-        ("refine", "jax", 2 * 6 * 2),
-        ("final", "jax", 2 * 3),
-        *([("final", "torch", 2 * 2)] if on_both else []),
+        ("tuning", 0, "jax", 2 * 2 * 2),  # optimizers, rates, seeds
+        ("tuning", 1, "jax", 2 * 6 * 2),
+        ("final", 2, "jax", 2 * 3),
+        *([("final", 2, "torch", 2 * 2)] if on_both else []),
     ]
     planned = runs.filter(pl.col("stage") != "alternative")
-    assert planned.group_by("stage", "backend").len().sort("stage", "backend").rows() == stages
+    by_stage = planned.group_by("stage", "round", "backend").len()
+    assert by_stage.sort("stage", "round", "backend").rows() == stages
     assert len(planned) < len(runs), "settings that other tuning seeds would choose have runs"
     assert set(runs["outcome"]) <= {"reached", "budget", "diverged"}
     assert "Nothing to be done" in snakemake("-n", *asked).stdout

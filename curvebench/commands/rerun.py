@@ -21,7 +21,6 @@ from curvebench.reports.sets.derived import read_set
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
 from curvebench.results.reading import read, with_method
-from curvebench.results.schema import TUNING
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at, training
@@ -155,7 +154,7 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
 def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
     """Say that a final run has another setting than the one which the set's tuning runs choose."""
     runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
-    tuning, run = runs.filter(pl.col("stage").is_in(TUNING)), runs.filter(run=row["run"], stage="final")
+    tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
     names = study.tuned_names(row["optimizer"])
     for method, setting in zip(run["method"], settings_of(run, names), strict=True):
         tuner, backend = tuned_as(study, method, row["backend"], tuning)

@@ -35,7 +35,7 @@ def frame(*rows):
                 "workload": "toy",
                 "optimizer": "adam",
                 "basis": basis,
-                "stage": "sweep",
+                "stage": "tuning",
                 "seed": seed,
                 "learning_rate": rate,
                 "hyperparameters": [{"name": "beta1", "value": 0.9}],

@@ -180,7 +180,7 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
     "a seed twice": ("runs", one(seed=1001), "1000: 0 runs, and the plan has 1; 1 more cells likewise"),
     "a tuning seed that judges": ("runs", one(seed=0), "0: 1 runs, and the plan has 0"),
     "a method left out": ("runs", without(optimizer="adam"), "final, jax, digits_mlp, adam, 1000: 0 runs"),
-    "less tuning": ("runs", without(stage="sweep", seed=2), "2: 0 runs, and the plan has 5"),
+    "less tuning": ("runs", without(stage="tuning", seed=2), "2: 0 runs, and the plan has 5"),
     "a check said to hold": (
         "checks",
         where(pl.col("value").is_nan(), holds=True),

@@ -97,7 +97,7 @@ def test_what_stands_in_the_way(jobs: Rows, runs: Rows, timings: Rows, found: li
 
 
 def tuned(optimizer: str, count: int, **more: object) -> Rows:
-    runs = [{"stage": "sweep", "seed": 100 + number} for number in range(count)]
+    runs = [{"stage": "tuning", "seed": 100 + number} for number in range(count)]
     return [{"optimizer": optimizer, **run, **more} for run in [*runs, {}]]
 
 
