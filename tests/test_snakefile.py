@@ -16,7 +16,7 @@ from tests.curvebench.runs_alone import IN_ONE_BASIS
 from tests.curvebench.tiny import leave_tiny, write_study
 from tests.reports.stored_kernels import write_stored
 
-RULES = ("bases", "sweep", "refine", "final", "timing", "parity", "tables", "figures", "site", "reports")
+RULES = ("bases", "runs", "timing", "parity", "tables", "figures", "site", "reports")
 REPORTS = ("--config", "studies=tiny", "--", "reports")  # named: parity is then of its optimizers alone
 
 
@@ -48,11 +48,11 @@ def test_the_plan_reads_well(snakemake):
     done = snakemake("-n", *REPORTS)
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
-    assert "tiny: sweep of adam on jax" in messages
+    assert "tiny: runs of adam on jax" in messages
     assert "tiny: bases on host" in messages
     assert "tiny: step times on torch, nothing else running" in messages
     assert "parity of adam: PyTorch against JAX, NumPy against PyTorch" in messages
-    assert "sweep 2 jobs, 16 runs" in done.stdout
+    assert "runs 4 jobs, 84 runs" in done.stdout
     assert all(f"\n{rule} " in done.stdout for rule in RULES)
 
 

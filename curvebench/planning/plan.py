@@ -339,7 +339,7 @@ class Planner:
     def _selections(
         self, optimizer: OptimizerSpec, tunes: bool, seeds: tuple[int, ...]
     ) -> Iterator[RunSelection]:
-        """Yield the runs of each job of an optimizer: all rounds of a method together where nothing else is said.
+        """Yield the runs of each job of an optimizer: all rounds together where nothing else is said.
 
         A scale that gives each basis or seed a final job of its own has all tuning rounds in a job before
         those. Where each run of a workload is a job of its own, a round's jobs come after those of the
@@ -352,15 +352,13 @@ class Planner:
         rounds = tuple(range(final)) if tunes else ()
         alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
         together = tuple(one for one in self.workloads if one not in alone)
-        if together:
-            shares = self._shares(together, bases, seeds) if seeds else []
-            if rounds and (self.size.jobs in ("basis", "seed") or not shares):
-                yield RunSelection(together, tried, (), rounds, tuning_seeds)
-                rounds_left, seeds_left = (final,), ()
-            else:
-                rounds_left, seeds_left = (*rounds, final), tuning_seeds
-            for share in shares:
-                yield replace(share, rounds=rounds_left, tuning_seeds=seeds_left)
+        shares = self._shares(together, bases, seeds) if together and seeds else []
+        apart = not shares or self.size.jobs in ("basis", "seed")
+        if together and rounds and apart:
+            yield RunSelection(together, tried, (), rounds, tuning_seeds)
+        for share in shares:
+            own = {} if apart else {"tuning_seeds": tuning_seeds}
+            yield replace(share, rounds=(final,) if apart else (*rounds, final), **own)
         for number in rounds:
             runs = product(alone, tried, self.tuning_seeds, range(counts[number]))
             for workload, basis, seed, setting in runs:

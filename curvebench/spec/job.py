@@ -158,13 +158,16 @@ class RunsSpec(TrainingSpec):
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The number of runs of each round, without those at settings that other tuning seeds would choose."""
-        counts = (1,) * (self.final_round + 1) if self.alone else (*self.tuning.rounds, 1)
-        return tuple(self.in_round(number).cells * counts[number] for number in self.rounds)
+        """The number of runs of each round, but for those at settings that other seeds would choose."""
+        return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
+
+    def tries(self, number: int) -> int:
+        """Return the number of settings of each cell in a round, counting one in the final round."""
+        return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def who(self) -> str:
-        """What it is about, in words: its optimizer; of a single run its method, workload, setting and seed."""
+        """What it is about, in words: its optimizer; a single run has method, workload, setting, seed."""
         if not self.alone:
             return super().who
         said = [f"{Method(super().who, self.bases[0].label).label} on {self.workloads[0].name}"]

@@ -1,4 +1,4 @@
-"""Tuning protocols: which hyperparameters are tuned, which settings each round tries, and how one is chosen."""
+"""Tuning protocols: hyperparameters that are tuned, settings that each round tries, and how one is chosen."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Protocol(Document):
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The number of settings that each tuning round tries; runs on the final seeds are the round after."""
+        """The number of settings that each tuning round tries; the final seeds are the round after."""
         raise NotImplementedError
 
     @property

@@ -144,15 +144,11 @@ class _Meter:
 
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
         """Yield the cost of each cell of a job that estimates bases or makes runs."""
-        if isinstance(spec, BasesSpec):
-            for workload, basis in product(spec.workloads, spec.bases):
+        for workload, basis in product(spec.workloads, spec.bases):
+            if isinstance(spec, BasesSpec):
                 yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
-        elif isinstance(spec, RunsSpec):
-            for number, lanes in zip(spec.rounds, spec.lanes, strict=True):
-                in_round = spec.in_round(number)
-                cells = [*product(in_round.workloads, in_round.bases)]
-                for workload, basis in cells:
-                    yield self.runs(in_round, workload, basis, lanes // len(cells))
+            elif isinstance(spec, RunsSpec):
+                yield self.runs(spec, workload, basis)
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> float:
         """Return the seconds of estimating one basis."""
@@ -161,19 +157,25 @@ class _Meter:
         count = sampling_of(basis, self.instance(workload)).count
         return count * self.counted(spec, workload, ())[0]
 
-    def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec, runs: int) -> Cost:
-        """Return the cost of so many runs on a workload in a basis; `spec` is the job in one of its rounds."""
-        settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
-        steps = steps_of(spec, self.instance(workload))
+    def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
+        """Return the cost of all rounds of a job on a workload in a basis, whose program is compiled once."""
+        rounds = [one for one in map(spec.in_round, spec.rounds) if basis in one.bases]
+        counts = [len(one.seeds) * one.tries(one.rounds[0]) for one in rounds]
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
         else:
-            few, lanes = min(steps, STEPS), min(runs, LANES)
+            few = min(steps_of(spec, self.instance(workload)), STEPS)
+            lanes = min(max(counts), LANES)
+            settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
             clock = self.measured(spec, workload, basis, few, settings[:1] * lanes)
             start = clock.seconds["compile"]
             step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
             evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first step and after the last
-        return Cost(0, runs, start + runs * (steps * step + (spec.evaluations + 1) * evaluation))
+        seconds = start
+        for one, runs in zip(rounds, counts, strict=True):
+            steps = steps_of(one, self.instance(workload))
+            seconds += runs * (steps * step + (one.evaluations + 1) * evaluation)
+        return Cost(0, sum(counts), seconds)
 
     def measured(
         self,

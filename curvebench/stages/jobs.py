@@ -182,8 +182,7 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     return {
         **facts,
-        **{name: getattr(spec, name) for name in ("study", "scale", "backend", "device")},
-        "stage": "runs" if isinstance(spec, RunsSpec) else spec.stage,
+        **{name: getattr(spec, name) for name in ("study", "scale", "stage", "backend", "device")},
         "spec_hash": spec.hash,
         "optimizer": spec.optimizers[0].label if len(spec.optimizers) == 1 else None,
         **{f"{phase}_seconds": seconds[phase] for phase in PHASES},
