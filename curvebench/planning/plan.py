@@ -350,9 +350,8 @@ class Planner:
         apart = not shares or self.size.jobs in ("basis", "seed")
         if together and rounds and apart:
             yield RunSelection(together, tried, (), rounds, tuning_seeds)
-        for share in shares:
-            own = {} if apart else {"tuning_seeds": tuning_seeds}
-            yield replace(share, rounds=(final,) if apart else (*rounds, final), **own)
+        made, tried_on = ((final,), ()) if apart else ((*rounds, final), tuning_seeds)
+        yield from (replace(share, rounds=made, tuning_seeds=tried_on) for share in shares)
         for number in rounds:
             runs = product(alone, tried, self.tuning_seeds, range(counts[number]))
             for workload, basis, seed, setting in runs:
