@@ -106,7 +106,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     first = snakemake("--cores", "2", *asked)
     assert first.returncode != 0
     written = times(project)
-    said = "sgd_that_raises on least_squares, 4 of 4 runs: out of memory: MemoryError: 40 GiB"
+    said = "sgd_that_raises on least_squares, 19 of 19 runs: out of memory: MemoryError: 40 GiB"
     assert f"failed: tiny, runs on jax: {said}" in first.stdout, first.stdout
     raised = "toy.mean: error: it is as said (as printed): AttributeError"
     assert f"failed: claims, checks on host: {raised}" in first.stdout

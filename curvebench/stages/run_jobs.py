@@ -14,8 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.engine.checkpoints import EVERY, Checkpoints
-from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
-from curvebench.engine.tiles import cuts
+from curvebench.engine.execution import Bundle, Programs, execute
 from curvebench.paths import checkpoints_folder
 from curvebench.progress import Progress
 from curvebench.results import schema
@@ -27,7 +26,7 @@ from curvebench.results.writing import write_table
 from curvebench.seeding import generator
 from curvebench.sources import check_unchanged
 from curvebench.spec.job import RunsSpec
-from curvebench.spec.method import Method, WorkloadSpec
+from curvebench.spec.method import BasisSpec, Method, WorkloadSpec
 from curvebench.stages.job import (
     PARTS,
     Cell,
@@ -39,6 +38,7 @@ from curvebench.stages.job import (
     dtype_of,
     instance,
     precision_of,
+    schedule_of,
     workload_of,
 )
 from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
@@ -83,7 +83,7 @@ def _of_workload(
     spec = job.spec
     assert isinstance(spec, RunsSpec)
     found, tables = workload_of(workload, job.training.evaluated_splits), list[RunTables]()
-    problem = cache(partial(instance, found, workload.settings))
+    problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
@@ -91,8 +91,30 @@ def _of_workload(
         settings_of = _settings_of(in_round, found, before.filter(stage="tuning"))
         for basis in in_round.spec.bases:
             cell = Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
-            tables += _CellRun(in_round, cell, next(numbers), engine_of, problem, progress).tables()
+            of_cell = partial(_programs, spec, basis, programs)
+            tables += _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress).tables()
     return tables
+
+
+def _programs(
+    spec: RunsSpec, basis: BasisSpec, made: dict[str, Programs], bundle: Bundle, one: Instance
+) -> Programs:
+    """Return the compiled programs that all rounds in a basis share, `made` before or now.
+
+    Args:
+        spec: the whole job.
+        bundle: the lanes of one round.
+        one: the problem of one of its seeds.
+    """
+    if basis.label not in made:
+        rounds = [own for own in map(spec.in_round, spec.rounds) if basis in own.bases]
+        counts = [(len(own.seeds), own.tries(own.rounds[0])) for own in rounds]
+        if spec.settings is not None:
+            counts = [bundle.lanes]
+        longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.evaluations)
+        itemsize = dtype_of(spec, bundle.workload).itemsize
+        made[basis.label] = Programs.of_rounds(longest, counts, itemsize, spec.bundle_memory_bytes)
+    return made[basis.label]
 
 
 def _settings_of(
@@ -140,6 +162,7 @@ class _CellRun:
         number: of the cell in its job.
         engine_of: the engine of a precision.
         instance_of: the problem of a seed.
+        programs_of: the compiled programs of all rounds of the cell, by a bundle and one of its problems.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -148,6 +171,7 @@ class _CellRun:
     number: int
     engine_of: Callable[[str], Engine]
     instance_of: Callable[[int], Instance]
+    programs_of: Callable[[Bundle, Instance], Programs]
     progress: Progress
     built: tuple[Bundle, LoadedBasis] | None = None
 
@@ -180,9 +204,9 @@ class _CellRun:
             attendance.journal.begin(building)
             try:
                 whole, _ = self._build()
+                self.programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]))
                 itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
-                size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
-                parts = itertools.product(*map(cuts, whole.lanes, size))
+                parts = self.programs.parts(whole, itemsize, self.job.training.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
                 self.built, failure = None, failure_of(error)
@@ -251,7 +275,7 @@ class _CellRun:
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
         part = whole.part(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
-        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints)
+        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, self.programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _left(self, lanes: Lanes, failure: Failure) -> list[RunTables]:

@@ -63,13 +63,13 @@ def failing(what: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[tu
     executed: list[tuple[int, int]] = []
 
     def watched(
-        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], checkpoints: Any
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], *others: Any
     ) -> Any:
         executed.append(bundle.lanes)
         if RATE in bundle.hyperparameters["learning_rate"]:
             progress(10)
             what()
-        return execute(bundle, engine, clock, progress, checkpoints)
+        return execute(bundle, engine, clock, progress, *others)
 
     monkeypatch.setattr(run_jobs, "execute", watched)
     return executed
@@ -287,7 +287,7 @@ def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr("curvebench.stages.run_jobs.lanes_per_bundle", raises)  # it asks for the state's size
+    monkeypatch.setattr("curvebench.engine.execution.lanes_per_bundle", raises)  # it asks for the state's size
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 
