@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 from curvebench import optimizers
-from curvebench.backends.engine import Engine, engine
+from curvebench.backends.engine import engine
 from curvebench.engine import execution
 from curvebench.engine.checkpoints import Checkpoints
 from curvebench.engine.execution import Bundle, Programs, Trajectories, execute, segments_of, tile_of
 from curvebench.engine.tiles import Tile
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.registry import find_rule
-from tests.curvebench.engine import test_examples as streamed
+from curvebench.steps.engine import Engine
 from tests.curvebench.engine.test_checkpoints import EVERY_PIECE, Ended, EndingClock, assert_identical
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_ATTENTION
+from tests.curvebench.steps import test_examples as streamed
 from tests.curvebench.toys import TANH_SHARED, steep_loss
 
 RATES = (0.05, 0.1, 0.2)
