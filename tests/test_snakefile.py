@@ -156,7 +156,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     touch(claims)
     of_torch_alone = [
         "parity of sgd_that_raises: PyTorch against JAX, NumPy against PyTorch",
-        "tiny: final seeds of sgd_that_raises on torch",
+        "tiny: runs of sgd_that_raises on torch",
     ]
     listed = jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)
     assert sorted(listed) == sorted(
@@ -166,11 +166,9 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
             "claims: figures",
             "parity of adam: PyTorch against JAX, NumPy against PyTorch",
             "report: reports/site",
-            "tiny: sweep of adam on jax",
             "tiny: figures",
-            "tiny: final seeds of adam on jax",
-            "tiny: final seeds of adam on torch",
-            "tiny: refined sweep of adam on jax",
+            "tiny: runs of adam on jax",
+            "tiny: runs of adam on torch",
             "tiny: step times on jax, nothing else running",
             "tiny: step times on torch, nothing else running",
             "tiny: tables",

@@ -287,7 +287,9 @@ def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr("curvebench.engine.execution.lanes_per_bundle", raises)  # it asks for the state's size
+    monkeypatch.setattr(
+        "curvebench.engine.execution.lanes_per_bundle", raises
+    )  # it asks for the state's size
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 
