@@ -156,10 +156,10 @@ class _Loop:
 
             given = loaded.carry, loaded.constants, inputs, np.int32(0)
             options = IN_PLACE if device == "cpu" else None
-            traced = jax.jit(step, donate_argnums=0).trace(*given)
+            traced = jax.jit(steps, donate_argnums=0).trace(*given, np.int32(1))
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-                return traced.lower().compile(options), False
-            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(options), True
+                return jax.jit(step, donate_argnums=0).lower(*given).compile(options), False
+            return traced.lower().compile(options), True
 
         found = {work: compiled(work) for work in program.update.cadence}
         self.programs = {work: program for work, (program, _) in found.items()}

@@ -51,6 +51,7 @@ class TorchEngine(Engine):
     """
 
     tree = pytree
+    compiles_lanes = False  # its operations take any number; updates that are compiled do so too
 
     def __init__(
         self,
