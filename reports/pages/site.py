@@ -26,7 +26,6 @@ from curvebench.reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels
 from curvebench.reports.pages.overview import Answer, answers
 from curvebench.reports.pages.parity import parity_page, parity_rows
 from curvebench.reports.pages.study_pages import (
-    CAUSES,
     Rows,
     final_seeds,
     machine_warnings,
@@ -47,6 +46,7 @@ from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
+from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.archive import shown_plans
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
@@ -209,8 +209,13 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     log(f"{len(pages)} files to {out}")
     _write(out, pages, plan, folders)
     verdicts = Counter(claim.verdict for claim in own.claims).most_common()
-    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
-    return text_of("summary", own=own, checked=checked, **about).splitlines()
+    about = {"own": own, "checked": checked, "site": (out / "index.html").resolve()}
+    about |= {
+        "snakemake": SNAKEMAKE,
+        "verdicts": verdicts,
+        "spent": seconds_by_cause(own.jobs).row(0, named=True),
+    }
+    return text_of("summary", **about).splitlines()
 
 
 def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:

@@ -25,11 +25,11 @@ from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
 from curvebench.results.outcomes import WORKLOAD_FAULT, failed
 from curvebench.results.schema import TUNING
+from curvebench.results.seconds import seconds_by_cause
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
-CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
@@ -256,12 +256,10 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
     """Seconds of all jobs by stage and cause, with a last row for all stages."""
-    causes = [pl.col(f"{cause}_seconds").sum() for cause in CAUSES]
-    sums = [*causes, pl.col("total_seconds").sum(), pl.len().alias("jobs"), pl.col("peak_memory_bytes").max()]
-    stages = {row["stage"]: row for row in jobs.group_by("stage").agg(sums).iter_rows(named=True)}
+    stages = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     order = [*(stage for stage in STAGES if stage in stages), *sorted(set(stages) - set(STAGES))]
     rows = [stages[stage] for stage in order]
-    return [*rows, {"stage": "all", **jobs.select(sums).row(0, named=True)}] if rows else []
+    return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
 
 
 def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
