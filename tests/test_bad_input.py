@@ -31,7 +31,7 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, make_plan, prepare, write_specs
-from curvebench.planning.studies import read_studies
+from curvebench.planning.studies.reading import read_studies
 from curvebench.property_checks.checks import Measure, Series
 from curvebench.registry import find_rule
 from curvebench.seeding import WorkloadRandom, batch_order

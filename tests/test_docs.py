@@ -19,7 +19,7 @@ import curvebench
 from curvebench.__main__ import COMMANDS, main
 from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
-from curvebench.planning.studies import read_studies
+from curvebench.planning.studies.reading import read_studies
 from curvebench.results import schema
 from curvebench.spec import claim, document, study, tuning
 from tests.curvebench.tiny import leave_tiny

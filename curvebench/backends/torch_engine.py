@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -161,12 +161,11 @@ class TorchEngine(Engine):
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
-        single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
-        hyper = {name: float(values.flatten()[0]) for name, values in loaded.constants.hyper.items()}
+        hyper = _numbers(loaded.constants)
         updates: list[_Fused | _Foreign | _Written] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for number, piece in enumerate(program.update.pieces):
-            native = native_of(piece.rule) if self.fused and single else None
+            native = self._native(loaded, piece)
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
                 updates.append(_Foreign(piece.rule, values))
@@ -189,6 +188,19 @@ class TorchEngine(Engine):
                 steppers[part] = self._steppers(program, piece, None)
             updates.append(_Written(piece, steppers[part]))
         return _Segment(program, updates, compiled)
+
+    def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
+        """The fused kernel that may update a piece of a single run."""
+        single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
+        if not (self.fused and single and loaded.program.stop_gradient_norm is None):
+            return None
+        return native_of(piece.rule)
+
+    def values_in_segment(self, loaded: Loaded) -> Hashable:
+        pieces = loaded.program.update.pieces
+        if any(isinstance(piece.rule, TorchRule) or self._native(loaded, piece) for piece in pieces):
+            return tuple(_numbers(loaded.constants).items())
+        return ()
 
     def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
         """Whether the loss of a single run is compiled now."""
@@ -450,6 +462,11 @@ def _warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, St
             param = piece.take(ops, carry.coordinates.clone())
             grad = piece.take(ops, torch.zeros_like(carry.coordinates))
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
+
+
+def _numbers(constants: Constants) -> dict[str, float]:
+    """The hyperparameters of a single run."""
+    return {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
 
 
 class _Segment:

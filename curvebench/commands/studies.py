@@ -14,7 +14,7 @@ from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
-    from curvebench.planning.studies import Study
+    from curvebench.planning.studies.study import Study
     from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 
 LARGEST = 10_000_000  # parameters of a workload that is tried: of more NumPy takes minutes
@@ -24,7 +24,7 @@ OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config b
 @command("check", STUDY_NAMES, STUDIES)
 def check(given: Namespace) -> None:
     """Validate studies without computing."""
-    from curvebench.planning.studies import read_studies
+    from curvebench.planning.studies.reading import read_studies
     from curvebench.registry import RULES, WORKLOADS, known
 
     WORKLOADS.own()  # modules that are broken are told first
@@ -164,7 +164,7 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
     """What would be run, and below it a note on each thing that is valid and yet would disappoint."""
-    from curvebench.planning.cautions import cautions
+    from curvebench.planning.studies.cautions import cautions
 
     print(plan.summary())
     print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")

@@ -55,7 +55,7 @@ def try_method(given: Namespace) -> int:
     from curvebench.commands.studies import check_methods
     from curvebench.planning.newcomer import write_newcomer
     from curvebench.planning.plan import make_plan
-    from curvebench.planning.studies import read_study
+    from curvebench.planning.studies.validation import read_study
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file

@@ -24,15 +24,9 @@ from curvebench.paths import FAILED, stored_kernels
 from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies import (
-    FirstSeeds,
-    Study,
-    cost_of,
-    deciding,
-    describe,
-    read_studies,
-    running_on,
-)
+from curvebench.planning.studies.description import deciding, describe
+from curvebench.planning.studies.reading import read_studies
+from curvebench.planning.studies.study import FirstSeeds, Study, cost_of, running_on
 from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule

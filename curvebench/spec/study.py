@@ -325,7 +325,7 @@ class Asked(Trained):
 
 
 class StudyFile(Asked):
-    """A whole study file. Names are not looked up here (curvebench.planning.studies does).
+    """A whole study file. Names are not looked up here (curvebench.planning.studies.validation does).
 
     Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
     beside it. Runs have the precision of their workload where none is given. A single workload may stand

@@ -14,7 +14,8 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.engine.checkpoints import EVERY, Checkpoints
-from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
+from curvebench.engine.tiles import cuts
 from curvebench.paths import checkpoints_folder
 from curvebench.progress import Progress
 from curvebench.results import schema, tuning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -53,6 +53,13 @@ class Engine(Derivatives, Protocol):
                 steps too, whose `step` and `schedule`, which may be the host's, are shorter than the others.
             steps: how many steps the run will take, by which compiling may be worth its time; None: many.
         """
+
+    def values_in_segment(self, loaded: Loaded) -> Hashable:
+        """The hyperparameters that are part of a segment of this bundle, which others then cannot use.
+
+        A compiled segment reads them where it runs, and has none.
+        """
+        return ()
 
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         """A function compiled for arguments like these."""

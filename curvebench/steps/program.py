@@ -304,7 +304,7 @@ class Constants(NamedTuple):
     data: dict[str, Array]
     rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
     matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
-    hyper: dict[str, Array]  # each (1, K, 1)
+    hyper: dict[str, Array]  # each (1, K, 1), or (S, K, 1) where seeds have settings of their own
 
 
 class Inputs(NamedTuple):
@@ -423,7 +423,7 @@ class Program:
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
+        """Hyperparameters as they are held, and the number of the step and the schedule, each (1, 1, 1)."""
         one = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
 

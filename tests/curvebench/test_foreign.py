@@ -18,7 +18,7 @@ from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.interop.foreign import named_in
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies import read_study
+from curvebench.planning.studies.validation import read_study
 from curvebench.registry import RULES, find_rule, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of

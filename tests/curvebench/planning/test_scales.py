@@ -6,7 +6,9 @@ from pathlib import Path
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies import Study, first_seeds, read_study
+from curvebench.planning.studies.seeds import first_seeds
+from curvebench.planning.studies.study import Study
+from curvebench.planning.studies.validation import read_study
 from curvebench.spec.job import RunsSpec
 from tests.curvebench.tiny import write_study
 

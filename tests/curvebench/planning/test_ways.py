@@ -15,7 +15,11 @@ LOW = 1e-7  # no other number of a plan
 WAY = {
     "curvebench.spec.study",  # read
     "curvebench.spec.tuning",
-    "curvebench.planning.studies",  # checked
+    "curvebench.planning.studies.validation",  # checked
+    "curvebench.planning.studies.reading",
+    "curvebench.planning.studies.study",
+    "curvebench.planning.studies.seeds",
+    "curvebench.planning.studies.description",
     "curvebench.spec.values",
     "curvebench.spec.document",
     "curvebench.spec.plan",  # as pages have it too
