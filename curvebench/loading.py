@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,6 @@ from curvebench.reports.measures import complete_curves, curve_bands, run_values
 from curvebench.reports.statistics.medians import medians
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TABLES as SCHEMAS
-from curvebench.results.schema import TUNING
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
 from curvebench.spec.sets import set_folders
@@ -106,7 +104,7 @@ class LoadedResults:
         Raises:
             InputError: for a study, workload, backend or metric that no final run has.
         """
-        final = self._select(metric, ("final",), study=study, workload=workload, backend=backend)
+        final = self._select(metric, "final", study=study, workload=workload, backend=backend)
         values = run_values(final, metric, which, "maximize" if maximize else "minimize")
         cell = ["study", "workload", "backend"]
         descending = [False, False, False, maximize]
@@ -134,9 +132,7 @@ class LoadedResults:
         Raises:
             InputError: as in `best`, and where a backend or study must be named.
         """
-        final = self._select(
-            metric, ("final",), one_cell=True, study=study, workload=workload, backend=backend
-        )
+        final = self._select(metric, "final", one_cell=True, study=study, workload=workload, backend=backend)
         curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
         bands = curve_bands(curves).filter(pl.col("median").is_finite())
         return _drawn(bands, "step", "gradient steps", metric, f"{workload}: final runs")
@@ -163,7 +159,9 @@ class LoadedResults:
         Raises:
             InputError: as in `plot_curves`.
         """
-        tuning = self._select(metric, TUNING, one_cell=True, study=study, workload=workload, backend=backend)
+        tuning = self._select(
+            metric, "tuning", one_cell=True, study=study, workload=workload, backend=backend
+        )
         values = run_values(tuning, metric, which, "maximize" if maximize else "minimize")
         finite = sensitivity(values).filter(pl.col("median").is_finite())
         title = f"{workload}: tuning runs"
@@ -174,15 +172,15 @@ class LoadedResults:
         return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
 
     def _select(
-        self, metric: str, stages: Sequence[str], *, one_cell: bool = False, **names: str | None
+        self, metric: str, stage: str, *, one_cell: bool = False, **names: str | None
     ) -> pl.DataFrame:
-        """The runs of some stages, and of the study, workload and backend that are named.
+        """The runs of a stage, and of the study, workload and backend that are named.
 
         Args:
             metric: one that the runs must have.
             one_cell: whether all three must be settled, by a name or because there is one alone.
         """
-        runs = self.runs.filter(pl.col("stage").is_in(stages))
+        runs = self.runs.filter(stage=stage)
         for column, name in names.items():
             there = sorted(runs[column].unique())
             if name is not None and name not in there:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import polars as pl
 
 KEYS = {
-    "runs": ("workload", "backend", "stage", "method", "seed"),
+    "runs": ("workload", "backend", "stage", "round", "method", "seed"),
     "timings": ("workload", "backend", "method", "phase", "repetition"),
 }
 

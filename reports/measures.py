@@ -16,7 +16,6 @@ from curvebench.reports.statistics.shares import Share, share_interval
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import named
-from curvebench.results.schema import TUNING
 from curvebench.results.tuning import Judge, Tried, tried, worst
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import IDENTITY, Method
@@ -265,7 +264,7 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share).
     """
-    tuned = values.filter(pl.col("stage").is_in(TUNING)).unique(
+    tuned = values.filter(stage="tuning").unique(
         [*CELL, "learning_rate", "seed"], keep="last", maintain_order=True
     )
     keys = [*CELL, "learning_rate"]
@@ -282,7 +281,7 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
     tried = (
-        runs.filter(pl.col("stage").is_in(TUNING))
+        runs.filter(stage="tuning")
         .group_by(CELL)
         .agg(
             least=rate.min(),
@@ -333,7 +332,7 @@ def tuning_runs(
         Rows of `runs`, where `method` is the one whose setting was chosen and `tuner` the one that ran;
         runs that served several methods appear once for each.
     """
-    tuning = runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
+    tuning = runs.filter(stage="tuning", workload=workload)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
     for method in study.methods:
         tuner, where = tuned_as(study, method, backend, tuning)

@@ -27,7 +27,8 @@ def final_jobs(study: StudyPlan, tables: Tables, workload: str, backend: str) ->
         sum is total_seconds.
     """
     ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
-    runs = tables.runs.filter(pl.col("stage").is_in(("final", "alternative")), backend=backend)
+    of_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
+    runs = tables.runs.filter(backend=backend).filter(of_final)
     whole = pl.when(pl.col("outcome").is_in(ends).all())
     batch = (pl.col("examples") / pl.col("gradient_evaluations")).max()
     held = (
@@ -45,7 +46,7 @@ def final_jobs(study: StudyPlan, tables: Tables, workload: str, backend: str) ->
         .filter(cells=1, workload=workload)
     )
     elsewhere = pl.col("study").is_in([one.name for one in study.joining])  # whose seconds do not count
-    jobs = tables.jobs.filter(~elsewhere, stage="final").drop("backend", "optimizer")
+    jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
     waiting, anew, kept = (pl.col(f"{part}_seconds") for part in ("waiting", "basis", "checkpoint"))
     anew = anew if study.estimates_anew else anew.fill_null(0)
     before = ((pl.col("charged") - anew) / pl.col("settings")).clip(lower_bound=0)

@@ -16,8 +16,7 @@ from curvebench.spec.claim import Effect, Quantity
 from curvebench.spec.claim import Relation as ClaimRelation
 from curvebench.spec.document import Which
 
-STAGES = ("sweep", "refine", "final", "alternative")  # alternative: final runs at settings not chosen
-TUNING = ("sweep", "refine")
+STAGES = ("tuning", "final", "alternative")  # alternative: final runs at settings not chosen
 COMPARISONS = (
     "torch against jax",
     "numpy against torch",
@@ -66,7 +65,7 @@ RUNS = _schema(
         **CELL,
         "dtype": pl.String,
         "stage": pl.Enum(STAGES),
-        "seed": pl.Int64,
+        **_each(pl.Int64, "round", "seed"),  # round: of tuning, from 0; of other runs the number of rounds
         "learning_rate": pl.Float64,
         "hyperparameters": NamedValues,  # the others
         "outcome": pl.Enum(OUTCOMES),
@@ -116,7 +115,7 @@ MEMORY = _schema(
 
 JOBS = _schema(
     {
-        # stage: bases, sweep, refine, final, timing, parity, checks; optimizer: null where a job holds
+        # stage: bases, runs, timing, parity, checks; optimizer: null where a job holds
         # several, of checks the module of claims
         **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
         **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},

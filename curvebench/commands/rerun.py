@@ -21,10 +21,9 @@ from curvebench.reports.sets.derived import read_set
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
 from curvebench.results.reading import read, with_method
-from curvebench.results.schema import TUNING
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, estimated_at, runs_spec
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at, training
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.values import Option
@@ -155,7 +154,7 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
 def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
     """Say that a final run has another setting than the one which the set's tuning runs choose."""
     runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
-    tuning, run = runs.filter(pl.col("stage").is_in(TUNING)), runs.filter(run=row["run"], stage="final")
+    tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
     names = study.tuned_names(row["optimizer"])
     for method, setting in zip(run["method"], settings_of(run, names), strict=True):
         tuner, backend = tuned_as(study, method, row["backend"], tuning)
@@ -225,9 +224,11 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
-    spec = runs_spec(
-        study,
-        stage=row["stage"],
+    spec = RunsSpec(
+        stage="runs",
+        rounds=(row["round"],),
+        tuning_seeds=(row["seed"],),
+        tuning_epochs=study.tuning_epochs,
         backend=row["backend"],
         device=row["device"],
         optimizers=(optimizer,),
@@ -235,7 +236,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
         bundle_memory_bytes=MEMORY,
         upstream=upstream,
-        **shared,
+        **{**training(study), **shared},
     )
     job = _run(spec, results, run_lanes)
     runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
 
 FIELD = "field"  # the study whose published set newcomers join
-STAGES = 3  # of jobs, one after the other: the coarse sweep, the refined one, the final runs
+ROUNDS = 3  # of the field: two that tune, and the final one
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def try_method(given: Namespace) -> int:
     newcomer = write_newcomer(given.method, field, given.results, **about)
     try:
         check_methods([read_study(newcomer.path)])
-        config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
+        config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / ROUNDS})
         planned = make_plan(config)
         if given.publish:
             check_runs(planned, given.results / "runs" / newcomer.name)

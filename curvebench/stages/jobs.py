@@ -38,7 +38,7 @@ from curvebench.timing.clocks import limit_threads
 # Modules are imported late: each brings a backend or a library that the other stages do without.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
-    **dict.fromkeys(("sweep", "refine", "final"), ("curvebench.stages.run_jobs", "run_lanes")),
+    "runs": ("curvebench.stages.run_jobs", "run_lanes"),
     "timing": ("curvebench.stages.timing_jobs", "time_study"),
     "parity": ("curvebench.stages.parity", "compare_backends"),
     "checks": ("curvebench.stages.check_jobs", "check_claims"),

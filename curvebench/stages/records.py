@@ -14,6 +14,7 @@ from curvebench.engine.execution import Bundle, Trajectories
 from curvebench.registry import rule_of
 from curvebench.results import schema
 from curvebench.spec.document import targets_on
+from curvebench.spec.job import RunsSpec
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
@@ -169,13 +170,16 @@ def _row(
     gradients += int(lane.besides[-1]) if len(lane.besides) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
     spec, (number, seed, setting) = job.spec, place
+    assert isinstance(spec, RunsSpec)
+    (in_round,) = spec.rounds
     rule = rule_of(cell.optimizer, job.training.schedule.name)
     hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
         "dtype": precision_of(job.training, cell.workload),
-        "stage": "alternative" if spec.stage == "final" and setting else spec.stage,
+        "stage": "tuning" if in_round < spec.final_round else "alternative" if setting else "final",
+        "round": in_round,
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),

@@ -43,7 +43,6 @@ from curvebench.reports.statistics.decisions import Question, tells_nothing
 from curvebench.reports.statistics.paired import Effect
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables
-from curvebench.results.schema import TUNING
 from curvebench.results.tuning import Setting, Tried, by_setting, shares_of_choices
 from curvebench.spec.claim import (
     TO_NEARLY_BEST,
@@ -182,7 +181,7 @@ TriedOf = Callable[[str, str, str, str], Tried | None]
 
 def tried_in(study: StudyPlan, tables: Tables) -> TriedOf:
     """`f(workload, method, backend, optimizer)`, what the tuning runs of a study say; found once."""
-    tuning = tables.runs.filter(pl.col("stage").is_in(TUNING))
+    tuning = tables.runs.filter(stage="tuning")
 
     @cache
     def tried_of(workload: str, method: str, backend: str, optimizer: str) -> Tried | None:
@@ -200,7 +199,7 @@ def comparisons(
     Args:
         tried_of: as `tried_in` gives it; without it there are no alternatives.
     """
-    of_tuning, own = pl.col("stage").is_in(TUNING), tables.runs.filter(backend=backend)
+    of_tuning, own = pl.col("stage") == "tuning", tables.runs.filter(backend=backend)
     for number, condition in enumerate(claim.conditions):
         judged = own.filter(~of_tuning, pl.col("method").is_in(condition.named))
         for workload in _workloads(study, claim, condition):
@@ -243,7 +242,7 @@ def _compared(
     for workload, method in condition.sides(key):
         runs, optimizer = values[workload].filter(method=method), Method.of(method).optimizer
         at_setting = by_setting(runs, study.tuned_names(optimizer))
-        tuning = tables.runs.filter(pl.col("stage").is_in(TUNING), workload=workload)
+        tuning = tables.runs.filter(stage="tuning", workload=workload)
         tuner, where = tuned_as(study, method, backend, tuning)
         found = tried_of(workload, tuner, where, optimizer) if tried_of else None
         sides.append(_Side(at_setting, (workload, tuner, where), found, runs.filter(stage="final")))

@@ -167,6 +167,6 @@ def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:
 
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
     """The hash of a claim's rule when its final runs were planned; None where they do not agree or say."""
-    planned = jobs.filter(stage="final", backend=backend)["claim_rules"].to_list()
-    found = {next((one["rule"] for one in rules or () if one["claim"] == claim), None) for rules in planned}
+    planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
+    found = {next((one["rule"] for one in rules if one["claim"] == claim), None) for rules in planned}
     return found.pop() if len(found) == 1 else None

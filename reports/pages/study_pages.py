@@ -24,13 +24,12 @@ from curvebench.reports.wall_clock import clock_of
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
 from curvebench.results.outcomes import WORKLOAD_FAULT, failed
-from curvebench.results.schema import TUNING
 from curvebench.results.seconds import seconds_by_cause
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
-STAGES = ("bases", "sweep", "refine", "final", "timing", "parity", "checks")
+KINDS = ("bases", "runs", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
 
@@ -163,7 +162,7 @@ def settings_rows(
         tried_of: as `curvebench.reports.claims.comparison.tried_in` gives it.
     """
     rates = _by_method(measures.chosen_rates(runs.filter(workload=workload, backend=backend)))
-    tuning = runs.filter((pl.col("workload") == workload) & pl.col("stage").is_in(TUNING))
+    tuning = runs.filter(stage="tuning", workload=workload)
     final = _by_method(measures.final_runs(runs, workload, backend))
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
@@ -255,10 +254,9 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
-    """Seconds of all jobs by stage and cause, with a last row for all stages."""
-    stages = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
-    order = [*(stage for stage in STAGES if stage in stages), *sorted(set(stages) - set(STAGES))]
-    rows = [stages[stage] for stage in order]
+    """Seconds of all jobs by kind and cause, with a last row for all kinds."""
+    kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
+    rows = [kinds[kind] for kind in KINDS if kind in kinds]
     return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
 
 

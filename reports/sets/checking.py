@@ -19,7 +19,6 @@ from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
 from curvebench.reports.sets.objections import all_objections
 from curvebench.results.reading import read, with_method
-from curvebench.results.schema import TUNING
 from curvebench.results.verdicts import RULE_VERSION, holds, rules
 from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
@@ -195,12 +194,10 @@ def _runs_planned(study: StudyPlan) -> Counts:
 
 def _runs_there(runs: pl.DataFrame) -> Counts:
     settings = pl.struct("learning_rate", pl.col("hyperparameters").hash()).n_unique()
-    kind = pl.when(pl.col("stage").is_in(TUNING)).then(pl.lit("tuning")).otherwise(pl.lit("final"))
     counted = (
         runs.filter(pl.col("stage") != "alternative")
-        .with_columns(kind=kind)
-        .group_by("kind", "backend", "workload", "method", "seed")
-        .agg(count=pl.when(pl.col("kind").first() == "final").then(pl.len()).otherwise(settings))
+        .group_by("stage", "backend", "workload", "method", "seed")
+        .agg(count=pl.when(pl.col("stage").first() == "final").then(pl.len()).otherwise(settings))
     )
     return {tuple(cell): count for *cell, count in counted.rows()}
 

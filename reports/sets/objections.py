@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from curvebench.results.merging import several_machines
-from curvebench.results.schema import TUNING
 from curvebench.spec.plan import Objection, ReportPlan
 
 Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
@@ -91,8 +90,8 @@ def _failures(study: str, jobs: pl.DataFrame) -> list[Objection]:
 def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
     """One for each workload on which methods had different numbers of tuning runs, none counted as 0."""
     method = ["workload", "optimizer", "basis"]
-    counts = runs.filter(pl.col("stage").is_in(TUNING)).group_by(*method, "backend").len()
-    judged = runs.filter(pl.col("stage") == "final").select(method).unique()
+    counts = runs.filter(stage="tuning").group_by(*method, "backend").len()
+    judged = runs.filter(stage="final").select(method).unique()
     spent = judged.join(counts, on=method, how="left").with_columns(pl.col("len").fill_null(0))
     found = []
     for (workload,), rows in spent.sort("len", *method).group_by(["workload"], maintain_order=True):

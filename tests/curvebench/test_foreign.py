@@ -125,7 +125,9 @@ def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash
     study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
     check_methods([read_study(study)])
     plan = make_plan(Config(study_folder=study.parent, studies=("tiny",)))
-    specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    specs = [
+        job.spec for job in plan.jobs if job.spec.stage == "runs" and "Muon" in job.spec.optimizers[0].locator
+    ]
     assert specs
     assert all(f"file:{own}" in spec.sources for spec in specs)
 

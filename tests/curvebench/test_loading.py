@@ -30,7 +30,9 @@ def own(tmp_path: Path) -> Path:
             runs.append({"run": name, "optimizer": method, "seed": seed, "final_metrics": metrics, **failed})
             steps = (0, 4) if failed else (0, 5, 10)
             curves += [{"run": name, "step": step, "value": 1.0 if step == 0 else loss} for step in steps]
-    runs += [{"run": f"t-{rate}", "stage": "sweep", "learning_rate": rate, "seed": 0} for rate in (0.01, 0.1)]
+    runs += [
+        {"run": f"t-{rate}", "stage": "tuning", "learning_rate": rate, "seed": 0} for rate in (0.01, 0.1)
+    ]
     return write(tmp_path, runs=rows("runs", *runs), curves=rows("curves", *curves))
 
 

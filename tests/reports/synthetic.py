@@ -72,7 +72,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
     hashes = {(job["stage"], job["backend"], job["optimizer"]): job["spec_hash"] for job in jobs}
     for number, (cell, stage, seed, rate) in enumerate(_runs(shape)):
         run, curve = _run(shape, f"run-{number:05d}", cell, stage, seed, rate)
-        runs.append(run | {"spec_hash": hashes[stage, cell[1], cell[2]]})
+        runs.append(run | {"spec_hash": hashes["runs", cell[1], cell[2]]})
         curves += curve
     tables = folder / "tables" / shape.name
     frames = {
@@ -306,7 +306,7 @@ def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
 def _runs(shape: Shape) -> Iterator[tuple[Cell, str, int, float]]:
     for cell in _cells(shape):
         for rate, seed in product(RATES, shape.tuning_seeds):
-            yield cell, "sweep", seed, rate
+            yield cell, "tuning", seed, rate
         for seed in final_seeds(shape, cell[1]):
             yield cell, "final", seed, CHOSEN
 
@@ -321,7 +321,7 @@ def _run(
     own = np.random.default_rng([drawn, index, len(basis)]).normal(0, 0.05)
     speed = 0.03 * (1 + index) * (1.6 if basis != "identity" and index else 1.0)
     speed *= np.exp(-(np.log10(rate / CHOSEN) ** 2))
-    dies = stage == "sweep" and rate > 0.2 and (seed + index) % 2 == 0
+    dies = stage == "tuning" and rate > 0.2 and (seed + index) % 2 == 0
     dies = dies or (stage == "final" and optimizer == DIVERGING and seed == shape.seeds[0])
     steps = [step for step in STEPS if not dies or step <= 40]
     loss = 2.3 * np.exp(-speed * np.array(steps) + noise + own + (1e-7 if backend == "torch" else 0.0))
@@ -345,6 +345,7 @@ def _run(
             "basis": basis,
             "backend": backend,
             "stage": stage,
+            "round": 0 if stage == "tuning" else 2,
             "seed": seed,
             "learning_rate": rate,
             "outcome": outcome,
@@ -416,9 +417,9 @@ def _memory(shape: Shape) -> Iterator[dict[str, Any]]:
 
 def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
     number, rules = 0, [{"claim": claim, "rule": rule} for claim, rule in rules_of(shape).items()]
-    for stage in ("bases", "sweep", "final", "timing"):
+    for stage in ("bases", "runs", "timing"):
         for backend in shape.backends if stage != "bases" else ("host",):
-            for optimizer in shape.optimizers if stage in ("sweep", "final") else (None,):
+            for optimizer in shape.optimizers if stage == "runs" else (None,):
                 number += 1
                 yield (
                     BASE["jobs"]
@@ -432,7 +433,7 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
                         "started": f"2026-01-02T03:{number:02d}:00+00:00",
                         "machine": shape.machines[number % len(shape.machines)],
                         "dirty": number == 1,
-                        "claim_rules": rules if stage == "final" else [],
+                        "claim_rules": rules if stage == "runs" else [],
                         "notes": ["no C++ compiler: torch runs without torch.compile"]
                         if backend == "torch"
                         else [],

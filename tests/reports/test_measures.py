@@ -194,11 +194,11 @@ def test_a_forgiving_method_does_nearly_as_well_over_decades(
 def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
     study = replace(report.plan.study("digits_mlp"), tuned_on={"jax": "jax", "torch": "jax"})
     table = runs(
-        run("a", stage="sweep"),
-        run("b", stage="refine", basis="egop", gradient_evaluations=7, basis_gradient_evaluations=5),
-        run("c", stage="sweep", optimizer="sgd", backend="torch"),
+        run("a", stage="tuning"),
+        run("b", stage="tuning", round=1, basis="egop", gradient_evaluations=7, basis_gradient_evaluations=5),
+        run("c", stage="tuning", optimizer="sgd", backend="torch"),
         run("d", stage="final"),
-        run("e", stage="sweep", workload="another"),
+        run("e", stage="tuning", workload="another"),
     )
     assert tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
     assert tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
@@ -257,9 +257,9 @@ def test_curves_meet_at_the_same_steps():
 
 
 def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
-    swept = [run(f"s{rate}", stage="sweep", learning_rate=rate) for rate in (0.01, 0.1, 1.0)]
-    swept += [run(f"m{rate}", stage="sweep", learning_rate=rate, optimizer="sgd") for rate in (0.1, 1.0)]
-    alone = [run(name, stage=stage, optimizer="muon") for name, stage in (("d", "sweep"), ("e", "final"))]
+    swept = [run(f"s{rate}", stage="tuning", learning_rate=rate) for rate in (0.01, 0.1, 1.0)]
+    swept += [run(f"m{rate}", stage="tuning", learning_rate=rate, optimizer="sgd") for rate in (0.1, 1.0)]
+    alone = [run(name, stage=stage, optimizer="muon") for name, stage in (("d", "tuning"), ("e", "final"))]
     table = runs(*swept, *alone, run("a"), run("b", optimizer="sgd"), run("c", basis="egop"))
     found = dict(chosen_rates(table).select("method", "at_edge").rows())
     assert found == {"adam": False, "sgd": True, "adam @ egop": None, "muon": False}
@@ -267,9 +267,9 @@ def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
 
 def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
     table = runs(
-        run("a", 1.0, stage="sweep"),
-        run("b", 1.0, stage="refine"),
-        run("c", 3.0, stage="sweep", seed=1, outcome="diverged"),
+        run("a", 1.0, stage="tuning"),
+        run("b", 1.0, stage="tuning", round=1),
+        run("c", 3.0, stage="tuning", seed=1, outcome="diverged"),
         run("d", 9.0),
     )
     found = sensitivity(run_values(table, "train_loss", "final", "minimize"))

@@ -41,9 +41,8 @@ def write_long(folder: Path) -> Path:
     )
     jobs = [job(run["run"], 1 + run["seed"] - LONG.seeds[0]) for run in runs.filter(final).to_dicts()]
     own = pl.DataFrame(jobs, schema=TABLES["jobs"])
-    others = tables["jobs"].filter(pl.col("stage") != "final")
     runs.write_parquet(place / "runs.parquet")
-    pl.concat([others, own]).write_parquet(place / "jobs.parquet")
+    pl.concat([tables["jobs"], own]).write_parquet(place / "jobs.parquet")
     tables["timings"].clear().write_parquet(place / "timings.parquet")
     return path
 

@@ -40,7 +40,7 @@ def judge(direction: Direction = "minimize", stop: float | None = None, **change
 
 def run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
     metrics = [{"name": "train_loss", "value": final}]
-    return {"run": name, "stage": "sweep", "learning_rate": rate, "final_metrics": metrics, **changes}
+    return {"run": name, "stage": "tuning", "learning_rate": rate, "final_metrics": metrics, **changes}
 
 
 def of(*runs: dict[str, Any], **changes: Any) -> Tried:

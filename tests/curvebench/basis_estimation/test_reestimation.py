@@ -263,7 +263,7 @@ def test_a_job_charges_what_it_estimates(tmp_path: Path) -> None:
     up_front = BasisSpec("up-front", "egop", bases()["egop"].complete({**options, "every": None}))
     sweep = SWEEP.changed(
         optimizers=(OptimizerSpec("adam", {}),),
-        seeds=(0, 1),
+        tuning_seeds=(0, 1),
         bases=(egop, up_front),
         settings=({"learning_rate": 0.01},),
     )

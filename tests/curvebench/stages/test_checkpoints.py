@@ -48,13 +48,15 @@ def ended_after(
     Where it is not noted, as where a process is killed, the rows of the failure are removed.
     """
 
-    def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], kept: Any) -> Any:
+    def watched(
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], *others: Any
+    ) -> Any:
         def report(done: int) -> None:
             progress(done)
             if done == steps:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        return execute(bundle, engine, clock, report, kept)
+        return execute(bundle, engine, clock, report, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(run_jobs, "execute", watched)
@@ -80,7 +82,7 @@ def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
     row = ("interrupted", reason, steps, steps, steps)
     assert read(folder, "runs").select(columns).rows() == [row] * 2
     (failure,) = failures_of(read(folder, "jobs"))
-    said = f"sweep on {failure['backend']}: momentum on least_squares, 2 of 2 runs: interrupted: {reason}"
+    said = f"runs on {failure['backend']}: momentum on least_squares, 2 of 2 runs: interrupted: {reason}"
     assert in_words(failure) == f"small, {said}"
 
 

@@ -58,7 +58,7 @@ def test_the_gradient_by_which_a_run_stopped_is_not_charged_to_its_steps(tmp_pat
         ended("stopped", 5, 606),
         ended("plain", 20, 21),
         ended("at once", 0, 101),
-        ended("tuning", 5, 606, "sweep"),
+        ended("tuning", 5, 606, "tuning"),
     ]
     found = with_step_evaluations(tmp_path, pl.DataFrame(rows))
     assert dict(found.select("run", "step_evaluations").rows()) == {

@@ -180,7 +180,7 @@ FLAWS: dict[str, tuple[str, Change, str]] = {
     "a seed twice": ("runs", one(seed=1001), "1000: 0 runs, and the plan has 1; 1 more cells likewise"),
     "a tuning seed that judges": ("runs", one(seed=0), "0: 1 runs, and the plan has 0"),
     "a method left out": ("runs", without(optimizer="adam"), "final, jax, digits_mlp, adam, 1000: 0 runs"),
-    "less tuning": ("runs", without(stage="sweep", seed=2), "2: 0 runs, and the plan has 5"),
+    "less tuning": ("runs", without(stage="tuning", seed=2), "2: 0 runs, and the plan has 5"),
     "a check said to hold": (
         "checks",
         where(pl.col("value").is_nan(), holds=True),
@@ -264,7 +264,7 @@ def test_a_wrong_value_of_a_plan_or_provenance_is_refused(
 def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp_path: Path):
     flawed = changed(good, tmp_path / "set", "convex/jobs.parquet", dirty)
     (found,) = flaws(flawed)
-    assert found.startswith("convex: 8 of 8 jobs ran code that differs from its commit (0123456789ab)")
+    assert found.startswith("convex: 5 of 5 jobs ran code that differs from its commit (0123456789ab)")
     assert "waive=dirty" in found
     edited(flawed, "plan.json", waived=[{"kind": "tuning", "where": "convex"}])
     assert flaws(flawed) == [found]
