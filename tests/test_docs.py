@@ -270,6 +270,11 @@ def test_the_reference_of_optimizers_is_what_the_command_prints(capsys: pytest.C
     assert (ROOT / "docs/reference/optimizers.md").read_text() == capsys.readouterr().out
 
 
+def test_the_seconds_of_published_jobs_are_those_of_their_tables(capsys: pytest.CaptureFixture[str]):
+    main(["tables", "seconds", str(ROOT / "results/published")])
+    assert capsys.readouterr().out in (ROOT / "docs/performance.md").read_text(), "curvebench tables seconds"
+
+
 def test_the_reference_of_study_files_names_every_schedule():
     schedule = dict(sections("docs/reference/study-files.md"))["schedule"]
     assert set(SHAPES) <= set(re.findall(r"`(\w+)`", schedule[0][1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -341,11 +341,18 @@ def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
 
         # A state has no learning rate: any number will do.
         one = transformation(dict.fromkeys(numbers, 0.5)).init
+
+        def begin(param: Mapping[str, Array]) -> Any:
+            # A copy, since a state may begin with the parameters themselves.
+            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(one))(param))
+
+        # Compiled as a whole: JAX would compile each of its operations, once for each shape. On NumPy nothing
+        # but the number of entries is asked for, which tracing gives.
+        made = partial(jax.eval_shape, begin) if ops.backend == "numpy" else jax.jit(begin)
         try:
-            state = jax.vmap(jax.vmap(one))({name: ops.asarray(value) for name, value in param.items()})
+            return made({name: ops.asarray(value) for name, value in param.items()})
         except Exception as error:  # whatever another library raises
             raise InputError(f"{locator}: cannot begin ({type(error).__name__}: {error})") from error
-        return jax.tree.map(jax.numpy.copy, state)  # it may begin with the parameters themselves
 
     def update(
         ops: Ops,

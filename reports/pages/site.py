@@ -20,7 +20,6 @@ from curvebench.reports.pages.heat_map import folded, heat_map
 from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
 from curvebench.reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
 from curvebench.reports.pages.study_pages import (
-    CAUSES,
     Rows,
     final_seeds,
     provenance_page,
@@ -33,6 +32,7 @@ from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
+from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
 from curvebench.spec.sources import sources
@@ -82,7 +82,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     own = contents.own
     verdicts = Counter(claim.verdict for claim in own.claims).most_common()
     about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
-    return text_of("summary", own=own, checked=contents.checked, **about).splitlines()
+    spent = seconds_by_cause(own.jobs).row(0, named=True)
+    return text_of("summary", own=own, checked=contents.checked, spent=spent, **about).splitlines()
 
 
 class _Pages:

@@ -464,7 +464,10 @@ FAILING = user_file("failing.py")
 SAID = {
     4: ("error", "ZeroDivisionError: division by zero"),
     5: ("interrupted", "SIGKILL: the process was killed"),
-    6: ("out_of_memory", "MemoryError"),
+    6: (
+        "out_of_memory",
+        "MemoryError; all examples are one batch; a batch_size in the study would hold less at a time",
+    ),
     7: ("error", "SIGSEGV: the process crashed"),
     8: ("out_of_time", "took more than 0.4 minutes"),
 }
