@@ -18,7 +18,8 @@ from curvebench.arrays.ops import Array
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.engine import NO_GPU, Engine, Segment
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Work, step_of
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
+from curvebench.steps.update import Work
 
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}

@@ -34,8 +34,9 @@ from curvebench.steps.derivatives import (
 from curvebench.steps.engine import Engine, Segment
 from curvebench.steps.examples import gathered, generators_of, placeholders, prefetched
 from curvebench.steps.layout import Layout, layout
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses
 from curvebench.steps.torch_rule import TorchRule, closure_evaluations
+from curvebench.steps.update import Update, Work
 from curvebench.workloads.workload import (
     GRADIENT_NORM,
     MINIBATCH_LOSS,
