@@ -302,9 +302,8 @@ def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tr
     Args:
         tuning: the tuning runs of one method on one workload and backend.
     """
-    known = tuning.filter(~missing())
     judge = Judge(study.tuning, study.direction_of, study.stop)
-    return tried(known, study.tuned_names(optimizer), judge) if len(known) else None
+    return tried(tuning, study.tuned_names(optimizer), judge)
 
 
 def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:

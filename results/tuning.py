@@ -108,6 +108,17 @@ class Tried:
         return self.tied[0]
 
     @property
+    def ranked(self) -> tuple[Setting, ...]:
+        """All settings, the best first: each would be chosen if the settings before it were not there."""
+        order, rest = list[Setting](), self
+        while rest.settings:
+            order.append(rest.chosen)
+            others = [place for place, setting in enumerate(rest.settings) if setting != rest.chosen]
+            kept = tuple(rest.settings[place] for place in others)
+            rest = Tried(kept, rest.costs[:, others], rest.least)
+        return tuple(order)
+
+    @property
     def seeds(self) -> int:
         """How many seeds they were tried on."""
         return int(self.costs.shape[-1])
@@ -228,14 +239,30 @@ def _ties(costs: np.ndarray) -> np.ndarray:
     return costs <= least + slack
 
 
-def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried:
-    """The settings of tuning runs with their costs; a missing run has the median of its setting's others.
+def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
+    """Keep the tuning runs of the greatest length: results of shorter runs only say which settings go on.
 
     Args:
-        runs: the tuning runs of one method on one workload and backend, at least one that is not missing.
+        runs: tuning runs (curvebench.results.schema.RUNS), of all rounds or of the first ones.
+        tuning: the protocol that they are of.
+    """
+    shares = {number: tuning.shares[number] for number in runs["round"].unique()}
+    longest = [number for number, share in shares.items() if share == max(shares.values())]
+    return runs.filter(pl.col("round").is_in(longest))
+
+
+def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried | None:
+    """The settings of tuning runs with their costs; None where all runs are missing.
+
+    A missing run has the median of its setting's others. Runs of shorter rounds do not count (`comparable`).
+
+    Args:
+        runs: the tuning runs of one method on one workload and backend.
         names: the tuned hyperparameters, the learning rate first.
     """
-    known = judge.costs(runs)
+    known = judge.costs(comparable(runs, judge.tuning))
+    if known.is_empty():
+        return None
     seeds = {seed: place for place, seed in enumerate(sorted(known["seed"].unique()))}
     found: dict[Setting, np.ndarray] = {}
     results = known.select("seed", "first", "second").iter_rows()
@@ -289,7 +316,6 @@ def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:
         group = workload, judge.tuning.chooser(basis)
         if group not in groups:
             raise ValueError(f"no run of {workload} in the identity basis, which chooses for all bases")
-        known = groups[group].filter(~missing())
-        if len(known):
-            found[group] = tried(known, judge.tuning.names, judge)
+        if outcome := tried(groups[group], judge.tuning.names, judge):
+            found[group] = outcome
     return found

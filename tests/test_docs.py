@@ -221,6 +221,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "The file": study.StudyFile,
     "tuning: two_stage_sweep": tuning.TwoStageSweep,
     "tuning: random_search, halton_search": tuning.Search,
+    "tuning: successive_halving": tuning.SuccessiveHalving,
+    "tuning: tpe": tuning.ParzenSearch,
     "tuning: an axis of space": tuning.Axis,
     "schedule": study.Schedule,
     "compare": study.Compare,

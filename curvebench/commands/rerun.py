@@ -228,7 +228,6 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         stage="runs",
         rounds=(row["round"],),
         tuning_seeds=(row["seed"],),
-        tuning_epochs=study.tuning_epochs,
         backend=row["backend"],
         device=row["device"],
         optimizers=(optimizer,),

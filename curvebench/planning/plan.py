@@ -370,7 +370,6 @@ class Planner:
             tuning=tuning,
             rounds=share.rounds,
             tuning_seeds=share.tuning_seeds,
-            tuning_epochs=self.study.tuning_epochs if share.tuning_seeds else None,
             alone=share.alone,
             setting=share.setting,
             compared=self._compared(optimizer, share.bases) if share.seeds else (),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -115,7 +114,6 @@ class RunsSpec(TrainingSpec):
         rounds: the numbers of the job's rounds, from 0. The final round follows the rounds of the protocol;
             rounds that are missing here are made by jobs of `upstream`.
         tuning_seeds: the seeds of the other rounds.
-        tuning_epochs: the length of runs in the other rounds; None: that of all runs.
         settings: the hyperparameter settings of the job's only round; None where the protocol says them.
         alone: whether the job makes a single run (in the final round: the runs of a single seed).
         setting: of a single run in another round, the index of its setting among those of the round.
@@ -129,7 +127,6 @@ class RunsSpec(TrainingSpec):
     tuning: Tuning
     rounds: tuple[int, ...]
     tuning_seeds: tuple[int, ...] = ()
-    tuning_epochs: int | None = None
     settings: tuple[dict[str, float], ...] | None = None
     alone: bool = False
     setting: int | None = None
@@ -149,11 +146,10 @@ class RunsSpec(TrainingSpec):
         changes: dict[str, Any] = {"rounds": (number,)}
         if number < self.final_round:
             bases = tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
-            changes |= {"seeds": self.tuning_seeds, "bases": bases}
-            if self.tuning_epochs is not None:
-                share = Fraction(self.tuning_epochs, self.budget["epochs"])
-                budget = {"epochs": self.tuning_epochs}
-                changes |= {"budget": budget, "evaluations": int(share * self.evaluations)}
+            share = self.tuning.shares[number]
+            budget = {unit: int(share * length) for unit, length in self.budget.items()}
+            changes |= {"seeds": self.tuning_seeds, "bases": bases, "budget": budget}
+            changes |= {"evaluations": int(share * self.evaluations)}
         return self.model_copy(update=changes)
 
     @property

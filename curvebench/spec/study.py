@@ -5,7 +5,6 @@ YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
@@ -37,7 +36,7 @@ from curvebench.spec.document import (
 )
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, methods
-from curvebench.spec.tuning import Axis, Search, Tuning
+from curvebench.spec.tuning import Axis, Tuning
 from curvebench.spec.values import Precision
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
@@ -234,13 +233,8 @@ def _or_empty(value: Any) -> Any:
 
 
 class Sized(Evaluated):
-    """How long runs are, and how many.
+    """How runs are evaluated, and on how many seeds."""
 
-    Args:
-        tuning_epochs: the length of the runs that tune; None: that of all.
-    """
-
-    tuning_epochs: Positive | None = None
     seeds: Seeds
 
 
@@ -275,17 +269,6 @@ class Scale(Sized):
                 f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
                 f"(valid near it: {', '.join(map(str, near))})"
             )
-        if self.tuning_epochs is not None:
-            if self.epochs is None:
-                raise ValueError("tuning_epochs: runs are counted in steps; give their length in epochs")
-            if self.tuning_epochs > self.epochs:
-                raise ValueError(f"tuning_epochs: {self.tuning_epochs} are more than {self.epochs} epochs")
-            if self.tuning_epochs * self.evaluations % self.epochs:
-                raise ValueError(
-                    f"tuning_epochs: {self.tuning_epochs} of {self.epochs} epochs are no whole number of the "
-                    f"{self.evaluations} evaluations; give a multiple of "
-                    f"{self.epochs // math.gcd(self.epochs, self.evaluations)}"
-                )
         return self
 
     @property
@@ -350,8 +333,12 @@ class StudyFile(Asked):
         for name, scale in self.scales.items():
             try:
                 own = self.tuning.sized(scale.tuning)
+                own.check_lengths(scale.budget, scale.evaluations)
             except ValidationError as errors:
-                said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors.errors())
+                said = "; ".join(
+                    f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
+                    for one in errors.errors()
+                )
                 raise ValueError(f"scales.{name}.tuning: {said}") from errors
             except ValueError as error:
                 raise ValueError(f"scales.{name}.tuning: {error}") from error
@@ -387,7 +374,7 @@ class Resolved(Asked):
         """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
         if not optimizer.space:
             return self.tuning
-        return Search.model_validate({**dict(self.tuning), "space": dict(optimizer.space)})
+        return self.tuning.sized({"space": dict(optimizer.space)})
 
 
 Whole = TypeVar("Whole", bound=Document)

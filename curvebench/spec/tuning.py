@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,19 +17,25 @@ from curvebench.spec.method import IDENTITY
 Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
 MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
-SIZES = ("protocol", "of", "coarse", "budget", "space")  # what a scale may have otherwise
 
 
 class Outcome(typing.Protocol):
     """Results of the tuning rounds so far (`curvebench.results.tuning.Tried`)."""
 
     @property
-    def chosen(self) -> tuple[float, ...]:
-        """The setting that would be taken now: the values of the tuned hyperparameters in their order."""
+    def ranked(self) -> tuple[tuple[float, ...], ...]:
+        """All settings whose runs can be compared, the best first: values in the order of `names`."""
 
 
 def _as_list(value: Any) -> Any:
     return None if value is None else as_list(value)
+
+
+def _fraction(value: Any) -> Any:
+    try:
+        return Fraction(str(value))  # 0.2 is a fifth, as it is written
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{value!r} is no share such as 1/4") from error
 
 
 class TieCriterion(Document):
@@ -40,7 +47,11 @@ class TieCriterion(Document):
 
 
 class Protocol(Document):
-    """What all protocols have.
+    """What all protocols have: how the best setting is chosen.
+
+    A protocol is a class of this module that says how many settings each of its `rounds` tries, and which
+    (`settings`). It joins `Tuning` below, and the words for it on pages are in
+    reports/templates/setting.jinja.
 
     Args:
         choose: the statistic over tuning seeds that the best setting has.
@@ -48,6 +59,8 @@ class Protocol(Document):
         ties: what decides between settings that tie; fewer steps are better.
         shared_across: whether the setting that the identity basis chooses serves all bases.
         tried_in: the labels of the bases that settings are tried in; None is all of them.
+        length: the length of the runs that tune, as a share of the length of final runs; a schedule is over
+            the run's own length.
     """
 
     choose: CriterionWords
@@ -63,6 +76,7 @@ class Protocol(Document):
     tried_in: Annotated[
         Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)
     ] = None
+    length: Annotated[Fraction, Field(gt=0, le=1), BeforeValidator(_fraction)] = Fraction(1)
 
     @model_validator(mode="after")
     def _ties_apart(self) -> Protocol:
@@ -73,23 +87,25 @@ class Protocol(Document):
             raise ValueError("ties: is what settings tie by; give another criterion")
         return self
 
-    def sized(self, given: Mapping[str, Any]) -> TwoStageSweep | Search:
+    def sized(self, given: Mapping[str, Any]) -> Tuning:
         """The protocol with other settings to try: its criterion stays.
 
         Args:
-            given: `coarse`, `budget` or `space`; with another `protocol` all that it has of its own.
+            given: keys that are no part of the criterion; with another `protocol` all that it has of its own.
 
         Raises:
             ValueError: for keys that are no size, and values that the protocol does not take.
         """
         if not given:
-            return self  # type: ignore[return-value]  # one of the two
-        if wrong := given.keys() - SIZES:
-            raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(SIZES)}")
+            return self  # type: ignore[return-value]  # one of the protocols
+        sizes = dict.fromkeys(name for protocol in PROTOCOLS for name in protocol.model_fields)
+        valid = [name for name in sizes if name not in CRITERION]
+        if wrong := given.keys() - set(valid):
+            raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(valid)}")
         kept = dict(self)
         if given.get("protocol", kept["protocol"]) != kept["protocol"]:
-            kept = {name: kept[name] for name in Protocol.model_fields}
-        found: TwoStageSweep | Search = TypeAdapter(Tuning).validate_python({**kept, **given})
+            kept = {name: kept[name] for name in CRITERION}
+        found: Tuning = TypeAdapter(Tuning).validate_python({**kept, **given})
         return found
 
     @property
@@ -98,9 +114,37 @@ class Protocol(Document):
         raise NotImplementedError
 
     @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """The length of each round's runs as a share of the length of final runs."""
+        return (self.length,) * len(self.rounds)
+
+    @property
     def trials(self) -> int:
         """The number of settings that every method may try with each workload and basis."""
         return sum(self.rounds)
+
+    @property
+    def cost(self) -> Fraction:
+        """The length of all tuning runs of a seed, in lengths of a final run: the same for every method."""
+        return sum((share * count for share, count in zip(self.shares, self.rounds, strict=True)), Fraction())
+
+    def check_lengths(self, budget: Mapping[str, int], evaluations: int) -> None:
+        """Check that the runs of every round have whole numbers of epochs or steps, and of evaluations.
+
+        Args:
+            budget: the length of a final run, `{"epochs": n}` or `{"steps": n}`.
+            evaluations: the number of evaluations of a final run.
+
+        Raises:
+            ValueError: when they do not.
+        """
+        for share in self.shares:
+            for unit, count in {**budget, "evaluations": evaluations}.items():
+                if (share * count).denominator > 1:
+                    raise ValueError(
+                        f"runs of {share} of the length would have {share} of {count} {unit}, which is no "
+                        f"whole number; give a multiple of {share.denominator}"
+                    )
 
     def tries(self, basis: str) -> bool:
         """Whether settings are tried in a basis."""
@@ -148,7 +192,7 @@ class TwoStageSweep(Protocol):
         """
         if outcome is None:
             return tuple({self.of: rate} for rate in self.rates)
-        (rate,) = outcome.chosen
+        (rate,) = outcome.ranked[0]
         exponent = power_of_ten(rate)
         if exponent is None:
             raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
@@ -192,19 +236,19 @@ class Axis(Document):
         return clipped
 
 
-class Search(Protocol):
-    """A search with a fixed number of points, the same for every method.
+class SpaceSearch(Protocol):
+    """What all searches of a space have: the space, and a number of settings that is equal for every method.
 
-    They are independent and uniform, or the first ones of a scrambled Halton sequence, which fills the space
-    more evenly (Halton 1960, scrambled as in Owen 2017).
+    Args:
+        budget: the number of settings that every method tries.
+        space: the interval of each tuned hyperparameter, by name.
     """
 
-    protocol: Literal["random_search", "halton_search"]
     budget: Positive
     space: Annotated[dict[str, Axis], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _rate(self) -> Search:
+    def _rate(self) -> SpaceSearch:
         if "learning_rate" not in self.space:
             raise ValueError("space: learning_rate is missing; it has no default, so a search must cover it")
         return self
@@ -213,6 +257,34 @@ class Search(Protocol):
     def names(self) -> tuple[str, ...]:
         """The hyperparameters that are tuned, the learning rate first."""
         return tuple(sorted(self.space, key=lambda name: name != "learning_rate"))
+
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest value that is tried, by hyperparameter."""
+        return {name: (axis.low, axis.high) for name, axis in self.space.items()}
+
+    def points(self, unit: np.ndarray) -> tuple[Setting, ...]:
+        """Return the settings at places of the unit cube, shape (settings, hyperparameters)."""
+        columns = {name: self.space[name].scaled(unit[:, k]) for k, name in enumerate(self.names)}
+        return tuple(
+            {name: float(column[row]) for name, column in columns.items()} for row in range(len(unit))
+        )
+
+    def spread(self, count: int, random: np.random.Generator) -> tuple[Setting, ...]:
+        """Return the first points of a Halton sequence, scrambled by `random` (Owen 2017)."""
+        from scipy.stats import qmc
+
+        return self.points(qmc.Halton(d=len(self.space), scramble=True, rng=random).random(count))
+
+
+class Search(SpaceSearch):
+    """A search with a fixed number of points, the same for every method.
+
+    They are independent and uniform, or the first ones of a scrambled Halton sequence, which fills the space
+    more evenly (Halton 1960, scrambled as in Owen 2017).
+    """
+
+    protocol: Literal["random_search", "halton_search"]
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -229,23 +301,121 @@ class Search(Protocol):
             outcome: results of earlier rounds, of which there are none.
         """
         if self.protocol == "halton_search":
-            from scipy.stats import qmc
+            return self.spread(self.budget, random)
+        return self.points(random.random((self.budget, len(self.space))))
 
-            unit = qmc.Halton(d=len(self.space), scramble=True, rng=random).random(self.budget)
-        else:
-            unit = random.random((self.budget, len(self.space)))
-        columns = {name: self.space[name].scaled(unit[:, k]) for k, name in enumerate(self.names)}
-        return tuple(
-            {name: float(column[row]) for name, column in columns.items()} for row in range(self.budget)
-        )
+
+class SuccessiveHalving(SpaceSearch):
+    """Many settings on a small share of a run's length, and each time the better half on twice the length.
+
+    Hopeless settings stop early: with `budget` 8 and `halvings` 2, 8 settings are run for a quarter of the
+    length, the best 4 of them for half of it, and the best 2 of those for all of it. Each round costs as much
+    as every other, so that a method's tuning takes (halvings + 1) budget / 2^halvings whole runs, whatever
+    the results are. A round starts its runs anew, since a schedule depends on their length. The last round
+    alone chooses: results of shorter runs say only which settings go on (Jamieson and Talwalkar 2016).
+
+    Args:
+        halvings: how often the settings are halved; 2^halvings divides the budget, the length of a run and
+            its evaluations.
+    """
+
+    protocol: Literal["successive_halving"]
+    halvings: Positive
+
+    @model_validator(mode="after")
+    def _halved(self) -> SuccessiveHalving:
+        if self.budget % 2**self.halvings:
+            raise ValueError(
+                f"budget: {self.budget} settings cannot be halved {self.halvings} times; "
+                f"give a multiple of {2**self.halvings}, or fewer halvings"
+            )
+        return self
 
     @property
-    def bounds(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest value that is tried, by hyperparameter."""
-        return {name: (axis.low, axis.high) for name, axis in self.space.items()}
+    def rounds(self) -> tuple[int, ...]:
+        return tuple(self.budget // 2**number for number in range(self.halvings + 1))
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        return tuple(self.length / 2 ** (self.halvings - number) for number in range(self.halvings + 1))
+
+    @property
+    def trials(self) -> int:
+        return self.budget
+
+    def settings(
+        self, number: int, random: np.random.Generator, outcome: Outcome | None
+    ) -> tuple[Setting, ...]:
+        """Return points that fill the space in round 0, and later the best half of the round before.
+
+        Args:
+            number: of the round, from 0.
+            random: the generator of the study, which scrambles the points of round 0.
+            outcome: results of the round before; None before round 0.
+        """
+        if outcome is None:
+            return self.spread(self.budget, random)
+        best = outcome.ranked[: self.rounds[number]]
+        return tuple(dict(zip(self.names, setting, strict=True)) for setting in best)
 
 
-Tuning = Annotated[TwoStageSweep | Search, Field(discriminator="protocol")]
+class ParzenSearch(SpaceSearch):
+    """Settings near the good ones so far: Optuna's tree-structured Parzen estimator (Bergstra et al. 2011).
+
+    Round 0 fills the space. Each later round draws settings where the ones that are good so far are dense
+    compared with the others. Only the order of the settings counts, so that runs which diverged, whose loss
+    is infinite, are simply the worst.
+
+    Args:
+        at_once: the number of settings of each round, which divides the budget: fewer learn from more
+            results, and more advance together in one program.
+    """
+
+    protocol: Literal["tpe"]
+    at_once: Positive
+
+    @model_validator(mode="after")
+    def _in_rounds(self) -> ParzenSearch:
+        if self.budget % self.at_once:
+            raise ValueError(f"at_once: {self.at_once} does not divide the budget of {self.budget} settings")
+        return self
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return (self.at_once,) * (self.budget // self.at_once)
+
+    def settings(
+        self, number: int, random: np.random.Generator, outcome: Outcome | None
+    ) -> tuple[Setting, ...]:
+        """Return points that fill the space in round 0, and later those that the estimator draws.
+
+        Args:
+            number: of the round, from 0.
+            random: the generator of the study, equal in every round, which seeds the estimator.
+            outcome: results of all rounds before; None before round 0.
+        """
+        if outcome is None:
+            return self.spread(self.at_once, random)
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # else each study is announced
+        seed = int(random.integers(2**31)) + number
+        sampler = optuna.samplers.TPESampler(n_startup_trials=self.at_once, constant_liar=True, seed=seed)
+        study = optuna.create_study(sampler=sampler)
+        axes: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.scale == "log")
+            for name, axis in self.space.items()
+        }
+        for rank, values in enumerate(outcome.ranked):
+            params = dict(zip(self.names, values, strict=True))
+            study.add_trial(optuna.create_trial(params=params, distributions=axes, value=float(rank)))
+        drawn = [study.ask(axes).params for _ in range(self.at_once)]
+        return tuple({name: params[name] for name in self.names} for params in drawn)
+
+
+CRITERION = tuple(name for name in Protocol.model_fields if name != "length")  # of a study, at any scale
+PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
+Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]
 
 
 def power_of_ten(value: float) -> int | None:

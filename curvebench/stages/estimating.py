@@ -50,7 +50,6 @@ GPU_RATES = {"float64": 3e13, "float32": 4e13, "tf32": 1e14, "mixed": 3.5e14, "b
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
-    "tuning_epochs": None,
     "claim_rules": {},
     "alone": False,
     "setting": None,

@@ -87,7 +87,7 @@ def _of_workload(
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
         before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
-        settings_of = _settings_of(in_round, found, before.filter(stage="tuning"))
+        settings_of = _settings_of(in_round, found, before.filter(pl.col("round") < number))
         for basis in in_round.spec.bases:
             cell = Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
@@ -177,7 +177,8 @@ class _CellRun:
     def __post_init__(self) -> None:
         cell, seeds = self.cell, self.job.spec.seeds
         self.lanes = Lanes(self.number, 0, len(seeds), 0, len(cell.settings))
-        key = json.dumps([cell.workload.name, cell.basis.label, seeds, list(map(dict, cell.settings))])
+        names, settings = (cell.workload.name, cell.basis.label), list(map(dict, cell.settings))
+        key = json.dumps([*names, seeds, settings, self.job.training.budget])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.folder = self.job.folder / PARTS / self.key
         self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)

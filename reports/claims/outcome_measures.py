@@ -15,7 +15,7 @@ from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import final_jobs
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import naming_damage, scan
-from curvebench.results.tuning import worst
+from curvebench.results.tuning import comparable, worst
 from curvebench.spec.claim import Condition
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
@@ -231,7 +231,8 @@ def gains_over_rates(
     as at it, so that rates which reach it tie.
 
     Args:
-        tuning: the runs of sweeps on one workload and backend, with `method`.
+        tuning: the runs of sweeps on one workload and backend, with `method`; those of the greatest length
+            count.
         condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
             equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
             `rates_won` the share of learning rates at which the treated method is better, less the share at
@@ -241,9 +242,8 @@ def gains_over_rates(
         Shape (seeds,).
     """
     direction = study.direction_of(condition.metric)
-    values = run_values(
-        tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
-    ).drop_nulls("value")
+    tuning, stop = comparable(tuning, study.tuning), study.stop.get(condition.metric)
+    values = run_values(tuning, condition.metric, condition.which, direction, stop).drop_nulls("value")
     values = values.with_columns(held_at(pl.col("value"), direction, condition.floor))
     sides = [
         values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())

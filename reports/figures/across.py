@@ -123,7 +123,7 @@ def _bases(cell: FigureCell) -> Iterator[Drawn]:
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
     for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
-        rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
+        rates = sensitivity(study_values(cell.study, cell.tuning_runs, metric, which))
         tuned = [name for name in bases if name in {Method.of(label).basis for label in rates["method"]}]
         if len(tuned) > 1:
             yield _rates_by_basis(cell, metric, which, tuned, rates)

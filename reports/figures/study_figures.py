@@ -33,6 +33,7 @@ from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import paces
+from curvebench.results.tuning import comparable
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
@@ -71,6 +72,11 @@ class FigureCell:
     def runs(self) -> pl.DataFrame:
         """All runs, those of tuning too."""
         return self.tables.runs.filter(workload=self.workload.name, backend=self.backend)
+
+    @property
+    def tuning_runs(self) -> pl.DataFrame:
+        """The tuning runs whose results can be compared."""
+        return comparable(self.runs.filter(stage="tuning"), self.study.tuning)
 
     @property
     def final(self) -> pl.DataFrame:
@@ -220,7 +226,7 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the judged metrics against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
-        rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
+        rates = measures.sensitivity(measures.study_values(cell.study, cell.tuning_runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:
             yield _sensitivity(cell, metric, which, rates)
 

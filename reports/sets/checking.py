@@ -175,7 +175,7 @@ def _unplanned(file: str, what: str, planned: Counts, there: Counts) -> Iterator
 
 
 def _runs_planned(study: StudyPlan) -> Counts:
-    """Count the final runs and the settings that tuning tries, by cell."""
+    """Count the final runs, and the settings that all tuning rounds try, by cell."""
     planned = {}
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
@@ -188,12 +188,12 @@ def _runs_planned(study: StudyPlan) -> Counts:
         if study.tuning.tries(basis):
             for seed in range(study.seeds.tuning):
                 cell = ("tuning", only or study.tuned_on[backend], workload, method)
-                planned[*cell, study.first_tuning_seed + seed] = study.tuning.trials
+                planned[*cell, study.first_tuning_seed + seed] = sum(study.tuning.rounds)
     return planned
 
 
 def _runs_there(runs: pl.DataFrame) -> Counts:
-    settings = pl.struct("learning_rate", pl.col("hyperparameters").hash()).n_unique()
+    settings = pl.struct("round", "learning_rate", pl.col("hyperparameters").hash()).n_unique()
     counted = (
         runs.filter(pl.col("stage") != "alternative")
         .group_by("stage", "backend", "workload", "method", "seed")

@@ -36,6 +36,7 @@ def frame(*rows):
                 "optimizer": "adam",
                 "basis": basis,
                 "stage": "tuning",
+                "round": 0,
                 "seed": seed,
                 "learning_rate": rate,
                 "hyperparameters": [{"name": "beta1", "value": 0.9}],

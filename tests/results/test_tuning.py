@@ -40,11 +40,14 @@ def judge(direction: Direction = "minimize", stop: float | None = None, **change
 
 def run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
     metrics = [{"name": "train_loss", "value": final}]
-    return {"run": name, "stage": "tuning", "learning_rate": rate, "final_metrics": metrics, **changes}
+    about = {"run": name, "stage": "tuning", "round": 0, "learning_rate": rate}
+    return {**about, "final_metrics": metrics, **changes}
 
 
 def of(*runs: dict[str, Any], **changes: Any) -> Tried:
-    return tried(rows("runs", *runs), ["learning_rate"], judge(**changes))
+    found = tried(rows("runs", *runs), ["learning_rate"], judge(**changes))
+    assert found is not None
+    return found
 
 
 def by_seed(rate: float, *finals: float, **changes: Any) -> list[dict[str, Any]]:
@@ -211,5 +214,6 @@ def test_of_settings_that_tie_the_least_by_the_first_hyperparameter_is_taken():
         for rate, beta, loss in ended
     ]
     found = tried(rows("runs", *every), ["learning_rate", "beta1"], judge())
+    assert found is not None
     assert found.tied == ((0.1, 0.5), (0.1, 0.9), (1.0, 0.4))
     assert found.chosen == (0.1, 0.5)

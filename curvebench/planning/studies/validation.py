@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from curvebench.spec.document import Headline
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
-from curvebench.spec.tuning import Search
+from curvebench.spec.tuning import SpaceSearch
 from curvebench.spec.values import completed
 from curvebench.steps.layout import Layout, layout
 from curvebench.steps.update import Update
@@ -307,11 +308,13 @@ class _Reader:
         """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
         schedule = self.file.schedule
         epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
-        for name in ("epochs", "tuning_epochs"):
-            length = getattr(scale, name)
-            if length is not None and epochs + schedule.cooldown * length > length:
-                said = f"{epochs:g} epochs{after} are more than the {length} of {key}.{name}"
-                self.problems.add(f"schedule.warmup_epochs: {said}; give fewer, or more {key}.{name}")
+        shortest = min(self.file.tuning.sized(scale.tuning).shares)
+        for runs, share in ((f"{key}.epochs", Fraction(1)), ("the shortest runs that tune", shortest)):
+            length = share * (scale.epochs or 0)
+            if length and epochs + schedule.cooldown * length > length:
+                said = f"{epochs:g} epochs{after} are more than the {length} of {runs}"
+                self.problems.add(f"schedule.warmup_epochs: {said}; give fewer, or more {key}.epochs")
+                return
 
     def _check_layouts(self, specs: Iterable[WorkloadSpec]) -> None:
         """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
@@ -375,7 +378,7 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
         ValueError: for what the rule does not know, what is tuned as well, and values that are wrong.
     """
     rule = find_rule(locator)
-    if entry.space and not isinstance(file.tuning, Search):
+    if entry.space and not isinstance(file.tuning, SpaceSearch):
         raise InputError(f"space: {file.tuning.protocol} tunes the learning rate alone; leave the space out")
     if entry.space and "learning_rate" not in entry.space:
         raise InputError("space: is no mapping of hyperparameters to axes with learning_rate among them")

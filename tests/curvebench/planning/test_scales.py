@@ -16,8 +16,8 @@ SCALE = "  quick:\n    steps: 20\n    evaluations: 4\n"
 OTHER = """\
   quick:
     epochs: 20
-    tuning_epochs: 5
     evaluations: 4
+    tuning: {length: 1/4}
 """
 RATES = "space: {learning_rate: {low: 1e-2, high: 1, scale: log}}"
 SEARCH = f"    tuning: {{protocol: random_search, budget: 3, {RATES}}}\n"

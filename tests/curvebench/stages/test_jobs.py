@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import PHASES
+from curvebench.engine.execution import PHASES, Bundle, Trajectories, execute
 from curvebench.optimizers.bases import bases
 from curvebench.paths import basis_file
 from curvebench.results.reading import named, read
@@ -35,10 +36,10 @@ from curvebench.spec.job import (
 )
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.study import Schedule
-from curvebench.spec.tuning import Search, TwoStageSweep
-from curvebench.stages import timing_jobs
+from curvebench.spec.tuning import Search, SuccessiveHalving, TwoStageSweep
+from curvebench.stages import run_jobs, timing_jobs
 from curvebench.stages.jobs import run_job
-from curvebench.stages.supervision import Attendance
+from curvebench.stages.supervision import Attendance, Interrupted
 from curvebench.timing.step_times import Measured
 from curvebench.workloads import workloads
 
@@ -418,3 +419,42 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
     best = scores.sort("train_loss").row(0, named=True)
     (row,) = runs.filter(stage="final").select("learning_rate", momentum).iter_rows(named=True)
     assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}
+
+
+def test_halving_gives_the_better_half_of_settings_twice_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that ends in its second round goes on there, and has the runs of one that was never ended."""
+    halving = SuccessiveHalving.model_validate(
+        {
+            "protocol": "successive_halving",
+            "budget": 8,
+            "halvings": 2,
+            "space": {"learning_rate": {"low": 1e-3, "high": 30.0, "scale": "log"}},
+            **{name: getattr(TUNING, name) for name in ("choose", "shared_across")},
+        }
+    )
+    changes = {"rounds": (0, 1, 2, 3), "settings": None, "seeds": (1000,), "budget": {"steps": 40}}
+    spec = SWEEP.changed(backend="torch", bases=SWEEP.bases[:1], tuning=halving, **changes)
+    whole = read(run(spec, tmp_path / "whole"), "runs").with_columns(named("train_loss", "final_metrics"))
+    rounds = [whole.filter(round=number) for number in range(4)]
+    assert [runs.group_by("seed").len()["len"].to_list() for runs in rounds] == [[8, 8], [4, 4], [2, 2], [1]]
+    assert [runs["steps"].max() for runs in rounds] == [10, 20, 40, 40]
+    for before, after_it in pairwise(rounds):
+        medians = before.group_by("learning_rate").agg(pl.col("train_loss").fill_nan(math.inf).median())
+        best = medians.sort("train_loss", "learning_rate")["learning_rate"]
+        kept = set(after_it["learning_rate"])
+        assert kept == set(best[: len(kept)])
+
+    def interrupted(bundle: Bundle, *others: Any) -> Trajectories:
+        if len(bundle.schedule) == 20:
+            raise Interrupted("SIGTERM")
+        return execute(bundle, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_jobs, "execute", interrupted)
+        part = read(run(spec, tmp_path), "runs")
+    assert dict(part.group_by("round").len().iter_rows()) == {0: 16, 1: 8}
+    again = read(run(spec, tmp_path), "runs")
+    keys = ["run", "round", "stage", "learning_rate", "steps", "outcome", "final_metrics"]
+    assert again.select(keys).equals(whole.select(keys))

@@ -1,0 +1,157 @@
+"""All tuning protocols, played with made-up results: equal budgets, settings that go on, and the choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from curvebench.results.schema import RUNS
+from curvebench.results.tuning import Judge, Tried, comparable, groups_tried
+from curvebench.seeding import generator
+from curvebench.spec.tuning import PROTOCOLS, Setting, SuccessiveHalving, Tuning
+
+CRITERION = {"choose": "median final train_loss", "shared_across": "none"}
+SPACE = {"space": {"learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"}}}
+WRITTEN: list[dict[str, Any]] = [
+    {"protocol": "two_stage_sweep", "of": "learning_rate", "coarse": [1e-3, 1.0]},
+    {"protocol": "random_search", "budget": 5, **SPACE},
+    {"protocol": "halton_search", "budget": 5, "length": "1/3", **SPACE},
+    {"protocol": "successive_halving", "budget": 12, "halvings": 2, **SPACE},
+    {"protocol": "tpe", "budget": 12, "at_once": 4, **SPACE},
+]
+KINDS: list[Tuning] = [TypeAdapter(Tuning).validate_python({**CRITERION, **one}) for one in WRITTEN]
+HALVING = KINDS[3]
+JUDGE = Judge(HALVING, lambda metric: "minimize", {})
+Result = Callable[[int, Setting, int], tuple[float, str]]  # loss and outcome by round, setting and seed
+Played = tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]
+
+
+def rows(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
+    """The runs of a round at its settings, with two seeds."""
+    names = dict.fromkeys(RUNS)
+    runs = []
+    for place, setting in enumerate(tried):
+        for seed in (0, 1):
+            loss, outcome = result(number, setting, seed)
+            metrics = [{"name": "train_loss", "value": loss}]
+            about = {"run": f"{number}-{place}-{seed}", "stage": "tuning", "round": number, "seed": seed}
+            about |= {"workload": "toy", "optimizer": "adam", "basis": "identity", "outcome": outcome}
+            runs.append({**names, **about, **setting, "final_metrics": metrics})
+    return pl.DataFrame(runs, schema=RUNS)
+
+
+def played(
+    protocol: Tuning, result: Result
+) -> Iterator[tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]]:
+    """Yield the settings of each round, and what is known after it."""
+    judge, runs = Judge(protocol, lambda metric: "minimize", {}), pl.DataFrame(schema=RUNS)
+    outcome: Tried | None = None
+    for number in range(len(protocol.rounds)):
+        tried = protocol.settings(number, generator("study", protocol.protocol), outcome)
+        runs = pl.concat([runs, rows(number, tried, result)])
+        outcome = groups_tried(runs, judge).get(("toy", "identity"))
+        yield tried, outcome, runs
+
+
+def arbitrary(random: Random) -> Result:
+    """Results without a rule, with ties, runs that diverge and runs that fail."""
+
+    def result(number: int, setting: Setting, seed: int) -> tuple[float, str]:
+        loss = random.choice([0.0, 1.0, 1.0 + 1e-14, random.random(), math.nan])
+        return loss, random.choice(["budget", "budget", "reached", "diverged", "error"])
+
+    return result
+
+
+def distance(rate: float) -> Result:
+    """A loss that is 0 at a rate, and the same in all rounds and with all seeds."""
+    return lambda number, setting, seed: (abs(math.log(setting["learning_rate"] / rate)), "budget")
+
+
+def test_every_protocol_is_played_here():
+    assert {type(one) for one in KINDS} == set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("protocol", KINDS, ids=lambda one: one.protocol)
+@given(st.randoms(use_true_random=False))
+@examples(max_examples=10, deadline=None)
+def test_budgets_are_equal_whatever_the_results_are(protocol: Tuning, random: Random):
+    seed = random.random()
+    rounds = list(played(protocol, arbitrary(Random(seed))))
+    again = list(played(protocol, arbitrary(Random(seed))))
+    assert [tried for tried, *_ in rounds] == [tried for tried, *_ in again]
+    tried = [[setting["learning_rate"] for setting in settings] for settings, *_ in rounds]
+    assert tuple(map(len, tried)) == tuple(len(set(one)) for one in tried) == protocol.rounds
+    assert len(set().union(*tried)) == protocol.trials
+    assert all(1e-4 <= rate <= 8.0 for one in tried for rate in one)
+    spent = sum(share * len(one) for share, one in zip(protocol.shares, tried, strict=True))
+    assert spent == protocol.cost
+    (*_, (last, outcome, _)) = rounds
+    assert outcome is not None
+    if protocol is HALVING:
+        assert set(outcome.settings) == {tuple(setting.values()) for setting in last}
+    assert sorted(outcome.ranked) == sorted(outcome.settings)
+    assert outcome.ranked[0] == outcome.chosen
+
+
+@pytest.mark.parametrize("rate", [1e-4, 3e-3, 1.0])
+def test_halving_keeps_the_best_half_and_ends_in_the_best_of_all(rate: float):
+    result = distance(rate)
+    rounds = list(played(HALVING, result))
+    order = sorted(rounds[0][0], key=lambda setting: result(0, setting, 0))
+    assert [list(tried) for tried, *_ in rounds[1:]] == [order[:6], order[:3]]
+    outcome = rounds[-1][1]
+    assert outcome is not None
+    assert outcome.chosen == tuple(order[0].values())
+
+
+def test_results_of_short_runs_choose_nothing():
+    """A rate that is good early and bad in the end goes on, and is not taken."""
+    late = distance(1e-2)
+
+    def result(number: int, setting: Setting, seed: int) -> tuple[float, str]:
+        loss, outcome = late(number, setting, seed)
+        return (-1000.0 - loss if number < 2 else loss), outcome
+
+    (*_, (last, outcome, runs)) = played(HALVING, result)
+    assert outcome is not None
+    assert outcome.chosen == tuple(min(last, key=lambda setting: late(2, setting, 0)).values())
+    assert set(comparable(runs, HALVING)["round"]) == {2}
+    lost = pl.when(pl.col("round") == 2).then(pl.lit("interrupted")).otherwise("outcome")
+    known = groups_tried(runs.with_columns(outcome=lost.cast(RUNS["outcome"])), JUDGE)
+    assert known == {}, "where the last round is missing, shorter runs are no substitute"
+
+
+def test_of_settings_that_tie_or_all_diverge_the_smallest_go_on():
+    for result in (lambda *_: (1.0, "budget"), lambda *_: (math.nan, "diverged")):
+        first, second, _ = (tried for tried, *_ in played(HALVING, result))
+        assert list(second) == sorted(first, key=lambda setting: setting["learning_rate"])[:6]
+
+
+def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round():
+    assert HALVING.shares == (Fraction(1, 4), Fraction(1, 2), Fraction(1))
+    assert {share * count for share, count in zip(HALVING.shares, HALVING.rounds, strict=True)} == {3}
+    assert HALVING.cost == 9
+    short = HALVING.sized({"length": "1/5"})
+    assert isinstance(short, SuccessiveHalving)
+    assert short.shares == (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
+    short.check_lengths({"epochs": 40}, 20)
+    with pytest.raises(ValueError, match=r"runs of 1/20 .* 1/20 of 10 evaluations.* a multiple of 20"):
+        short.check_lengths({"epochs": 40}, 10)
+
+
+def test_a_parzen_search_comes_nearer_to_the_best_rate():
+    rate = 3e-4
+    rounds = played(KINDS[4].sized({"budget": 24}), distance(rate))
+    distances = [abs(math.log(setting["learning_rate"] / rate)) for tried, *_ in rounds for setting in tried]
+    assert sum(distances[12:]) < 0.6 * sum(distances[:12])
