@@ -96,10 +96,10 @@ class TorchEngine(Engine):
 
         return value_first
 
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return Compilable(function)
 
-    def compile_alone(
+    def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         if multiplications < self.loss_worth_compiling:
@@ -200,7 +200,7 @@ class TorchEngine(Engine):
                 program.evaluate(point, carry.model, constants, one, Work.NONE)
 
         work = math.inf if steps is None else float(steps) * examples * carry.coordinates.numel()
-        return self.compile_alone(evaluation.loss_gradient, work, call, "loss")
+        return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
 
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
         """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""

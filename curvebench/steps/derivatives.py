@@ -55,8 +55,8 @@ class Derivatives(Protocol):
         `alone` says that it is not mapped.
         """
 
-    def alone(self, function: Function) -> Function:
-        """A function that is not mapped, as the backend may compile it by itself (`Engine.compile_alone`)."""
+    def unbatched(self, function: Function) -> Function:
+        """A function that is not mapped, as the backend may compile it by itself (`Engine.compile_unbatched`)."""
 
     def grad(self, function: Function) -> Function:
         """The gradient of a scalar function."""
@@ -228,7 +228,7 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
 
         return one
 
-    single = derivatives.alone(by(derivatives.single_run_ops))
+    single = derivatives.unbatched(by(derivatives.single_run_ops))
     return OverLanes(derivatives, by(derivatives.model_ops), single, per_seed)
 
 

@@ -45,7 +45,7 @@ class Engine(Derivatives, Protocol):
         """Keep notes for the provenance, each once."""
         self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     def context(self) -> AbstractContextManager[Any]:
@@ -71,13 +71,13 @@ class Engine(Derivatives, Protocol):
         """A function compiled for arguments like these."""
         return function
 
-    def compile_alone(
+    def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
-        """Compile a function of `alone` as one graph where so much work is worth its time; whether it is.
+        """Compile a function of `unbatched` as one graph where so much work is worth its time; whether it is.
 
         Args:
-            function: what `alone` or `value_and_grad` gave.
+            function: what `unbatched` or `value_and_grad` gave.
             multiplications: that it will do about, over all its calls.
             call: calls it as it will be called, so that nothing is compiled later.
             what: it is, for the provenance.
