@@ -53,7 +53,9 @@ class JaxEngine(Engine):
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
 
-    def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    def sequential_map(
+        self, function: Callable[..., Any], axes: tuple[int | None, ...]
+    ) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
             places = dict(enumerate(arguments))
             elements = {place: places[place] for place, axis in enumerate(axes) if axis is not None}

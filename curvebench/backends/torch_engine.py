@@ -84,7 +84,7 @@ class TorchEngine(Engine):
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return torch.func.vmap(function, in_dims=axes)
 
-    in_turn = vmap
+    sequential_map = vmap
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:

@@ -46,7 +46,7 @@ class Derivatives(Protocol):
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """The function mapped over one axis of some of its arguments."""
 
-    def in_turn(self, function: Function, axes: tuple[int | None, ...]) -> Function:
+    def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """As `vmap` with axes 0 or None, one element after another."""
 
     def value_and_grad(self, function: Function, alone: bool) -> Function:
@@ -108,7 +108,7 @@ class OverLanes:
         # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         in_turn = examples >= self.derivatives.many_examples
-        mapping = self.derivatives.in_turn if in_turn else self.derivatives.vmap
+        mapping = self.derivatives.sequential_map if in_turn else self.derivatives.vmap
         over_settings = mapping(self.mapped, (0, 0, None, *(None for _ in noises)))
         over_seeds = mapping(over_settings, (0, 0, 0 if self.per_seed else None, *(0 for _ in noises)))
         return over_seeds(params, model, batch, *noises)
