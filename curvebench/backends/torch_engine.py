@@ -218,7 +218,7 @@ class TorchEngine(Engine):
         worth = ENTRIES_WORTH_COMPILING if self.worth_compiling is None else self.worth_compiling
         return "entries" if entries * steps < worth else None
 
-    def send(self, array: np.ndarray) -> torch.Tensor:
+    def to_device(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
         # from memory that stays where it is, the device fetches it while the host goes on

@@ -84,7 +84,7 @@ class Engine(Derivatives, Protocol):
         """
         return False  # what calls it is compiled as a whole
 
-    def send(self, array: np.ndarray) -> Array:
+    def to_device(self, array: np.ndarray) -> Array:
         """An array of the host on its way to the device, reals in the precision that is computed in."""
         return self.ops.asarray(array)
 
