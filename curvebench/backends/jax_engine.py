@@ -101,7 +101,7 @@ class JaxEngine(Engine):
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         jax.block_until_ready(value)
 
     def state_bytes(self, state: Any) -> int:

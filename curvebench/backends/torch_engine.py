@@ -230,7 +230,7 @@ class TorchEngine(Engine):
         super().limit_threads(threads)
         torch.set_num_threads(threads)
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
 

@@ -835,7 +835,7 @@ def execute(
         record, keeper = Record(np.zeros(bundle.shape)), None
         loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
-            engine.finish(loaded.carry)
+            engine.synchronize(loaded.carry)
         if checkpoints is not None:
             keeper = _Keeper(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
@@ -876,12 +876,12 @@ def execute(
             if renew is not None and record.done in bundle.points:
                 with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
-                    engine.finish(carry)
+                    engine.synchronize(carry)
                 record.seconds += taken[:, None]
             before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance(carry, constants, given)
-                engine.finish(carry)
+                engine.synchronize(carry)
             record.done += len(given.step)
             pace.a_step = (clock.seconds["step"] - before) / len(given.step)
             if record.done in ends:

@@ -92,7 +92,7 @@ class Engine(Derivatives, Protocol):
         """Hold the backend to so many processor threads, where that can be said after its import."""
         self.threads = threads
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         """Wait until a result is computed."""
 
     def state_bytes(self, state: Any) -> int:
