@@ -134,7 +134,7 @@ def short(runs: pl.DataFrame) -> pl.DataFrame:
     [
         ({}, {"seeds_of": "old"}, "README.md", "these runs are on the seeds of old"),
         ({}, {}, "project/README.md", "does not lie below its folder"),
-        ({"jobs": dirty}, {}, "README.md", r"digits_mlp: 6 of 6 jobs.*\n.*remedy: commit.*waive=dirty"),
+        ({"jobs": dirty}, {}, "README.md", r"digits_mlp: 4 of 4 jobs.*\n.*remedy: commit.*waive=dirty"),
         ({"runs": short}, {}, "README.md", r"would refuse it.*\n.*1001: 0 runs, and the plan has 1"),
     ],
     ids=["known seeds", "page elsewhere", "objection", "incomplete"],
@@ -158,9 +158,9 @@ def test_a_set_says_what_was_waived_and_renders_with_its_figures(tmp_path: Path)
     readme.write_text(README)
     made = publish(plan, "waived.quick", tmp_path / "published", ["dirty"], readme, CODE)
     (told,) = read_set(made).waived
-    assert (told.kind, told.where, told.count, told.of, len(told.names)) == ("dirty", "digits_mlp", 6, 6, 1)
+    assert (told.kind, told.where, told.count, told.of, len(told.names)) == ("dirty", "digits_mlp", 4, 4, 1)
     for page in (made / "README.md", readme):
-        assert r"digits\_mlp: 6 of 6 jobs" in page.read_text()
+        assert r"digits\_mlp: 4 of 4 jobs" in page.read_text()
     before, after = README.split("last year\n")
     assert readme.read_text().startswith(before)
     assert "[waived.quick](published/waived.quick/README.md)" in readme.read_text()
@@ -168,7 +168,7 @@ def test_a_set_says_what_was_waived_and_renders_with_its_figures(tmp_path: Path)
     site = tmp_path / "site"
     assert main(["site", "--plan", str(made / "plan.json"), "--out", str(site)]) == 0
     pages = {page.name: page.read_text() for page in site.glob("*.html")}
-    assert re.search(r'<details class="warning">.*\s.*digits_mlp: 6 of 6 jobs', pages["leaderboard.html"])
+    assert re.search(r'<details class="warning">.*\s.*digits_mlp: 4 of 4 jobs', pages["leaderboard.html"])
     assert list((site / "figures/digits_mlp").glob("*.svg"))
     assert not list(made.rglob("*.svg"))  # a set holds no figures
     run = "curvebench show RUN --results results/published/waived.quick"
