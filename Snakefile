@@ -1,6 +1,6 @@
 """The main job: studies, run on every backend, become tables, figures and a report.
 
-bases -> sweep -> refine -> final -> tables -> figures -> site -> reports, and timing, parity and checks for the site.
+bases -> runs -> tables -> figures -> site -> reports, and timing, parity and checks for the site.
 
 snakemake --cores all reports                          the tour, minutes; what failed is tried again
 snakemake --cores all reports --config studies=all     everything, at quick scale
@@ -130,14 +130,15 @@ rule bases:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
-rule sweep:
+# All rounds of a method, those that tune it and the final one, as far as runs are not jobs of their own.
+rule runs:
     input:
         PLAN.inputs,
-        spec=PLAN.spec("sweep"),
+        spec=PLAN.spec("runs"),
     output:
-        PLAN.job_tables("sweep"),
+        PLAN.job_tables("runs"),
     log:
-        PLAN.log("sweep"),
+        PLAN.log("runs"),
     conda:
         "environment.yml"
     threads: 1
@@ -148,53 +149,7 @@ rule sweep:
     params:
         who=PLAN.who,
     message:
-        "{wildcards.study}: sweep of {params.who} on {wildcards.backend}"
-    shell:
-        RUN + " --threads {threads} 2>&1 | tee {log:q}"
-
-
-rule refine:
-    input:
-        PLAN.inputs,
-        spec=PLAN.spec("refine"),
-    output:
-        PLAN.job_tables("refine"),
-    log:
-        PLAN.log("refine"),
-    conda:
-        "environment.yml"
-    threads: 1
-    resources:
-        mem_mb=PLAN.mem_mb,
-        gpu=PLAN.gpu,
-        runtime=PLAN.minutes,
-    params:
-        who=PLAN.who,
-    message:
-        "{wildcards.study}: refined sweep of {params.who} on {wildcards.backend}"
-    shell:
-        RUN + " --threads {threads} 2>&1 | tee {log:q}"
-
-
-rule final:
-    input:
-        PLAN.inputs,
-        spec=PLAN.spec("final"),
-    output:
-        PLAN.job_tables("final"),
-    log:
-        PLAN.log("final"),
-    conda:
-        "environment.yml"
-    threads: 1
-    resources:
-        mem_mb=PLAN.mem_mb,
-        gpu=PLAN.gpu,
-        runtime=PLAN.minutes,
-    params:
-        who=PLAN.who,
-    message:
-        "{wildcards.study}: final seeds of {params.who} on {wildcards.backend}"
+        "{wildcards.study}: runs of {params.who} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 

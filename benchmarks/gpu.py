@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from curvebench.backends import BACKENDS
-from curvebench.backends.engine import Engine, engine
+from curvebench.backends.engine import engine
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
 from curvebench.engine.execution import load, stretch_inputs
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
+from curvebench.steps.engine import Engine
 from curvebench.timing.clocks import one_thread, seconds_of
 from curvebench.timing.interleaving import interleaved
 from curvebench.timing.step_times import NULL

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from curvebench.arrays.numpy_ops import numpy_ops as numpy_ops
     from curvebench.backends.engine import engine as make_engine
-    from curvebench.backends.numpy_ops import numpy_ops as numpy_ops
     from curvebench.engine.execution import Bundle as Bundle
     from curvebench.engine.execution import execute as execute
-    from curvebench.engine.replaying import Online as Online
-    from curvebench.engine.replaying import replay as replay
     from curvebench.interop.optax_transformation import as_optax as as_optax
+    from curvebench.interop.replaying import Online as Online
+    from curvebench.interop.replaying import replay as replay
     from curvebench.interop.torch_export import as_torch as as_torch
     from curvebench.loading import LoadedResults as LoadedResults
     from curvebench.loading import load as load

@@ -19,6 +19,7 @@ RESULTS = Path("results")
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
+FAILED = "failed.json"  # among the tables of a job of which something failed: the next call tries it again
 
 
 def stored_kernels(results: Path) -> Path:

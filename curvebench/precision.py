@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from curvebench.backends.ops import Array, Ops
+from curvebench.arrays.ops import Array, Ops
 from curvebench.optimizers.state_precision import HALF
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.values import Precision

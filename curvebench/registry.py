@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from curvebench import optimizers, workloads
+from curvebench.engine.schedules import scheduled
 from curvebench.interop import foreign
 from curvebench.interop.files import FILE, load_file
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.definitions import Kind
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.method import LIBRARIES
+from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
 ALONE, IN_PACKAGE = "file:", "package:"
@@ -86,6 +87,23 @@ def find_workload(locator: str) -> Workload:
         InputError: as in `find_rule`.
     """
     return _find(WORKLOADS, locator)
+
+
+def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
+    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
+    return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
+
+
+def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
+    """What data of some workloads is missing and how to get it; None when all is there."""
+    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
+    known = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    return f"{known}; the folder of data is what `--config data=FOLDER` names" if known else None
+
+
+def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
+    """Workloads by name with the settings that they have where nobody chooses."""
+    return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
 def known(kind: Kind) -> dict[str, Any]:

@@ -120,9 +120,9 @@ def distributions() -> Mapping[str, str]:
     """Return the version of every installed distribution by normalized name; the first on the path counts."""
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:  # a half-removed package has none
-            versions.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+        about = distribution.metadata  # reads and parses the file each time
+        if about["Name"]:  # a half-removed package has none
+            versions.setdefault(re.sub(r"[-_.]+", "-", about["Name"]).lower(), about["Version"])
     return MappingProxyType(versions)
 
 

@@ -135,7 +135,7 @@ JOBS = _schema(
 
 PARITY = _schema(
     {
-        # problem: the label of a small one (curvebench/stages/parity_problems.py)
+        # problem: the label of a small one (curvebench/planning/parity_problems.py)
         **_each(pl.String, "optimizer", "problem", "workload", "basis"),
         "comparison": pl.Enum(COMPARISONS),
         "unit": pl.Enum(("relative", "ulps")),

@@ -14,14 +14,13 @@ import polars as pl
 from curvebench.results.outcomes import failed, finished, missing
 from curvebench.results.reading import named
 from curvebench.spec.document import Direction
-from curvebench.spec.tuning import TieCriterion, Tuning, power_of_ten
+from curvebench.spec.tuning import TieCriterion, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # relative; results of tuning that differ by less are a tie
 ALL_MULTISETS = 100_000  # of tuning seeds, up to which they are all taken: 92,378 of 10 out of 10
 RESAMPLES = 10_000  # of the tuning seeds, at random where there are more
 JUDGED_AT_ONCE = 10_000  # resamples, for the sake of memory
 COVERED = 0.99  # of the resamples, those whose choices are run
-MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
 Group = tuple[str, str]  # workload, basis that chooses
 Setting = tuple[float, ...]  # the values of the tuned hyperparameters, the learning rate first
 
@@ -263,28 +262,6 @@ def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
         values = {item["name"]: item["value"] for item in others or []}
         values["learning_rate"] = rate
         yield tuple(values.get(name, nan) for name in names)
-
-
-def refine(runs: pl.DataFrame, judge: Judge) -> dict[Group, tuple[dict[str, float], ...]]:
-    """The new settings of the refined sweep, six for each workload and basis that chooses.
-
-    The bounds lie one power of ten around the best coarse rate; rates of the coarse sweep are not run
-    again. Where the best rate is at the edge of the coarse grid the refined one leaves the grid, without
-    its outer bound, so that every method gets the same number of rates.
-
-    Args:
-        runs: the coarse sweep of one optimizer (curvebench.results.schema.RUNS).
-        judge: by what the study chooses.
-    """
-    return {group: _around(found.chosen[0]) for group, found in groups_tried(runs, judge).items()}
-
-
-def _around(rate: float) -> tuple[dict[str, float], ...]:
-    exponent = power_of_ten(rate)
-    if exponent is None:
-        raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
-    around = (exponent - 1, exponent)
-    return tuple({"learning_rate": float(f"{multiple}e{one}")} for one in around for multiple in MULTIPLES)
 
 
 def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:

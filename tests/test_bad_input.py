@@ -27,17 +27,17 @@ from ruamel.yaml import YAML
 from curvebench import Online, as_optax, as_torch, load, replay
 from curvebench.__main__ import main
 from curvebench.backends.engine import engine
-from curvebench.engine.layout import layout, roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, make_plan, prepare, write_specs
-from curvebench.planning.studies import read_studies
+from curvebench.planning.studies.reading import read_studies
 from curvebench.property_checks.checks import Measure, Series
 from curvebench.registry import find_rule
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import BEGIN, END, between_markers, check_name, check_waivers
+from curvebench.steps.layout import layout, roles_of
 from curvebench.workloads import workloads
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention
 from curvebench.workloads.workload import Role

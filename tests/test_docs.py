@@ -19,7 +19,7 @@ import curvebench
 from curvebench.__main__ import COMMANDS, main
 from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
-from curvebench.planning.studies import read_studies
+from curvebench.planning.studies.reading import read_studies
 from curvebench.results import schema
 from curvebench.spec import claim, document, study, tuning
 from tests.curvebench.tiny import leave_tiny
@@ -268,6 +268,11 @@ def test_the_reference_of_study_files_leaves_no_part_out():
 def test_the_reference_of_optimizers_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]):
     assert main(["list", "--markdown"]) == 0
     assert (ROOT / "docs/reference/optimizers.md").read_text() == capsys.readouterr().out
+
+
+def test_the_seconds_of_published_jobs_are_those_of_their_tables(capsys: pytest.CaptureFixture[str]):
+    main(["tables", "seconds", str(ROOT / "results/published")])
+    assert capsys.readouterr().out in (ROOT / "docs/performance.md").read_text(), "curvebench tables seconds"
 
 
 def test_the_reference_of_study_files_names_every_schedule():

@@ -32,18 +32,32 @@ WITHOUT_DEPENDENCIES = ROOT / "requirements-no-deps.lock"
 
 # Folders at the root whose packages are links below curvebench
 LINKED = ("benchmarks", "optimizers", "reports", "results", "workloads")
-# Packages below curvebench, besides the importing one; `paths` is free to all, and what is not named here
-# runs studies and is one floor, `execution`.
-MAY_IMPORT = {
-    "spec": set(),
-    "workloads": {"spec"},
-    "optimizers": {"spec"},
-    "results": {"spec"},
-    "execution": {"spec", "optimizers", "results", "workloads"},
-    "reports": {"spec", "results"},
-    "loading": {"spec", "results", "reports"},
-    "benchmarks": {"spec", "execution", "optimizers", "reports", "results", "workloads"},
-    "commands": {"benchmarks", "spec", "execution", "optimizers", "reports", "results", "workloads"},
+# The order of imports: each package or module below curvebench with those that it stands on. It may import
+# these, all that they stand on, and `paths`; nothing else of the project, anywhere in its files.
+STANDS_ON = {
+    "spec": (),
+    "workloads": ("spec",),
+    "optimizers": ("spec",),
+    "results": ("spec",),
+    "reports": ("results",),
+    "loading": ("reports",),
+    "seeding": ("workloads",),
+    "arrays": (),
+    "precision": ("arrays", "optimizers"),
+    "steps": ("precision", "workloads"),
+    "backends": ("steps",),
+    "basis_estimation": ("backends", "seeding"),
+    "engine": ("basis_estimation", "results"),
+    "interop": ("engine",),
+    "registry": ("interop",),
+    "sources": ("registry",),
+    "property_checks": ("sources",),
+    "timing": ("engine",),
+    "planning": ("property_checks",),
+    "progress": (),
+    "stages": ("planning", "progress", "timing"),
+    "benchmarks": ("loading", "stages"),
+    "commands": ("benchmarks",),
 }
 PACKAGES = ("curvebench", *LINKED)
 # one for the data that it carries, one for its command, one for a profile that names it
@@ -153,25 +167,33 @@ def module_of(path: Path) -> str:
     return ".".join(parts if parts[0] in ("curvebench", "tests") else ("curvebench", *parts))
 
 
-def floor_of(module: str) -> str | None:
-    """The floor of a module of curvebench; None for the list of public names and the entry of the command."""
-    _, _, below = module.partition(".")
-    package = below.split(".")[0]
-    if package in ("", "__init__", "__main__", "paths", *EXPORTS):
-        return None
-    return package if package in MAY_IMPORT else "execution"
+def package_of(module: str) -> str | None:
+    """The package or module below curvebench that a module is in; None for what is free to all."""
+    package = module.partition(".")[2].split(".")[0]
+    return package if package in STANDS_ON else None
 
 
-@pytest.mark.parametrize("floor", MAY_IMPORT)
-def test_imports_go_one_way(floor: str):
+def below(package: str) -> set[str]:
+    """The packages that a package may import."""
+    return set(STANDS_ON[package]).union(*map(below, STANDS_ON[package]))
+
+
+@pytest.mark.parametrize("package", STANDS_ON)
+def test_packages_import_one_way(package: str):
     wrong = {
         f"{name_of(path)} imports {module}"
         for path in sources(*PACKAGES)
-        if floor_of(module_of(path)) == floor
+        if package_of(module_of(path)) == package
         for module in imports(path, of_names=True)
-        if module.startswith("curvebench.") and floor_of(module) not in {None, floor, *MAY_IMPORT[floor]}
+        if module.startswith("curvebench.") and package_of(module) not in {None, package, *below(package)}
     }
     assert not wrong
+
+
+def test_every_package_has_its_place_in_the_order_of_imports():
+    folders = {path.parent.name for path in ROOT.glob("curvebench/*/__init__.py")}
+    assert folders | {path.stem for path in ROOT.glob("curvebench/[!_]*.py")} == {*STANDS_ON, "paths"}
+    tuple(TopologicalSorter(STANDS_ON).static_order())  # a CycleError names the packages
 
 
 @pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
@@ -229,7 +251,7 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
     assert not wrong
 
 
-ENGINES = ("curvebench.engine.execution", "curvebench.engine.replaying", "curvebench.backends.torch_engine")
+ENGINES = ("curvebench.engine.execution", "curvebench.interop.replaying", "curvebench.backends.torch_engine")
 # What starts often, or is others' business: a program, and what it imports neither itself nor through others.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),

@@ -47,25 +47,25 @@ def snakemake(project: Path, activated: dict[str, str]) -> Snakemake:
 def test_the_main_job_merges_all_runs(snakemake: Snakemake, project: Path):
     done = snakemake("--cores", "2", *ASKED)
     assert done.returncode == 0, done.stdout
-    first = "adam on long_squares, learning_rate 0.012343, seed 0"
-    assert f"tiny: sweep of {first} on jax" in done.stdout
+    first = "adam on long_squares, tuning round 1, setting 1, seed 0"
+    assert f"tiny: runs of {first} on jax" in done.stdout
     assert f"tiny: 2 runs are there, the first of them {first}" in done.stdout
     (tables,) = (project / "results/tables").iterdir()
     runs = pl.read_parquet(tables / "runs.parquet")
     planned = runs.filter(pl.col("stage") != "alternative").group_by("stage").len().sort("stage")
     assert planned.rows() == [("tuning", 2), ("final", 1)]
     logs = {path.name.rpartition(".jax.")[0] for path in (project / "results/logs").glob("tiny.*.jax.*")}
-    assert "tiny.quick.sweep.adam-long_squares-identity-setting2-seed0" in logs
+    assert "tiny.quick.runs.adam-long_squares-identity-round1-setting2-seed0" in logs
     assert "Nothing to be done" in snakemake("-n", *ASKED).stdout
 
 
 @pytest.mark.slow
 def test_as_many_jobs_on_gpus_run_at_once_as_snakemake_is_told(snakemake: Snakemake, project: Path):
     """Here there is none, so that they end at once and say so."""
-    limits = ("--cores", "2", "--resources", "gpu=1", "--until", "sweep")
+    limits = ("--cores", "2", "--resources", "gpu=1", "--until", "runs")
     done = snakemake(*limits, *ASKED, changes=(*SMALL, ON_GPUS))
     assert "a GPU each for 3 jobs" in done.stdout
     assert done.stdout.count("error: study tiny, scale quick: device: gpu: JAX sees no GPU") == 2
-    begun_and_ended = re.findall(r"^(Job \d+: tiny|Error in rule sweep)", done.stdout, re.MULTILINE)
+    begun_and_ended = re.findall(r"^(Job \d+: tiny|Error in rule runs)", done.stdout, re.MULTILINE)
     assert [what.partition(" ")[0] for what in begun_and_ended] == ["Job", "Error"] * 2
     assert not list((project / "results/runs").rglob("*.parquet"))

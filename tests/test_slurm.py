@@ -32,7 +32,7 @@ COMMAND = (
     "snakemake", "--profile", "profiles/slurm", "--slurm-no-account", "--slurm-status-command", "squeue",
     "--slurm-init-seconds-before-status-checks", "2",
 )  # fmt: skip
-SHORT_SWEEPS = ("--retries", "1", "--set-resources", "sweep:runtime=1", "--")  # minutes
+SHORT_RUNS = ("--retries", "1", "--set-resources", "runs:runtime=1", "--")  # minutes
 CONVEX = ("--config", "studies=convex", "--")
 
 
@@ -127,7 +127,7 @@ def test_jobs_on_a_cluster_land_come_again_run_out_of_time_and_fail_alone(
     cluster: Cluster, project: Path, activated: dict[str, str]
 ):
     write_studies(project)
-    with pipeline(cluster, project, activated, *SHORT_SWEEPS) as running:
+    with pipeline(cluster, project, activated, *SHORT_RUNS) as running:
         _kill_wait_and_look(running)
 
 
@@ -136,19 +136,19 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
 
     # two ways to kill a job
     pipeline.cluster.ask("scancel", pipeline.wait(lambda: pipeline.running("rule_bases_wildcards_tiny")))
-    pipeline.wait(lambda: pipeline.computing("refine")).send_signal(signal.SIGKILL)
+    pipeline.wait(lambda: pipeline.computing("runs")).send_signal(signal.SIGKILL)
 
     # the limit of one minute, and what Slurm and the job make of it
-    late = pipeline.wait(lambda: next(runs.glob("asleep/quick/sweep/*/failed.json"), None))
+    late = pipeline.wait(lambda: next(runs.glob("asleep/quick/runs/*/failed.json"), None))
     record, *_ = json.loads(late.read_text())
     assert record["outcome"] == "interrupted"
     assert "SIGTERM" in record["reason"]
 
     assert pipeline.finish() == 1, pipeline.said  # one study is broken
     assert sorted(pipeline.states("rule_bases_wildcards_tiny")) == ["CANCELLED", "COMPLETED", "COMPLETED"]
-    assert sorted(pipeline.states("rule_refine_wildcards_tiny")) == ["COMPLETED", "COMPLETED"]
-    assert sorted(pipeline.states("rule_sweep_wildcards_asleep")) == ["COMPLETED", "COMPLETED", "TIMEOUT"]
-    assert set(pipeline.states("rule_sweep_wildcards_broken")) == {"COMPLETED"}
+    assert sorted(pipeline.states("rule_runs_wildcards_tiny")) == ["COMPLETED", "COMPLETED"]
+    assert sorted(pipeline.states("rule_runs_wildcards_asleep")) == ["COMPLETED", "COMPLETED", "TIMEOUT"]
+    assert set(pipeline.states("rule_runs_wildcards_broken")) == {"COMPLETED"}
 
     shared = pipeline.cluster.ask("squeue", "--noheader", "--states=all", "--format=%k %h").splitlines()
     assert {line.split()[1] for line in shared if line.startswith("rule_timing")} == {"NO"}
@@ -193,7 +193,7 @@ def test_the_profile_for_gpus_adds_a_gpu_for_each_job_that_trains_to_the_one_for
     on_processors, on_gpus = (
         YAML(typ="safe").load(profiles / name / "config.yaml") for name in ("slurm", "gpu")
     )
-    training = ("sweep", "refine", "final", "timing")
+    training = ("runs", "timing")
     asked = [f"{rule}:{what}" for rule in training for what in ("gres=gpu:1", "gpu=0")]
     assert on_gpus == on_processors | {"set-resources": asked}
 

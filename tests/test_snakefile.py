@@ -16,7 +16,7 @@ from tests.curvebench.runs_alone import IN_ONE_BASIS
 from tests.curvebench.tiny import leave_tiny, write_study
 from tests.reports.stored_kernels import write_stored
 
-RULES = ("bases", "sweep", "refine", "final", "timing", "parity", "tables", "figures", "site", "reports")
+RULES = ("bases", "runs", "timing", "parity", "tables", "figures", "site", "reports")
 REPORTS = ("--config", "studies=tiny", "--", "reports")  # named: parity is then of its optimizers alone
 
 
@@ -48,11 +48,11 @@ def test_the_plan_reads_well(snakemake):
     done = snakemake("-n", *REPORTS)
     assert done.returncode == 0, done.stdout
     messages = jobs_of(done.stdout)
-    assert "tiny: sweep of adam on jax" in messages
+    assert "tiny: runs of adam on jax" in messages
     assert "tiny: bases on host" in messages
     assert "tiny: step times on torch, nothing else running" in messages
     assert "parity of adam: PyTorch against JAX, NumPy against PyTorch" in messages
-    assert "sweep 2 jobs, 16 runs" in done.stdout
+    assert "runs 4 jobs, 84 runs" in done.stdout
     assert all(f"\n{rule} " in done.stdout for rule in RULES)
 
 
@@ -106,7 +106,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     first = snakemake("--cores", "2", *asked)
     assert first.returncode != 0
     written = times(project)
-    said = "sgd_that_raises on least_squares, 4 of 4 runs: out of memory: MemoryError: 40 GiB"
+    said = "sgd_that_raises on least_squares, 19 of 19 runs: out of memory: MemoryError: 40 GiB"
     assert f"failed: tiny, runs on jax: {said}" in first.stdout, first.stdout
     raised = "toy.mean: error: it is as said (as printed): AttributeError"
     assert f"failed: claims, checks on host: {raised}" in first.stdout
@@ -156,7 +156,7 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
     touch(claims)
     of_torch_alone = [
         "parity of sgd_that_raises: PyTorch against JAX, NumPy against PyTorch",
-        "tiny: final seeds of sgd_that_raises on torch",
+        "tiny: runs of sgd_that_raises on torch",
     ]
     listed = jobs_of(snakemake("-n", *asked[:-1], "backends=jax,torch").stdout)
     assert sorted(listed) == sorted(
@@ -166,11 +166,9 @@ def test_the_main_job_from_failures_to_changes(snakemake, project, monkeypatch, 
             "claims: figures",
             "parity of adam: PyTorch against JAX, NumPy against PyTorch",
             "report: reports/site",
-            "tiny: sweep of adam on jax",
             "tiny: figures",
-            "tiny: final seeds of adam on jax",
-            "tiny: final seeds of adam on torch",
-            "tiny: refined sweep of adam on jax",
+            "tiny: runs of adam on jax",
+            "tiny: runs of adam on torch",
             "tiny: step times on jax, nothing else running",
             "tiny: step times on torch, nothing else running",
             "tiny: tables",

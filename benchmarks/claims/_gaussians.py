@@ -175,6 +175,6 @@ def _skews(length: int) -> np.ndarray:
 def _torch() -> Any:
     import torch
 
-    from curvebench.backends.torch_ops import torch_ops
+    from curvebench.arrays.torch_ops import torch_ops
 
     return torch_ops(dtype="float64"), torch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims._parts import Random
 
 OPS = numpy_ops("float64")  # what the project's own functions of matrices take

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims._parts import Random
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update
 from curvebench.optimizers import rules
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update
 
 WIDTH = 16  # inputs, hidden units and classes
 SHAPES = {"first": (WIDTH, WIDTH), "second": (WIDTH, WIDTH)}
@@ -91,7 +91,7 @@ def ops_of(precision: str) -> Any:
 
 def torch_ops_of(precision: str) -> Any:
     """PyTorch's table on a CPU; the library is imported only now."""
-    from curvebench.backends.torch_ops import torch_ops
+    from curvebench.arrays.torch_ops import torch_ops
 
     return torch_ops("cpu", precision)
 

@@ -15,9 +15,9 @@ from curvebench.benchmarks.claims._measures import at_least, at_most, equals, va
 from curvebench.benchmarks.claims._moves import path
 from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.engine.execution import state_entries
-from curvebench.engine.layout import layout
 from curvebench.optimizers import adam_nmf, rules
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, PropertyClaim
+from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
 NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims._measures import at_least, at_most, equals
 from curvebench.benchmarks.claims._parts import Measures, Random
 from curvebench.optimizers.isotypic import chain_of_layers, isotypic_blocks

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.engine.layout import layout
 from curvebench.optimizers.bases.estimators import egop_matrix, eigenbasis
+from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, on_backend, representable

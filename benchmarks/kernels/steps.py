@@ -12,11 +12,11 @@ import numpy as np
 
 from curvebench import replay
 from curvebench.backends.engine import engine
-from curvebench.engine.derivatives import StepInfo, model_of
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Constants, Inputs, Loaded, Program, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.steps.derivatives import StepInfo, model_of
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Constants, Inputs, Loaded, Program, Update
 
 from .case import PRECISIONS, KernelCase, ReadyCase, representable
 from .shapes import NETWORKS, SHAPE_SETS, Shapes

@@ -1,4 +1,4 @@
-"""Backends: a table of array functions each, and the executors that run bundles of lanes on them."""
+"""Backends: the engines of JAX and PyTorch, which differentiate, compile and take the steps of a bundle."""
 
 BACKENDS = ("jax", "torch")
 

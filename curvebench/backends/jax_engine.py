@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
-from curvebench.backends.engine import NO_GPU, Engine, Segment
-from curvebench.backends.jax_ops import jax_ops
-from curvebench.backends.ops import Array
-from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Work, step_of
+from curvebench.arrays.jax_ops import jax_ops
+from curvebench.arrays.ops import Array
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
+from curvebench.steps.engine import NO_GPU, Engine, Segment
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Work, step_of
 
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
@@ -27,7 +27,7 @@ MANY_EXAMPLES = 1_000
 
 
 class JaxEngine(Engine):
-    """The engine of JAX (curvebench.backends.engine.Engine)."""
+    """The engine of JAX (curvebench.steps.engine.Engine)."""
 
     tree = jax.tree_util
 

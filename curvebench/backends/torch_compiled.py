@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from curvebench.backends.ops import Ops
-from curvebench.engine.program import Work, updated, where_lanes
+from curvebench.arrays.ops import Ops
 from curvebench.optimizers.rule import Part
+from curvebench.steps.program import Work, updated, where_lanes
 
 Seen: TypeAlias = Any  # what a rule sees of parameters: a torch.Tensor, or several by name
 Stepper = Callable[[Seen, Any, Seen, Mapping[str, torch.Tensor], torch.Tensor | None], None]

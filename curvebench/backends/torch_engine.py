@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch._utils import _flatten_dense_tensors as flatten
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.engine import NO_GPU, Engine, Segment
-from curvebench.backends.ops import Ops
-from curvebench.backends.torch_compiled import (
-    Compilable,
-    NoCompiler,
-    Stepper,
-    compiling,
-    never_eager,
-    require_compiler,
-    stepper,
-)
+from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
+from curvebench.backends.torch_compiled import Compilable, NoCompiler, Stepper, require_compiler, stepper
+from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
+from curvebench.backends.torch_gradients import LossGradient, vjp
 from curvebench.backends.torch_native import Native, native_of
-from curvebench.backends.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends.torch_replay import replayed
-from curvebench.engine.derivatives import StepEvaluation, StepInfo, model_of
-from curvebench.engine.program import (
-    Carry,
-    Constants,
-    Inputs,
-    Loaded,
-    Piece,
-    Program,
-    Work,
-    pick,
-    step_of,
-    where_lanes,
-)
-from curvebench.interop.foreign import TorchRule
-from curvebench.interop.torch_contestant import KeptContestant, TorchContestant
+from curvebench.backends.torch_segment import TorchSegment, inputs_by_step, on_device
+from curvebench.backends.torch_updates import BufferUpdate, FusedUpdate, RuleUpdate, TorchOptimUpdate, warm
 from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import StepEvaluation
+from curvebench.steps.engine import NO_GPU, Engine, Segment
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Piece, Program, Work, pick
+from curvebench.steps.torch_rule import TorchRule
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
@@ -57,7 +38,7 @@ STEPS_WORTH_COMPILING = 50_000
 
 
 class TorchEngine(Engine):
-    """The engine of PyTorch (curvebench.backends.engine.Engine).
+    """The engine of PyTorch (curvebench.steps.engine.Engine).
 
     Args:
         precision, device: the word of a policy, and the device.
@@ -105,7 +86,7 @@ class TorchEngine(Engine):
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:
-            return _LossGradient(function)
+            return LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
         def value_first(params: Any, *given: Any) -> Any:
@@ -142,7 +123,7 @@ class TorchEngine(Engine):
         self, function: Callable[..., Any], point: Any, alone: bool
     ) -> tuple[Any, Callable[..., Any], Any]:
         if alone:
-            return _vjp(function, point)
+            return vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
@@ -155,25 +136,24 @@ class TorchEngine(Engine):
         return carry, total
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        inputs, program, carry = _on_device(self.ops, inputs), loaded.program, loaded.carry
+        inputs, program, carry = on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
-        single = tuple(carry.coordinates.shape[:2]) == (1, 1) and program.stop_gradient_norm is None
-        hyper = {name: float(values.flatten()[0]) for name, values in loaded.constants.hyper.items()}
-        updates: list[_Fused | _Foreign | _Written] = []
+        hyper = _numbers(loaded.constants)
+        updates: list[BufferUpdate] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for number, piece in enumerate(program.update.pieces):
-            native = native_of(piece.rule) if self.fused and single else None
+            native = self._native(loaded, piece)
             values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
             if isinstance(piece.rule, TorchRule):
-                updates.append(_Foreign(piece.rule, values))
+                updates.append(TorchOptimUpdate(piece.rule, values))
                 continue
             if native is not None and native.applies(values):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
-                updates.append(_Fused(piece, native, values))
+                updates.append(FusedUpdate(piece, native, values))
                 continue
             part = id(piece.part)
             try:
@@ -183,12 +163,25 @@ class TorchEngine(Engine):
                 if part not in steppers:
                     steppers[part] = self._steppers(program, piece, self.compiler)
                 compiled = True
-                _warm(loaded, inputs, number, steppers[part])
+                warm(loaded, inputs, number, steppers[part])
             except NoCompiler as failed:
                 self.note(f"{piece.rule.name}: eager updates; {failed}")
                 steppers[part] = self._steppers(program, piece, None)
-            updates.append(_Written(piece, steppers[part]))
-        return _Segment(program, updates, compiled)
+            updates.append(RuleUpdate(piece, steppers[part]))
+        return TorchSegment(program, updates, compiled)
+
+    def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
+        """The fused kernel that may update a piece of a single run."""
+        single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
+        if not (self.fused and single and loaded.program.stop_gradient_norm is None):
+            return None
+        return native_of(piece.rule)
+
+    def values_in_segment(self, loaded: Loaded) -> Hashable:
+        pieces = loaded.program.update.pieces
+        if any(isinstance(piece.rule, TorchRule) or self._native(loaded, piece) for piece in pieces):
+            return tuple(_numbers(loaded.constants).items())
+        return ()
 
     def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
         """Whether the loss of a single run is compiled now."""
@@ -196,7 +189,7 @@ class TorchEngine(Engine):
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
-        one = _steps_of(inputs)[0]
+        one = inputs_by_step(inputs)[0]
         examples = max(next(iter(pick(constants, one).values())).shape[:2])
 
         def call() -> None:
@@ -273,315 +266,9 @@ class TorchEngine(Engine):
         return int(torch.cuda.max_memory_allocated(self.device))
 
 
-# Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
-ENTRIES_WORTH_A_LEAF = 4096
-
-
-@dataclass
-class _Moment:
-    """What an update must know of its step; what few updates ask for is made when it is asked for.
-
-    Nothing else holds the gradient by name, which is let go once it is in one array.
-
-    Args:
-        program, constants, inputs: of the step.
-        number: of the step in the run, from 1.
-        schedule: the learning rate's multiplier.
-        info: what the loss said.
-        model: the model state before the step.
-        held: lanes (S, K) that stay as they are, or None.
-    """
-
-    program: Program
-    constants: Constants
-    inputs: Inputs
-    number: int
-    schedule: float
-    info: StepInfo
-    model: Mapping[str, torch.Tensor]
-    held: torch.Tensor | None
-
-    @cached_property
-    def flat(self) -> torch.Tensor:
-        """The gradient in the basis, (S, K, d)."""
-        program, matrices, gradient = self.program, self.constants.matrices, self.info.gradient
-        if matrices or self.info.loss.numel() > 1:
-            found = program.coordinates(gradient, matrices)
-        else:  # less work for many leaves
-            end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
-            found = program.ops.cast(end_to_end.view(1, 1, -1), program.held)
-        self.info = self.info._replace(gradient={})
-        return found
-
-    @property
-    def vector(self) -> torch.Tensor:
-        """The gradient of a single run in the basis, (d,)."""
-        return self.flat.view(-1)
-
-    @cached_property
-    def values(self) -> Mapping[str, torch.Tensor]:
-        """Hyperparameters, `step` and `schedule` as tensors, and what the rule needs besides."""
-        values = self.program.values(self.constants, self.inputs)
-        return {**values, **self.program.needed(self.info, self.constants.matrices)}
-
-
-Bound = Callable[[_Moment], None]  # the update of one carry's buffers
-
-
-@dataclass(frozen=True)
-class _Fused:
-    """A fused kernel of PyTorch for a piece of a single run."""
-
-    piece: Piece
-    native: Native
-    values: Mapping[str, float]
-
-    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the piece of this number; `rotated` says whether there is a basis."""
-        lay, stack = program.update.layout, self.piece.stack
-        leaf_by_leaf = stack is None and not rotated and lay.total >= ENTRIES_WORTH_A_LEAF * len(lay.shapes)
-        low, high = (0, lay.total) if stack is None else (stack.start, stack.stop)
-
-        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
-            return list(lay.unflatten(program.ops, buffer).values()) if leaf_by_leaf else [buffer.view(-1)]
-
-        param = views(carry.coordinates if leaf_by_leaf else carry.coordinates[0, 0, low:high])
-        state = pytree.tree_map(views, carry.state[number])
-
-        def update(moment: _Moment) -> None:
-            if leaf_by_leaf:
-                # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
-                grads = [moment.info.gradient[name].contiguous() for name in lay.shapes]
-            else:
-                vector = moment.vector
-                grads = [vector if stack is None else vector[low:high]]
-            rate = self.values["learning_rate"] * moment.schedule
-            # kernels read the number of the step where they run, in float32
-            step = moment.inputs.step.float()
-            self.native.step(param, grads, state, {**self.values, "learning_rate": rate}, step)
-
-        return update
-
-
-@dataclass(frozen=True)
-class _Foreign:
-    """A torch.optim.Optimizer on leaves that are views of a single run's buffer."""
-
-    rule: TorchRule
-    values: Mapping[str, float]
-
-    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the whole buffer; the carry's state becomes what steps it."""
-        lay, ops = program.update.layout, program.ops
-        views = lay.unflatten(ops, carry.coordinates)
-        leaves = {name: view[0, 0].detach().requires_grad_() for name, view in views.items()}
-        held: list[TorchContestant | KeptContestant] = carry.state[number]
-        contestant = held[0] if held else None
-        if not (isinstance(contestant, TorchContestant) and contestant.is_on(list(leaves.values()))):
-            optimizers = self.rule.make(leaves, lay.roles, self.values)
-            made = TorchContestant(
-                f"torch:{self.rule.source}", optimizers, list(leaves.values()), self.rule.closure
-            )
-            if contestant is not None:
-                made.take_over(contestant.kept())
-            contestant, held[:] = made, [made]
-
-        def by_leaf(flat: torch.Tensor) -> list[torch.Tensor]:
-            return [grad[0, 0] for grad in lay.unflatten(ops, flat).values()]
-
-        def update(moment: _Moment) -> None:
-            if moment.held is not None and bool(moment.held):
-                return
-
-            def evaluate() -> tuple[torch.Tensor, list[torch.Tensor]]:
-                with torch.no_grad():
-                    point = program.parameters(carry.coordinates, moment.constants.matrices)
-                    work = program.update.work_of(moment.number)
-                    info = program.evaluate(point, moment.model, moment.constants, moment.inputs, work)
-                    info = program.clipped(info)
-                    flat = program.coordinates(info.gradient, moment.constants.matrices)
-                    return info.loss[0, 0], by_leaf(flat)
-
-            contestant.step(by_leaf(moment.flat), moment.schedule, evaluate)
-
-        return update
-
-
-@dataclass(frozen=True)
-class _Written:
-    """A piece's update by the rule itself, written into the carry's buffers.
-
-    Args:
-        piece: what is updated.
-        steppers: the update, compiled or eager, with amortized work and without.
-    """
-
-    piece: Piece
-    steppers: Mapping[int, Stepper]
-
-    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the piece of this number."""
-        param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
-
-        def update(moment: _Moment) -> None:
-            taken = self.piece.take(program.ops, moment.flat)
-            work = program.update.work_of(moment.number)
-            self.steppers[work](taken, state, param, moment.values, moment.held)
-
-        return update
-
-
-def _warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
-    """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
-    program, carry = loaded.program, loaded.carry
-    ops, piece = program.ops, program.update.pieces[number]
-    lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
-
-    def on_lanes(value: Any) -> torch.Tensor:
-        return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
-
-    needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
-    values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
-    held = (
-        None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
-    )
-    with compiling(), never_eager(), torch.no_grad():
-        for step in steppers.values():
-            param = piece.take(ops, carry.coordinates.clone())
-            grad = piece.take(ops, torch.zeros_like(carry.coordinates))
-            step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
-
-
-class _Segment:
-    """Steps that write into the carry's buffers, which are reused from call to call.
-
-    What sees every update of these buffers is made once, not once a step.
-    """
-
-    def __init__(self, program: Program, updates: list[_Fused | _Foreign | _Written], compiled: bool) -> None:
-        self.program, self.updates, self.compiled = program, updates, compiled
-        self.buffer: torch.Tensor | None = None  # (S, K, d), what the views belong to
-        self.state: tuple[Any, ...] = ()
-        # for the loss; None where a basis or a look-ahead is in between
-        self.params: dict[str, torch.Tensor] | None = None
-        self.bound: list[Bound] = []
-
-    def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
-        with never_eager() if self.compiled else nullcontext(), torch.no_grad():
-            # Another segment may have gone on in the same buffer, with a state of its own.
-            if self.buffer is not carry.coordinates or self.state is not carry.state:
-                self._hold(carry, constants)
-            carry, losses, stopped_at = carry._replace(state=self.state), [], carry.stopped_at
-            numbers, multipliers = inputs.step.tolist(), inputs.schedule.tolist()
-            inputs = _on_device(self.program.ops, inputs)
-            for number, multiplier, one in zip(numbers, multipliers, _steps_of(inputs), strict=True):
-                carry, loss = self._step(carry, constants, one, round(number), multiplier)
-                losses.append(loss)
-            return self.program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
-
-    def _hold(self, carry: Carry, constants: Constants) -> None:
-        program, rotated = self.program, bool(constants.matrices)
-        self.buffer, self.state = carry.coordinates, _writable(carry.state, carry.coordinates)
-        carry = carry._replace(state=self.state)
-        elsewhere = rotated or program.update.looks_ahead
-        self.params = None if elsewhere else program.parameters(carry.coordinates, ())
-        self.bound = [one.bind(program, carry, rotated, number) for number, one in enumerate(self.updates)]
-
-    def _step(
-        self, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
-    ) -> tuple[Carry, torch.Tensor]:
-        program = self.program
-        point = program.point(carry, constants, inputs) if self.params is None else self.params
-        info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))
-        moment = [_Moment(program, constants, inputs, number, schedule, info, carry.model, None)]
-        loss = info.loss
-        del info  # the gradient belongs to the moment alone
-        return self._apply(carry, moment.pop()), loss
-
-    def _apply(self, carry: Carry, moment: _Moment) -> Carry:
-        """`Program.apply`, written into the buffers."""
-        program = self.program
-        stopped_at = program.stopped_at(carry, moment.info, moment.inputs)
-        model = moment.info.model
-        if program.clip_gradient_norm is not None:
-            moment = replace(moment, info=program.clipped(moment.info))
-        if program.stop_gradient_norm is not None:
-            moment = replace(moment, held=stopped_at > 0)
-            model = where_lanes(program.ops, moment.held, carry.model, model)
-        # Model state may be parameters, which the update overwrites.
-        model = {name: value.clone() for name, value in model.items()}
-        for update in self.bound:
-            update(moment)
-        return carry._replace(state=self.state, model=model, stopped_at=stopped_at)
-
-
-def _on_device(ops: Ops, inputs: Inputs) -> Inputs:
-    """The inputs with what is on the host sent once for all steps, of which none then waits for it."""
-    return inputs._replace(step=ops.asarray(inputs.step), schedule=ops.asarray(inputs.schedule))
-
-
-def _steps_of(inputs: Inputs) -> list[Inputs]:
-    """The inputs of each step; unbinding takes a tenth of the time of indexing step by step."""
-    count = len(inputs.step)
-
-    def unbound(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            each = zip(*(array[:count].unbind(0) for array in value.values()), strict=True)
-            return [dict(zip(value, arrays, strict=True)) for arrays in each]
-        return [None] * count if value is None else value[:count].unbind(0)
-
-    return [Inputs(*fields) for fields in zip(*map(unbound, inputs), strict=True)]
-
-
-def _writable(state: Any, coordinates: torch.Tensor) -> Any:
-    """State that an update can write into: what is taken over, but for copies of some leaves.
-
-    A rule may begin with the parameters, with one array twice, or with one value broadcast.
-    """
-    seen = {coordinates.untyped_storage().data_ptr()}
-
-    def owned(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        if leaf.untyped_storage().data_ptr() in seen or not leaf.is_contiguous():
-            leaf = _own(leaf)
-        seen.add(leaf.untyped_storage().data_ptr())
-        return leaf
-
-    return pytree.tree_map(owned, state)
-
-
-def _own(leaf: Any) -> Any:
-    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
-
-
-UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
-
-
-class _LossGradient(Compilable):
-    """Value and gradient of a function that is not mapped, by plain autograd."""
-
-    def __call__(self, params: Mapping[str, torch.Tensor], *given: Any) -> Any:
-        leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
-        with torch.enable_grad():
-            value, others = self.called(leaves, *given)
-        grads = torch.autograd.grad(value, list(leaves.values()), **UNUSED_ARE_ZERO)
-        others = {name: other.detach() for name, other in others.items()}
-        return (value.detach(), others), dict(zip(leaves, grads, strict=True))
-
-
-def _vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
-    """Plain autograd, for a function that is not mapped."""
-    leaves, form = pytree.tree_flatten(point)
-    leaves = [leaf.detach().requires_grad_() for leaf in leaves]
-    with torch.enable_grad():
-        value, others = function(pytree.tree_unflatten(leaves, form))
-
-    def pullback(cotangent: torch.Tensor) -> Any:
-        grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, **UNUSED_ARE_ZERO)
-        return pytree.tree_unflatten(grads, form)
-
-    return value.detach(), pullback, pytree.tree_map(torch.Tensor.detach, others)
+def _numbers(constants: Constants) -> dict[str, float]:
+    """The hyperparameters of a single run."""
+    return {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
 
 
 @contextmanager

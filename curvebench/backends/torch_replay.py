@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from curvebench.engine.derivatives import Evaluation, StepInfo
+from curvebench.steps.derivatives import Evaluation, StepInfo
 
 # Of all that an evaluation computes on its way: in larger ones the time before operations does not show.
 MOST_BYTES = 1 << 28

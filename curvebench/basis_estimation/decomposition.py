@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
 from curvebench.backends.engine import engine as engine_of
 from curvebench.optimizers.bases.estimators import Decomposition, leading_first
+from curvebench.steps.engine import Engine
 
 
 def decomposition_on(engine: Engine) -> Decomposition:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
-from curvebench.engine.derivatives import sampled_gradients
-from curvebench.engine.examples import gathered, generators_of
 from curvebench.optimizers.bases import Estimator, Group
 from curvebench.seeding import batch_order
+from curvebench.steps.derivatives import sampled_gradients
+from curvebench.steps.engine import Engine
+from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.workload import Problem, Random, Workload, examples_in
 
 # Gradients mapped at once, at most, and their bytes on a CPU: full batches of digits take 1.6 times as long

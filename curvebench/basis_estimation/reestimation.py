@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
 from curvebench.basis_estimation.decomposition import decomposition_on
 from curvebench.basis_estimation.gradients import GradientSampling, estimated, sampler
-from curvebench.engine.program import Carry, Constants, Program
 from curvebench.optimizers.bases import Estimator, Group, OptionError
 from curvebench.optimizers.bases.estimators import Decomposition
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Carry, Constants, Program
 from curvebench.workloads.workload import Problem, Random
 
 

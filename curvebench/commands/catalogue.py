@@ -77,7 +77,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases
-    from curvebench.planning.studies import read_studies
+    from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
     from curvebench.registry import RULES, WORKLOADS, known
 

@@ -12,7 +12,7 @@ from curvebench.paths import SITE
 from curvebench.spec.errors import InputError, by_reason, no_beginning, unknown
 
 if TYPE_CHECKING:
-    from curvebench.planning.studies import Study
+    from curvebench.planning.studies.study import Study
     from curvebench.reports.claims.verdict_list import ClaimVerdict
     from curvebench.spec.claim import Claim
 
@@ -60,7 +60,7 @@ def _is_of(claim: str, source: str, name: str) -> bool:
 
 def _ways() -> dict[str, tuple[str, str]]:
     """By claim its source, and what decides it; none where studies or checks are broken."""
-    from curvebench.planning.studies import read_studies
+    from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
 
     run = "snakemake --cores all reports --config studies="

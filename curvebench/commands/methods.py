@@ -15,11 +15,11 @@ def parity(given: Namespace) -> None:
     """Compare the backends step by step, in float64."""
     from dataclasses import asdict
 
+    from curvebench.planning.parity_problems import CORE, PROBLEMS, TOLERANCE
     from curvebench.registry import RULES
     from curvebench.results.schema import COMPARISONS
     from curvebench.spec.errors import unknown
     from curvebench.stages.parity import parities
-    from curvebench.stages.parity_problems import CORE, PROBLEMS, TOLERANCE
 
     rules = RULES.own()
     for name in given.optimizers:

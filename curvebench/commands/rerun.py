@@ -23,7 +23,7 @@ from curvebench.results.provenance import provenance
 from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, estimated_at, runs_spec
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at, training
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.values import Option
@@ -224,9 +224,11 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
-    spec = runs_spec(
-        study,
-        stage="sweep" if row["stage"] == "tuning" else "final",
+    spec = RunsSpec(
+        stage="runs",
+        rounds=(row["round"],),
+        tuning_seeds=(row["seed"],),
+        tuning_epochs=study.tuning_epochs,
         backend=row["backend"],
         device=row["device"],
         optimizers=(optimizer,),
@@ -234,7 +236,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
         bundle_memory_bytes=MEMORY,
         upstream=upstream,
-        **shared,
+        **{**training(study), **shared},
     )
     job = _run(spec, results, run_lanes)
     runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))

@@ -14,7 +14,7 @@ from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
-    from curvebench.planning.studies import Study
+    from curvebench.planning.studies.study import Study
     from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 
 LARGEST = 10_000_000  # parameters of a workload that is tried: of more NumPy takes minutes
@@ -24,7 +24,7 @@ OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config b
 @command("check", STUDY_NAMES, STUDIES)
 def check(given: Namespace) -> None:
     """Validate studies without computing."""
-    from curvebench.planning.studies import read_studies
+    from curvebench.planning.studies.reading import read_studies
     from curvebench.registry import RULES, WORKLOADS, known
 
     WORKLOADS.own()  # modules that are broken are told first
@@ -134,8 +134,7 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     import numpy as np
 
     from curvebench.interop.trial import try_steps
-    from curvebench.planning.studies import rule_of
-    from curvebench.registry import find_workload
+    from curvebench.registry import find_workload, rule_of
 
     least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
     tried = set()  # a rule refuses kinds of layers, not their sizes
@@ -165,7 +164,7 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
     """What would be run, and below it a note on each thing that is valid and yet would disappoint."""
-    from curvebench.planning.cautions import cautions
+    from curvebench.planning.studies.cautions import cautions
 
     print(plan.summary())
     print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")
@@ -234,7 +233,7 @@ def tflops(text: str) -> float:
 def estimate(given: Namespace) -> None:
     """Estimate what studies cost, from short measurements."""
     limit_threads(1)
-    from curvebench.planning.estimating import (
+    from curvebench.stages.estimating import (
         HEAD,
         ROUGH,
         Cost,

@@ -1,4 +1,4 @@
-"""`curvebench tables`: those of jobs as one (merge), of machines as one (combine), as CSV (export)."""
+"""`curvebench tables`: of jobs as one (merge), of machines as one (combine), as CSV (export); the seconds."""
 
 from __future__ import annotations
 
@@ -57,6 +57,30 @@ def export(given: Namespace) -> None:
 
     for path in exporting.export(given.folder, given.out):
         print(path)
+
+
+@command(
+    "tables seconds",
+    argument("folders", type=Path, nargs="+", metavar="FOLDER", help="published sets, or folders of tables"),
+)
+def seconds(given: Namespace) -> None:
+    """Say where the seconds of jobs went, by study, as a table in Markdown."""
+    import polars as pl
+
+    from curvebench.reports.formatting import percent
+    from curvebench.results.reading import read
+    from curvebench.results.seconds import CAUSES, seconds_by_cause
+
+    jobs = pl.concat([read(folder, "jobs") for folder in given.folders])
+    rows = seconds_by_cause(jobs, "study", "scale").to_dicts()
+    rows.append({"study": "all", "scale": "", **seconds_by_cause(jobs).row(0, named=True)})
+    head = ["study", "scale", "jobs", "seconds", "steps and evaluation", *CAUSES]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        shares = [row[f"{cause}_seconds"] / row["total_seconds"] for cause in CAUSES]
+        about = [row["study"], row["scale"], str(row["jobs"]), f"{row['total_seconds']:,.0f}"]
+        lines.append([*about, *map(percent, (row["work_share"], *shares))])
+    print("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
 def _folders(path: Path) -> list[Path]:

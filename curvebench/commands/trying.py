@@ -15,11 +15,14 @@ from curvebench.paths import SNAKEMAKE
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
+    from curvebench.planning.config import Config
     from curvebench.planning.newcomer import Newcomer
     from curvebench.planning.plan import Plan
+    from curvebench.reports.tables import Tables
+    from curvebench.spec.plan import ReportPlan, StudyPlan
 
 FIELD = "field"  # the study whose published set newcomers join
-STAGES = 3  # of jobs, one after the other: the coarse sweep, the refined one, the final runs
+ROUNDS = 3  # of the field: two that tune, and the final one
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -52,45 +55,17 @@ def try_method(given: Namespace) -> int:
     It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
     done already is not done again, so that an interrupted command goes on.
     """
-    from curvebench.commands.studies import check_methods
-    from curvebench.planning.newcomer import write_newcomer
-    from curvebench.planning.plan import make_plan
-    from curvebench.planning.studies import read_study
-    from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
-    from curvebench.reports.failures import in_words, read_failures
-    from curvebench.reports.pages.site import study_file
     from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.reports.tables import tables_of
     from curvebench.results.outcomes import finished
-    from curvebench.spec.archive import HERE
     from curvebench.spec.plan import read_plan
-    from curvebench.spec.study import Contribution, parsed_yaml
 
-    field = given.studies / f"{FIELD}.yaml"
-    if not field.exists():
-        raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
-    options = parsed_yaml("--options", given.options)
-    if not isinstance(options, dict):
-        raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
-    if given.publish:
-        check_new_set(given)
-    by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
-    about = {"label": given.label, "options": options, "problems": given.problems, "contributed": by}
-    newcomer = write_newcomer(given.method, field, given.results, **about)
-    try:
-        check_methods([read_study(newcomer.path)])
-        config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / STAGES})
-        planned = make_plan(config)
-        if given.publish:
-            check_runs(planned, given.results / "runs" / newcomer.name)
-    except InputError as error:
-        if not newcomer.config(given.results).site.exists():
-            shutil.rmtree(newcomer.path.parent)
-        raise InputError(in_words_of_the_command(str(error), given.method, newcomer)) from error
+    newcomer = newcomer_of(given)
+    config = checked(given, newcomer)
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
-    begun = time.time()
     called = [*SNAKEMAKE, "--cores", given.cores, target, "--config", *settings, *name]
+    begun = time.time()
     try:
         status = run_snakemake([*called, "--quiet", "all"], output=sys.stderr)
     except KeyboardInterrupt:
@@ -103,15 +78,81 @@ def try_method(given: Namespace) -> int:
             f"  {shlex.join(called)}\nThe same curvebench try goes on."
         )
     plan = read_plan(path)
-    for failure in read_failures(plan):
-        print(f"failed: {in_words(failure)}", file=sys.stderr)
     (study,) = (one for each in plan.archive for one in each.studies if one.name == newcomer.joins)
     tables = tables_of(study)
+    print_standing(given, newcomer, plan, study, tables)
+    return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
+
+
+def newcomer_of(given: Namespace) -> Newcomer:
+    """Write the study of the method that is tried.
+
+    Raises:
+        InputError: for an argument that cannot be, or where the field is not there.
+    """
+    from curvebench.planning.newcomer import write_newcomer
+    from curvebench.spec.study import Contribution, parsed_yaml
+
+    field = given.studies / f"{FIELD}.yaml"
+    if not field.exists():
+        raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
+    options = parsed_yaml("--options", given.options)
+    if not isinstance(options, dict):
+        raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
+    if given.publish:
+        check_new_set(given)
+    by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
+    about = {"label": given.label, "options": options, "problems": given.problems, "contributed": by}
+    return write_newcomer(given.method, field, given.results, **about)
+
+
+def checked(given: Namespace, newcomer: Newcomer) -> Config:
+    """Return the configuration that runs a newcomer; delete its study where it cannot be run or published.
+
+    Raises:
+        InputError: for a method that takes no step, a wrong study, or runs that cannot be published.
+    """
+    from curvebench.commands.studies import check_methods
+    from curvebench.planning.plan import make_plan
+    from curvebench.planning.studies.validation import read_study
+
+    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / ROUNDS})
+    try:
+        check_methods([read_study(newcomer.path)])
+        planned = make_plan(config)
+        if given.publish:
+            check_runs(planned, given.results / "runs" / newcomer.name)
+    except InputError as error:
+        if not config.site.exists():
+            shutil.rmtree(newcomer.path.parent)
+        raise InputError(in_words_of_the_command(str(error), given.method, newcomer)) from error
+    return config
+
+
+def print_standing(
+    given: Namespace, newcomer: Newcomer, plan: ReportPlan, study: StudyPlan, tables: Tables
+) -> None:
+    """Print where the newcomer stands among the methods of the field, and what failed of its runs.
+
+    Args:
+        plan: of its site.
+        study, tables: of the field.
+
+    Raises:
+        InputError: where no run says anything of it.
+    """
+    from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
+    from curvebench.reports.failures import in_words, read_failures
+    from curvebench.reports.pages.site import study_file
+    from curvebench.spec.archive import HERE
+
+    for failure in read_failures(plan):
+        print(f"failed: {in_words(failure)}", file=sys.stderr)
     found = next((one for one in newcomers(study, tables) if one.place == HERE), None)
     without_hope = hopeless(tables.runs, given.method, newcomer.name)
     if found is None:
         raise InputError(without_hope or "no final run says anything of the method; what failed stands above")
-    page = (config.site / study_file(study.name)).resolve()
+    page = (newcomer.config(given.results).site / study_file(study.name)).resolve()
     if given.json:
         print_json({**as_json(found), "page": str(page)})
     else:
@@ -122,7 +163,6 @@ def try_method(given: Namespace) -> int:
         import webbrowser
 
         webbrowser.open(page.as_uri())
-    return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
 
 
 def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:

@@ -5,34 +5,37 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.backends.ops import Ops, separate_copies
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.arrays.ops import Ops, separate_copies
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints
-from curvebench.engine.derivatives import (
-    DRAWS,
-    StepEvaluation,
-    lane_evaluation,
-    model_of,
-)
-from curvebench.engine.examples import gathered, generators_of, placeholders, prefetched
-from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
-from curvebench.interop.foreign import TorchRule, closure_evaluations
+from curvebench.engine.tiles import Placement, Tile, cuts
 from curvebench.optimizers.bases import Change
 from curvebench.optimizers.needs import Need
 from curvebench.optimizers.rule import Rule
 from curvebench.optimizers.state_precision import with_parameters_in_half
 from curvebench.precision import Policy
+from curvebench.steps.derivatives import (
+    DRAWS,
+    OverLanes,
+    StepEvaluation,
+    lane_evaluation,
+    model_of,
+)
+from curvebench.steps.engine import Engine, Segment
+from curvebench.steps.examples import gathered, generators_of, placeholders, prefetched
+from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
+from curvebench.steps.torch_rule import TorchRule, closure_evaluations
 from curvebench.workloads.workload import (
     GRADIENT_NORM,
     MINIBATCH_LOSS,
@@ -44,6 +47,7 @@ from curvebench.workloads.workload import (
     placeholder_of,
 )
 
+Made = TypeVar("Made")
 SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
 RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written: in 12 hours every 43 s
 # But after so many products of a parameter and an example of one lane at the earliest: a second or so of a
@@ -52,6 +56,7 @@ PRODUCTS = 10**10
 LEAST_PRODUCTS = (
     10**6
 )  # of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
+MOST_PADDED_PRODUCTS = 2 * 10**10  # of lanes that a tile computes for nothing: about what compiling takes
 PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
 PHASES = ("import", "data", "compile", "step", "evaluation")
 BESIDES, COLUMN = "besides", "metric "  # a name among metrics; how names of metrics begin in checkpoints
@@ -112,6 +117,7 @@ class Bundle:
         clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
         gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
         reestimation: when and how bases are estimated anew, or None.
+        tile: the shape into which the lanes are padded where they are computed; None: S x K.
     """
 
     workload: Workload
@@ -129,6 +135,7 @@ class Bundle:
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
     reestimation: RenewalPlan | None = None
+    tile: Tile | None = None
 
     def __post_init__(self) -> None:
         sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
@@ -223,6 +230,20 @@ class Bundle:
         return len(self.problems), len(next(iter(self.hyperparameters.values())))
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Seeds and settings as they are computed: those of the tile where there is one."""
+        return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Where each lane is computed."""
+        return (self.tile or Tile(*self.lanes)).placement(*self.lanes)
+
+    def by_slot(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
+        """An array with an axis of seeds, with one of computed seeds instead."""
+        return array if self.tile is None else np.take(array, self.placement.seeds, axis)
+
+    @property
     def batch_size(self) -> int:
         """Examples in a minibatch, all of the training split where there is none."""
         if self.orders is not None:
@@ -267,7 +288,29 @@ class Trajectories:
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
     """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
 
-    An upper bound where lanes are evaluated in turn. Counted are the basis of a seed, twice where V may be
+    An upper bound where lanes are evaluated in turn (`bytes_of`).
+    """
+    seeds, settings = bundle.lanes
+    settings = 1 if bundle.points else settings
+    if runs_singly(bundle):
+        return 1, 1
+    seed, lane = bytes_of(bundle, itemsize)
+    fitting = max(1, min(settings, (memory_limit_bytes - seed) // lane))
+    if fitting < settings:
+        return 1, fitting
+    return max(1, min(seeds, memory_limit_bytes // (seed + settings * lane))), settings
+
+
+def runs_singly(bundle: Bundle) -> bool:
+    """Whether each lane of a bundle is a program of its own."""
+    workload = bundle.workload
+    return workload.alone or not workload.mapped or isinstance(bundle.rule, TorchRule)
+
+
+def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
+    """Bytes on the device of what the lanes of a seed share, and of each lane.
+
+    Counted are the basis of a seed, twice where V may be
     held with V^T; of each lane four copies of its parameters, two of its state, what the rule needs besides
     the gradient, and twice the activations of the part of a minibatch, or of the largest split, that is
     evaluated at once, taken as one number for every example and row of a parameter; and a seed's data where
@@ -275,10 +318,6 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     clipping the gradient as it was. Settings do not share a basis that is estimated anew around each one's
     iterate.
     """
-    seeds, settings = bundle.lanes
-    settings = 1 if bundle.points else settings
-    if bundle.workload.alone or not bundle.workload.mapped or isinstance(bundle.rule, TorchRule):
-        return 1, 1
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
     basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
@@ -293,11 +332,40 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
     lane += (1 + (parts > 1)) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
-    fixed = itemsize * (basis + data)
-    fitting = max(1, min(settings, (memory_limit_bytes - fixed) // (itemsize * lane)))
-    if fitting < settings:
-        return 1, fitting
-    return max(1, min(seeds, memory_limit_bytes // (fixed + itemsize * settings * lane))), settings
+    return itemsize * (basis + data), itemsize * lane
+
+
+def tile_of(
+    bundle: Bundle, rounds: Sequence[tuple[int, int]], itemsize: int, memory_limit_bytes: int
+) -> Tile | None:
+    """The tile for all rounds of a cell, by shapes alone; None where rounds keep their own shapes.
+
+    It is the one that computes the fewest lanes, of those the widest: settings of a seed share its minibatch
+    and its basis. Rounds keep their shapes where there is one round, where bases are estimated anew (each
+    belongs to one setting), and where lanes that are computed for nothing would be more work than compiling.
+
+    Args:
+        bundle: lanes of the cell with the schedule of its longest round.
+        rounds: seeds and settings of each round.
+        itemsize, memory_limit_bytes: as of `lanes_per_bundle`.
+    """
+    if len(set(rounds)) < 2 or bundle.points:
+        return None
+    if runs_singly(bundle):
+        return Tile(1, 1)
+    seed, lane = bytes_of(bundle, itemsize)
+    widest = max(1, min(max(settings for _, settings in rounds), (memory_limit_bytes - seed) // lane))
+
+    def slots(width: int) -> int:
+        return max(seeds * math.ceil(settings / width) for seeds, settings in rounds)
+
+    width = min(range(1, widest + 1), key=lambda width: (slots(width) * width, -width))
+    fitting = max(1, memory_limit_bytes // (seed + width * lane))
+    tile = Tile(math.ceil(slots(width) / math.ceil(slots(width) / fitting)), width)
+    computed = sum(len(tile.parts(*lanes)) for lanes in rounds) * tile.slots * tile.width
+    padded = computed - sum(math.prod(lanes) for lanes in rounds)
+    products = len(bundle.schedule) * bundle.batch_size * bundle.layout.total
+    return tile if padded * products <= MOST_PADDED_PRODUCTS else None
 
 
 def state_entries(rule: Rule, lay: Layout) -> int:
@@ -313,12 +381,6 @@ def leaves(state: Any) -> list[np.ndarray]:
     return [
         leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
     ]
-
-
-def cuts(length: int, most: int) -> list[slice]:
-    """So many lanes cut into nearly equal stretches of at most so many."""
-    bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)
-    return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]
 
 
 def is_held(workload: Workload, split: str) -> bool:
@@ -341,7 +403,8 @@ def _stacked(
     if bundle.workload.shared_data:
         return examples(bundle.problems[0].splits[split])
     found = [examples(problem.splits[split]) for problem in bundle.problems]
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+    slots = bundle.placement.seeds
+    return {name: np.stack([found[seed][name] for seed in slots]) for name in found[0]}
 
 
 def rule_held(rule: Rule, policy: Policy) -> Rule:
@@ -355,27 +418,69 @@ def rule_held(rule: Rule, policy: Policy) -> Rule:
     return rule if as_computed else with_parameters_in_half(rule)
 
 
-def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
-    """Move a bundle to its device and build its program; call inside the engine's context.
+@dataclass
+class Programs:
+    """The compiled programs of a cell, which all of its rounds use.
+
+    A cell is one workload, rule and basis, trained in one way; rounds may differ in lanes and in steps. What
+    is compiled is looked up by the shapes that it was compiled for.
 
     Args:
-        bundle: what is moved.
-        engine: the backend.
-        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
-            tracing and compiling its operations does.
+        tile: the shape into which the lanes of every round are padded; None: each has its own.
+        room: the most steps that one call of the compiled segment takes. It grows with longer rounds, which
+            compile again: give the one of the longest round.
+        steps: of the longest round, by which compiling may be worth its time.
+    """
+
+    tile: Tile | None = None
+    room: int = 0
+    steps: int = 0
+    made: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_rounds(
+        cls, bundle: Bundle, rounds: Sequence[tuple[int, int]], itemsize: int, memory_limit_bytes: int
+    ) -> Programs:
+        """Those of a cell whose rounds are known (`tile_of`)."""
+        tile = tile_of(bundle, rounds, itemsize, memory_limit_bytes)
+        return cls(tile, max(segments_of(replace(bundle, tile=tile))), len(bundle.schedule))
+
+    def parts(self, bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
+        """The seeds and the settings of a round that are run together, one after the other."""
+        if self.tile is not None:
+            return self.tile.parts(*bundle.lanes)
+        size = lanes_per_bundle(bundle, itemsize, memory_limit_bytes)
+        seeds, settings = map(cuts, bundle.lanes, size)
+        return list(itertools.product(seeds, settings))
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What was made for a key before, else what is made now."""
+        if key not in self.made:
+            self.made[key] = make()
+        made: Made = self.made[key]
+        return made
+
+
+def shapes_of(engine: Engine, arguments: Any) -> Hashable:
+    """The form of arguments, and shapes and types of their arrays: what a function is compiled for."""
+    leaves, form = engine.tree.tree_flatten(arguments)
+    arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
+    return str(form), tuple(arrays)
+
+
+def program_of(bundle: Bundle, engine: Engine) -> Program:
+    """The functions of a bundle's steps, which hold no arrays.
 
     Raises:
         OptionError: for a precision of parameters that the rule does not run in, and for a need that cannot
             be taken part by part where gradients are accumulated.
     """
-    ops, lay, workload = engine.ops, bundle.layout, bundle.workload
+    workload, lay = bundle.workload, bundle.layout
     for need in bundle.needs:
         need.check_accumulation(bundle.rule.name, bundle.gradient_accumulation)
-    seeds, settings = bundle.lanes
-    shared = workload.shared_data
-    per_seed = bundle.orders is not None or not shared
-    program = Program(
-        ops=ops,
+    per_seed = bundle.orders is not None or not workload.shared_data
+    return Program(
+        ops=engine.ops,
         update=Update(rule_held(bundle.rule, engine.policy), lay),
         evaluation=StepEvaluation(engine, workload.loss, per_seed, workload.likelihood, lay, bundle.needs),
         stop_gradient_norm=bundle.stop_gradient_norm,
@@ -386,9 +491,35 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
         averages_losses=MINIBATCH_LOSS in workload.metrics,
     )
 
+
+def load(
+    bundle: Bundle, engine: Engine, clock: Clock | None = None, programs: Programs | None = None
+) -> Loaded:
+    """Move a bundle to its device and build its program; call inside the engine's context.
+
+    Args:
+        bundle: what is moved.
+        engine: the backend.
+        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
+            tracing and compiling its operations does.
+        programs: of the cell, where it has other bundles too.
+
+    Raises:
+        OptionError: as `program_of`.
+    """
+    ops, workload = engine.ops, bundle.workload
+    program = (programs or Programs()).get("program", partial(program_of, bundle, engine))
+    slots, width = bundle.shape
+
     def lanes(values: Sequence[np.ndarray]) -> Any:
-        stacked = np.stack(values)[:, None]
-        return ops.asarray(np.repeat(stacked, settings, axis=1))
+        stacked = bundle.by_slot(np.stack(values))[:, None]
+        return ops.asarray(np.repeat(stacked, width, axis=1))
+
+    def hyperparameter(values: np.ndarray) -> Any:
+        values = np.asarray(values, np.float64)
+        return ops.asarray(
+            values[None, :, None] if bundle.tile is None else values[bundle.placement.settings][..., None]
+        )
 
     clock = clock or Clock()
     with clock.phase("data"):
@@ -399,14 +530,15 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
         }
         constants = Constants(
             data={} if workload.streamed else splits["train"],
-            rows=None if shared or bundle.orders is None else ops.asarray(np.arange(seeds)[:, None]),
-            matrices=tuple(ops.bases(matrix) for matrix in bundle.matrices.values()),
-            hyper={
-                name: ops.asarray(np.asarray(values, np.float64).reshape(1, -1, 1))
-                for name, values in bundle.hyperparameters.items()
-            },
+            rows=None
+            if workload.shared_data or bundle.orders is None
+            else ops.asarray(np.arange(slots)[:, None]),
+            matrices=tuple(ops.bases(bundle.by_slot(matrix)) for matrix in bundle.matrices.values()),
+            hyper={name: hyperparameter(values) for name, values in bundle.hyperparameters.items()},
         )
-        params = {name: lanes([p.parameters[name] for p in bundle.problems]) for name in lay.parameters}
+        params = {
+            name: lanes([p.parameters[name] for p in bundle.problems]) for name in bundle.layout.parameters
+        }
         model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
     with clock.phase("compile"):
         carry = program.start(params, model, constants)
@@ -416,52 +548,77 @@ def load(bundle: Bundle, engine: Engine, clock: Clock | None = None) -> Loaded:
 Evaluate = Callable[..., dict[str, np.ndarray]]  # of carry and constants
 
 
-def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
-    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
+@dataclass(frozen=True)
+class Measurement:
+    """The functions that give the declared metrics of lanes, which hold no arrays."""
 
-    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
-    values are means weighted by the examples of each piece.
-    """
-    workload, program, size = bundle.workload, loaded.program, bundle.workload.evaluation_batch
-    ops, splits = engine.ops, bundle.problems[0].splits
-    mapped = lane_evaluation(engine, workload.evaluate, per_seed=not workload.shared_data)
-    gradient = StepEvaluation(engine, workload.loss, per_seed=not workload.shared_data)
+    program: Program
+    workload: Workload
+    engine: Engine
 
-    def values(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        params = program.evaluated(carry, constants)
-        with engine.products():
+    @cached_property
+    def metrics(self) -> OverLanes:
+        """The workload's metrics, of parameters, model state and a split."""
+        return lane_evaluation(self.engine, self.workload.evaluate, per_seed=not self.workload.shared_data)
+
+    @cached_property
+    def gradient(self) -> StepEvaluation:
+        """The gradient of the whole training split."""
+        return StepEvaluation(self.engine, self.workload.loss, per_seed=not self.workload.shared_data)
+
+    def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics of splits, (S, K) by full name."""
+        params, workload = self.program.evaluated(carry, constants), self.workload
+        with self.engine.products():
             return {
                 f"{split}_{key}": value
                 for split, arrays in splits.items()
                 if split in workload.evaluated_splits
-                for key, value in mapped(params, carry.model, arrays).items()
+                for key, value in self.metrics(params, carry.model, arrays).items()
                 if f"{split}_{key}" in workload.metrics
             }
 
-    def whole(carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        found = values(carry, constants, splits)
-        if GRADIENT_NORM in workload.metrics:
-            params = program.evaluated(carry, constants)
-            info = gradient(params, carry.model, constants.data, {}, observes=False)
-            found[GRADIENT_NORM] = program.norm(info.gradient)
+    def whole(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        """The metrics of splits, and the norm of the gradient where it is one."""
+        found = self.values(carry, constants, splits)
+        if GRADIENT_NORM in self.workload.metrics:
+            params = self.program.evaluated(carry, constants)
+            info = self.gradient(params, carry.model, constants.data, {}, observes=False)
+            found[GRADIENT_NORM] = self.program.norm(info.gradient)
         return found
+
+
+def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs | None = None) -> Evaluate:
+    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
+
+    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
+    values are means weighted by the examples of each piece. What is compiled is kept in `programs`; it holds
+    no data, which is the bundle's own.
+    """
+    workload, size, programs = bundle.workload, bundle.workload.evaluation_batch, programs or Programs()
+    ops, splits = engine.ops, bundle.problems[0].splits
+    counts = {split: examples_in(splits[split]) for split in workload.evaluated_splits}
+    measurement = programs.get("measurement", lambda: Measurement(loaded.program, workload, engine))
 
     def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
         """A function of evaluated splits, compiled; a single run's metrics, where they are worth the time."""
         given = (loaded.carry, loaded.constants, splits)
-        examples = sum(counts.values())
-        work = float(bundle.evaluations) * examples * bundle.layout.total
-        if bundle.lanes == (1, 1):
-            engine.compile_alone(mapped.single, work, partial(values, *given), "evaluation")
-        return engine.compiled(function, *given)
+
+        def make() -> Evaluate:
+            work = float(bundle.evaluations) * sum(counts.values()) * bundle.layout.total
+            if bundle.shape == (1, 1):
+                call = partial(measurement.values, *given)
+                engine.compile_alone(measurement.metrics.single, work, call, "evaluation")
+            return engine.compiled(function, *given)
+
+        return programs.get(("evaluation", shapes_of(engine, given)), make)
 
     def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
         # A copy: a metric may be a view of parameters, which the next step overwrites.
         return {name: np.array(ops.to_numpy(value), np.float64) for name, value in found.items()}
 
-    counts = {split: examples_in(splits[split]) for split in workload.evaluated_splits}
     if size is None:
-        at_once, held = compiled(whole, loaded.splits), loaded.splits
+        at_once, held = compiled(measurement.whole, loaded.splits), loaded.splits
         return lambda carry, constants: host(at_once(carry, constants, held))
 
     def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
@@ -478,8 +635,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         for split, count in counts.items()
         for start in range(0, count, size)
     ]
-    programs = {
-        (split, length): compiled(values, sent(split, partial(placeholders, count=length)))
+    functions = {
+        (split, length): compiled(measurement.values, sent(split, partial(placeholders, count=length)))
         for split, length in dict.fromkeys((split, stop - start) for split, start, stop in pieces)
     }
     fetches = any(not isinstance(splits[split], Mapping) for split in counts)
@@ -488,7 +645,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded) -> Evaluate:
         sums: dict[str, np.ndarray] = {}
         with prefetched(fetched, pieces, fetches) as made:
             for (split, start, stop), arrays in zip(pieces, made, strict=True):
-                found = host(programs[split, stop - start](carry, constants, arrays))
+                found = host(functions[split, stop - start](carry, constants, arrays))
                 for name, value in found.items():
                     sums[name] = sums.get(name, 0.0) + value * ((stop - start) / counts[split])
         return sums
@@ -522,14 +679,16 @@ def stretch_inputs(
     if bundle.workload.streamed:
         assert order is not None, "__post_init__ asks for minibatches"
         minibatches = _minibatches(bundle, order, start, engine.threads)
-        batch = {name: sent(array) for name, array in minibatches.items()}
+        batch = {name: sent(bundle.by_slot(array, 1)) for name, array in minibatches.items()}
     drawn = _noise(bundle, start, length)
     return Inputs(
         step=np.arange(start + 1, start + length + 1, dtype=kind),
         schedule=np.asarray(bundle.schedule[start : start + length], kind),
-        order=None if order is None or batch is not None else sent(order),
+        order=None if order is None or batch is not None else sent(bundle.by_slot(order, 1)),
         batch=batch,
-        noise=None if drawn is None else {name: sent(array) for name, array in drawn.items()},
+        noise=None
+        if drawn is None
+        else {name: sent(bundle.by_slot(array, 1)) for name, array in drawn.items()},
     )
 
 
@@ -578,16 +737,27 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
     """
     one = 0
     if bundle.orders is not None:
-        order = bundle.orders[:1]
+        order = bundle.by_slot(bundle.orders[:1], 1)
         one = order.nbytes
         if bundle.workload.streamed:
             example = placeholder_of(bundle.problems[0].splits["train"])
             one += order.size * sum(array.nbytes for array in example.values())
     if bundle.is_random:
-        one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * len(bundle.problems)
+        one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * bundle.shape[0]
     products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
     most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
     return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
+
+
+def ends_of(bundle: Bundle) -> np.ndarray:
+    """After how many steps metrics are taken; the first is 0."""
+    return np.cumsum([0, *stretches(len(bundle.schedule), bundle.evaluations)])
+
+
+def segments_of(bundle: Bundle) -> list[int]:
+    """The steps of a run cut into what is sent at once, between evaluations and estimates of bases."""
+    bounds = sorted({*ends_of(bundle).tolist(), *bundle.points})
+    return [piece for length in np.diff(bounds).tolist() for piece in pieces_of(bundle, length)]
 
 
 @dataclass
@@ -630,6 +800,7 @@ def execute(
     clock: Clock | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     checkpoints: Checkpoints | None = None,
+    programs: Programs | None = None,
 ) -> Trajectories:
     """Run every lane of a bundle to its budget.
 
@@ -640,17 +811,19 @@ def execute(
         progress: called with the number of steps done after each stretch.
         checkpoints: where the run is kept on the way, and what it goes on from; None to keep nothing.
             Whoever gives them ends their deferral of SIGTERM, when what is returned is safe.
+        programs: of the cell, where it has other bundles too; the lanes are padded to their tile.
     """
-    clock = clock or Clock()
+    clock, programs = clock or Clock(), programs or Programs()
+    bundle = replace(bundle, tile=programs.tile)
     steps, ops = len(bundle.schedule), engine.ops
     if bundle.points and bundle.lanes[1] > 1:
         raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
-    ends = np.cumsum([0, *stretches(steps, bundle.evaluations)])
-    cuts_at = sorted({*ends.tolist(), *bundle.points})  # evaluations, and where bases are estimated anew
-    pieces = [piece for length in np.diff(cuts_at).tolist() for piece in pieces_of(bundle, length)]
+    ends, pieces = ends_of(bundle), segments_of(bundle)
+    room = programs.room = max(programs.room, *pieces)
+    programs.steps = max(programs.steps, steps)
     with engine.context(), ExitStack() as stack:
-        record, keeper = Record(np.zeros(bundle.lanes)), None
-        loaded = load(bundle, engine, clock)
+        record, keeper = Record(np.zeros(bundle.shape)), None
+        loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
             engine.finish(loaded.carry)
         if checkpoints is not None:
@@ -662,12 +835,12 @@ def execute(
         bounds, pace = np.cumsum(pieces), Pace()
         left = np.diff([record.done, *bounds[bounds > record.done]]).tolist()
         cut = left if keeper is None else pace.cut(left)
-        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, max(pieces)))
+        inputs = stack.enter_context(prefetch_inputs(bundle, engine, cut, record.done, room))
         with clock.phase("data", WAITING):
             given = next(inputs)
         with clock.phase("compile"):
-            evaluate = evaluator(bundle, engine, loaded)
-            advance = engine.segment(loaded, _filled(given, max(pieces)), steps)
+            evaluate = evaluator(bundle, engine, loaded, programs)
+            advance = segment_of(engine, loaded, _filled(given, room), programs)
             del loaded  # with the first carry, of which nothing is to stay
             renew = None
             if bundle.reestimation is not None and bundle.points:
@@ -684,7 +857,7 @@ def execute(
                     rows[-1][MINIBATCH_LOSS], first = mean_losses(ops, carry.losses)
                     if len(rows) == 2:
                         rows[0][MINIBATCH_LOSS] = first
-                    carry = carry._replace(losses=program.no_losses(bundle.lanes))
+                    carry = carry._replace(losses=program.no_losses(bundle.shape))
             rows[-1][BESIDES] = closure_evaluations(carry.state)
 
         if not record.rows:
@@ -710,18 +883,25 @@ def execute(
                     keeper.offer(carry, constants)
                 with clock.phase("data", WAITING):
                     given = next(inputs)
-        state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.lanes)
+        state_bytes = engine.state_bytes(carry.state) // math.prod(bundle.shape)
         diverged, stopped = (ops.to_numpy(one) for one in (carry.diverged_at, carry.stopped_at))
-    metrics = record.columns
+    metrics, lanes = record.columns, bundle.placement.lanes
     return Trajectories(
         steps=ends,
         closure_evaluations=metrics.pop(BESIDES),
-        metrics=metrics,
-        diverged_at=np.asarray(diverged).astype(np.int64),
-        stopped_at=np.asarray(stopped).astype(np.int64),
+        metrics={name: values[:, *lanes] for name, values in metrics.items()},
+        diverged_at=np.asarray(diverged)[lanes].astype(np.int64),
+        stopped_at=np.asarray(stopped)[lanes].astype(np.int64),
         state_bytes=state_bytes,
-        reestimation_seconds=record.seconds,
+        reestimation_seconds=record.seconds[lanes],
     )
+
+
+def segment_of(engine: Engine, loaded: Loaded, inputs: Inputs, programs: Programs) -> Segment:
+    """The compiled steps for a run, of its cell's programs; a copy, which holds on to this run's arrays."""
+    shapes = shapes_of(engine, (loaded.carry, loaded.constants, inputs))
+    key = ("segment", shapes, engine.values_in_segment(loaded))
+    return copy(programs.get(key, lambda: engine.segment(loaded, inputs, programs.steps)))
 
 
 @dataclass

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.examples import gathered, generators_of
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
+from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.workload import (
     GRADIENT_NORM,
     MINIBATCH_LOSS,

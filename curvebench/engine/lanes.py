@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import model_of
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers.needs import Model
 from curvebench.optimizers.rule import Hyperparameter, Rule, map_arrays
 from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import model_of
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update
 
 SHAPE = (2, 3)
 SQUARE = (3, 3)  # of a rule that sees layers: each takes what the one before it gives

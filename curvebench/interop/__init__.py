@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from curvebench.engine.layout import KINDS
 from curvebench.optimizers import HyperparameterError, Rule, rules
 from curvebench.optimizers.layer_statistics import fisher_of
 from curvebench.optimizers.options import OptionError, Options
 from curvebench.spec.errors import InputError, unknown
+from curvebench.steps.layout import KINDS
 
 FLOATS = ("float32", "float64")  # what rules compute in
 

@@ -37,15 +37,3 @@ def error_at(error: Exception, path: Path) -> str:
     """What a file raises, and at which of its lines."""
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == path]
     return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")
-
-
-def last_place(error: Exception) -> str:
-    """File and line of the innermost code that is not of an installed package, else of the innermost.
-
-    Args:
-        error: raised in code that was called from here, whose own line says nothing.
-    """
-    frames = traceback.extract_tb(error.__traceback__)[1:] or traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if "site-packages" not in Path(one.filename).parts]
-    at = (own or frames)[-1]
-    return f"{Path(at.filename).name} line {at.lineno}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.engine.layout import KINDS
 from curvebench.interop.files import FILE, error_at, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.needs import Need
@@ -31,6 +30,8 @@ from curvebench.optimizers.rule import (
 )
 from curvebench.spec.errors import InputError, nearest, unknown
 from curvebench.spec.method import LIBRARIES
+from curvebench.steps.layout import KINDS
+from curvebench.steps.torch_rule import TorchRule
 
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
@@ -118,23 +119,6 @@ def named_in(value: Any) -> Iterator[str]:
 @cache
 def _distributions() -> Mapping[str, list[str]]:
     return packages_distributions()
-
-
-Make = Callable[[Mapping[str, Any], Mapping[str, ParameterRole], Mapping[str, float]], list[Any]]
-
-
-@dataclass(frozen=True)
-class TorchRule(Rule):
-    """A torch.optim.Optimizer, which steps leaves of a single run in place, its state inside it.
-
-    Args:
-        make: `make(leaves, roles, values) -> optimizers` for leaf tensors and their roles by name, and
-            numbers by our names.
-        closure: whether steps are given a closure, even where they could do without.
-    """
-
-    make: Make = lambda leaves, roles, values: []
-    closure: bool = False
 
 
 def rule(locator: str) -> Rule:
@@ -269,11 +253,6 @@ def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> No
     arguments[whole] = tuple(value if place_in_it == str(at) else item for at, item in enumerate(items))
 
 
-def closure_evaluations(state: Sequence[Any]) -> int:
-    """The gradients that closures have evaluated, of the state of a bundle's rules."""
-    return sum(one.evaluations for held in state if isinstance(held, list) for one in held)
-
-
 def _grouped(
     locator: str,
     arguments: Mapping[str, Any],
@@ -362,11 +341,18 @@ def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
 
         # A state has no learning rate: any number will do.
         one = transformation(dict.fromkeys(numbers, 0.5)).init
+
+        def begin(param: Mapping[str, Array]) -> Any:
+            # A copy, since a state may begin with the parameters themselves.
+            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(one))(param))
+
+        # Compiled as a whole: JAX would compile each of its operations, once for each shape. On NumPy nothing
+        # but the number of entries is asked for, which tracing gives.
+        made = partial(jax.eval_shape, begin) if ops.backend == "numpy" else jax.jit(begin)
         try:
-            state = jax.vmap(jax.vmap(one))({name: ops.asarray(value) for name, value in param.items()})
+            return made({name: ops.asarray(value) for name, value in param.items()})
         except Exception as error:  # whatever another library raises
             raise InputError(f"{locator}: cannot begin ({type(error).__name__}: {error})") from error
-        return jax.tree.map(jax.numpy.copy, state)  # it may begin with the parameters themselves
 
     def update(
         ops: Ops,

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from curvebench.backends.jax_ops import jax_ops
-from curvebench.backends.ops import Array, Ops
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update, Work, updated
+from curvebench.arrays.jax_ops import jax_ops
+from curvebench.arrays.ops import Array, Ops
 from curvebench.interop import as_input_errors, check_array, check_kind, chosen, completed, refuse_needs
 from curvebench.optimizers import Rule
 from curvebench.optimizers.options import Options
 from curvebench.spec.errors import InputError
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update, Work, updated
 
 Arrays = Sequence[Array]
 

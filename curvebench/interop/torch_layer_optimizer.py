@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from curvebench.engine.program import Work
 from curvebench.interop.torch_layers import LayerSums, ModuleLayer, first_tensor, layer_sums, module_layers
 from curvebench.interop.torch_optimizer import Batch, Form, RuleOptimizer, in_full_precision, ops_of
 from curvebench.optimizers import Rule
 from curvebench.optimizers.layer_statistics import fisher_of
 from curvebench.optimizers.layers import LAYER_KINDS, layers_of
 from curvebench.spec.errors import InputError
+from curvebench.steps.program import Work
 from curvebench.workloads.workload import Role
 
 NO_LAYER = -1  # the number of the layer of parameters that belong to none

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.ops import Ops
+from curvebench.arrays.ops import Ops
 from curvebench.optimizers.layer_statistics import (
     as_rows,
     channels_last,

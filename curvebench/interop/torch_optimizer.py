@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from curvebench.backends.ops import Ops
-from curvebench.backends.torch_ops import torch_ops
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update
+from curvebench.arrays.ops import Ops
+from curvebench.arrays.torch_ops import torch_ops
 from curvebench.interop import as_input_errors, check_array, check_kind, chosen, completed, label
 from curvebench.optimizers import Rule, rules
 from curvebench.spec.errors import InputError, unknown
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update
 from curvebench.workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]

@@ -20,28 +20,19 @@ from curvebench.interop.foreign import named_in
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
-from curvebench.paths import stored_kernels
+from curvebench.paths import FAILED, stored_kernels
 from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
-from curvebench.planning.studies import (
-    FirstSeeds,
-    Study,
-    at_defaults,
-    cost_of,
-    deciding,
-    describe,
-    missing_of,
-    read_studies,
-    rule_of,
-    running_on,
-)
+from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
+from curvebench.planning.studies.description import deciding, describe
+from curvebench.planning.studies.reading import read_studies
+from curvebench.planning.studies.study import FirstSeeds, Study, cost_of, running_on
 from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from curvebench.registry import RULES, WORKLOADS, find_workload
+from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of, rule_of
 from curvebench.results.temporary import write_texts
-from curvebench.seeding import generator
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec.archive import joined_here, with_figures
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
@@ -55,7 +46,6 @@ from curvebench.spec.job import (
     TimingSpec,
     estimated_at,
     job_folder,
-    runs_spec,
     spec_file,
     training,
 )
@@ -73,9 +63,7 @@ from curvebench.spec.plan import (
     read_plan,
 )
 from curvebench.spec.study import Scale
-from curvebench.spec.tuning import REFINED_RATES, Setting, Tuning, TwoStageSweep
-from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.stages.supervision import FAILED
+from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # parity compares every backend with every other
@@ -94,8 +82,8 @@ SHOWN = "plan.json"  # the site's copy of the plan that it shows
 EXECUTION = tuple(
     f"curvebench.{name}"
     for name in (
-        *("backends", "basis_estimation", "engine", "interop", "planning", "precision", "progress"),
-        *("property_checks", "registry", "seeding", "sources", "stages", "timing"),
+        *("arrays", "backends", "basis_estimation", "engine", "interop", "planning", "precision", "progress"),
+        *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
@@ -163,16 +151,21 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The share of a stage's runs that one job makes, such as those of one optimizer.
+    """The share of a study's runs or bases that one job makes, such as all rounds of one optimizer.
 
     Args:
-        alone: whether the job makes a single run (in the final stage: the runs of a single seed).
-        setting: the index of that run's setting among those that the stage tries; None: the job makes all.
+        seeds: of the final round, or of bases.
+        rounds: the numbers of the rounds; empty for bases.
+        tuning_seeds: of the other rounds.
+        alone: whether the job makes a single run (in the final round: the runs of a single seed).
+        setting: the index of that run's setting among those that its round tries; None: the job makes all.
     """
 
     workloads: tuple[WorkloadSpec, ...]
     bases: tuple[BasisSpec, ...]
     seeds: tuple[int, ...]
+    rounds: tuple[int, ...] = ()
+    tuning_seeds: tuple[int, ...] = ()
     alone: bool = False
     setting: int | None = None
 
@@ -181,13 +174,15 @@ class RunSelection:
         if isinstance(spec, BasesSpec):
             return (
                 any(basis in spec.bases for basis in self.bases)
-                and any(seed in spec.seeds for seed in self.seeds)
+                and any(seed in spec.seeds for seed in (*self.seeds, *self.tuning_seeds))
                 and self.workloads[0] in spec.workloads  # where one is, all are
             )
         assert isinstance(spec, RunsSpec)
-        if not self.alone or not spec.alone:
-            return self.alone == spec.alone
-        return spec.workloads == self.workloads and spec.bases[0].label == tuning.chooser(self.bases[0].label)
+        if not (self.alone == spec.alone and spec.rounds[0] < self.rounds[0]):
+            return False
+        if self.workloads[0] not in spec.workloads:
+            return False
+        return not self.alone or spec.bases[0].label == tuning.chooser(self.bases[0].label)
 
 
 @dataclass(frozen=True)
@@ -258,29 +253,27 @@ class Planner:
 
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs that the study's backends need, upstream jobs first."""
-        tuning_bases = self._bases(self.tuning_seeds, self.study.tried_bases)
-        final_bases = self._bases(max(map(self.final_seeds, self.size.backends), key=len), self.study.bases)
-        tuned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
-        finals: dict[str, list[PlannedJob]] = {}
+        final_seeds = max(map(self.final_seeds, self.size.backends), key=len)
+        bases = self._bases(self.tuning_seeds, self.study.tried_bases)
+        final_bases = self._bases(final_seeds, self.study.bases)
+        made: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # by the backend and optimizer that tune
+        finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
             for optimizer in running_on(backend, self.study):
                 tuner = backend if rule_of(optimizer).backend else self.study.tuned_on[backend]
                 key = tuner, optimizer.label
-                if key not in tuned:
-                    tuned[key] = self._tuning(tuner, optimizer, tuning_bases)
-                upstream = (*tuned[key], *final_bases)
-                finals.setdefault(backend, []).extend(self._finals(backend, optimizer, upstream))
-        timed = (
-            finals if self.size.timing and not self.study.joins else {}
-        )  # seconds are those of one machine
-        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in timed.items()]
-        return (
-            *tuning_bases,
-            *(job for jobs in tuned.values() for job in jobs),
-            *final_bases,
-            *(job for jobs in finals.values() for job in jobs),
-            *timings,
-        )
+                if key not in made:
+                    seeds = self.final_seeds(tuner) if tuner in self.study.backends else ()
+                    made[key] = self._of_method(tuner, optimizer, (*bases, *final_bases), True, seeds)
+                own = made[key]
+                if tuner != backend:
+                    upstream = (*own, *final_bases)
+                    own = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
+                    made[backend, optimizer.label] = own
+                finals[backend] += (job for job in own if job.spec.seeds)
+        timed = self.size.timing and not self.study.joins  # seconds are those of one machine
+        timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
+        return (*bases, *final_bases, *(job for jobs in made.values() for job in jobs), *timings)
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
         """The jobs that compute bases for some seeds; none where no basis is estimated."""
@@ -310,90 +303,83 @@ class Planner:
     def _shares(
         self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
     ) -> list[RunSelection]:
-        """Return the runs of each final job and of each basis job, as the scale's `final_jobs` says."""
-        if self.size.final_jobs == "optimizer":
-            return [RunSelection(workloads, bases, seeds)]
-        parts = [seeds] if self.size.final_jobs == "basis" else [(seed,) for seed in seeds]
-        return [RunSelection(workloads, (basis,), part) for basis, part in product(bases, parts)]
+        """Return the final runs of each final job, or the bases of each basis job (the scale's `jobs`)."""
+        parts = {"workload": [(one,) for one in workloads]}.get(self.size.jobs, [workloads])
+        cut_bases = [(basis,) for basis in bases] if self.size.jobs in ("basis", "seed") else [bases]
+        cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else [seeds]
+        return [RunSelection(*one) for one in product(parts, cut_bases, cut_seeds)]
 
-    def _tuning(
-        self, backend: str, optimizer: OptimizerSpec, bases: tuple[PlannedJob, ...]
-    ) -> tuple[PlannedJob, ...]:
-        """The sweep, and its refinement where the protocol has one."""
-        tuning = self.study.tuning_of(optimizer)
-        settings = tuning.settings(generator(self.study.name, tuning.protocol))
-        cut = partial(self._cut, _bases_of(optimizer, self.study.tried_bases), self.tuning_seeds)
-        sweep = tuple(
-            self._runs("sweep", backend, optimizer, share, bases, settings=settings)
-            for share in cut(len(settings))
-        )
-        if not isinstance(tuning, TwoStageSweep):
-            return sweep
-        upstream = (*sweep, *bases)
-        refined = (self._runs("refine", backend, optimizer, share, upstream) for share in cut(REFINED_RATES))
-        return (*sweep, *refined)
-
-    def _finals(
-        self, backend: str, optimizer: OptimizerSpec, upstream: tuple[PlannedJob, ...]
-    ) -> Iterator[PlannedJob]:
-        """The final jobs of an optimizer, as the scale cuts them."""
-        seeds = self.final_seeds(backend)
-        assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
-        for share in self._cut(_bases_of(optimizer, self.study.bases), seeds):
-            compared = self._compared(optimizer, share.bases)
-            own: dict[str, Any] = {"compared": compared, "claim_rules": self.study.rules}
-            yield self._runs("final", backend, optimizer, share, upstream, **own)
-
-    def _cut(
-        self, bases: tuple[BasisSpec, ...], seeds: tuple[int, ...], settings: int | None = None
-    ) -> Iterator[RunSelection]:
-        """The jobs of a stage: those of all workloads together, and one for each run that is to be alone.
-
-        Args:
-            settings: how many a tuning stage tries; None for finals, whose settings are known later.
-        """
-        alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
-        together = tuple(one for one in self.workloads if one not in alone)
-        if together and settings is None:
-            yield from self._shares(together, bases, seeds)
-        elif together:
-            yield RunSelection(together, bases, seeds)
-        numbers = [None] if settings is None else range(settings)
-        for workload, basis, seed, number in product(alone, bases, seeds, numbers):
-            yield RunSelection((workload,), (basis,), (seed,), True, number)
-
-    def _runs(
+    def _of_method(
         self,
-        stage: str,
         backend: str,
         optimizer: OptimizerSpec,
-        share: RunSelection,
         upstream: tuple[PlannedJob, ...],
-        settings: tuple[Setting, ...] | None = None,
-        **own: Any,
-    ) -> PlannedJob:
-        """The job that makes a share of an optimizer's runs.
+        tunes: bool,
+        seeds: tuple[int, ...],
+    ) -> tuple[PlannedJob, ...]:
+        """Return the jobs that make an optimizer's runs on a backend, upstream jobs first.
 
         Args:
-            upstream: the jobs of which it may read some.
-            settings: all that a sweep tries.
+            upstream: the jobs of bases, and those that tune the optimizer on another backend.
+            tunes: whether the tuning rounds are made here.
+            seeds: of the final round; empty: it is not made here.
         """
+        assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
+        jobs = upstream
+        for share in self._selections(optimizer, tunes, seeds):
+            jobs += (self._runs(backend, optimizer, share, jobs),)
+        return jobs[len(upstream) :]
+
+    def _selections(
+        self, optimizer: OptimizerSpec, tunes: bool, seeds: tuple[int, ...]
+    ) -> Iterator[RunSelection]:
+        """Yield the runs of each job of an optimizer: all rounds together where nothing else is said.
+
+        A scale that gives each basis or seed a final job of its own has all tuning rounds in a job before
+        those. Where each run of a workload is a job of its own, a round's jobs come after those of the
+        rounds before.
+        """
+        bases = tuple(basis for basis in self.study.bases if basis.is_of(optimizer.label))
+        tried = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
+        counts = self.study.tuning_of(optimizer).rounds
+        final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
+        rounds = tuple(range(final)) if tunes else ()
+        alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
+        together = tuple(one for one in self.workloads if one not in alone)
+        shares = self._shares(together, bases, seeds) if together and seeds else []
+        apart = not shares or self.size.jobs in ("basis", "seed")
+        if together and rounds and apart:
+            yield RunSelection(together, tried, (), rounds, tuning_seeds)
+        made, tried_on = ((final,), ()) if apart else ((*rounds, final), tuning_seeds)
+        yield from (replace(share, rounds=made, tuning_seeds=tried_on) for share in shares)
+        for number in rounds:
+            runs = product(alone, tried, self.tuning_seeds, range(counts[number]))
+            for workload, basis, seed, setting in runs:
+                yield RunSelection((workload,), (basis,), (), (number,), (seed,), True, setting)
+        for workload, basis, seed in product(alone, bases, seeds):
+            yield RunSelection((workload,), (basis,), (seed,), (final,), (), True)
+
+    def _runs(
+        self, backend: str, optimizer: OptimizerSpec, share: RunSelection, upstream: tuple[PlannedJob, ...]
+    ) -> PlannedJob:
+        """Return the job that makes a share of an optimizer's runs; it reads some of the `upstream` jobs."""
         tuning = self.study.tuning_of(optimizer)
         read = tuple(job for job in upstream if share.reads(job.spec, tuning))
-        if settings is not None and share.setting is not None:
-            settings = (settings[share.setting],)
-        spec = runs_spec(
-            self.study,
-            stage=stage,
+        spec = RunsSpec(
+            stage="runs",
             tuning=tuning,
-            settings=settings,
+            rounds=share.rounds,
+            tuning_seeds=share.tuning_seeds,
+            tuning_epochs=self.study.tuning_epochs if share.tuning_seeds else None,
             alone=share.alone,
             setting=share.setting,
+            compared=self._compared(optimizer, share.bases) if share.seeds else (),
+            claim_rules=self.study.rules if share.seeds else {},
+            **training(self.study),
             **self._common(backend, (optimizer,), share, read),
             **self._running(backend),
-            **own,
         )
-        return PlannedJob(spec, self.results, spec.cells * spec.tried, read)
+        return PlannedJob(spec, self.results, sum(spec.lanes), read)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""
@@ -435,11 +421,6 @@ class Planner:
         """Where and in what memory a backend runs methods."""
         device = self.size.backends[backend].device
         return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
-
-
-def _bases_of(optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[BasisSpec, ...]:
-    """Those that an optimizer takes."""
-    return tuple(basis for basis in bases if basis.is_of(optimizer.label))
 
 
 def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:

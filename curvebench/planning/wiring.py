@@ -18,9 +18,7 @@ from curvebench.spec.sets import check_name, check_page, check_seeds
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "bases": ("jobs",),
-    "sweep": ("runs", "curves", "jobs"),
-    "refine": ("runs", "curves", "jobs"),
-    "final": ("runs", "curves", "jobs"),
+    "runs": ("runs", "curves", "jobs"),
     "timing": ("timings", "memory", "jobs"),
     "parity": ("parity", "jobs"),
     "checks": ("checks", "series", "jobs"),

@@ -19,6 +19,10 @@ from curvebench.sources import code_of
 PLAIN = (str, int, float, bool, type(None))
 # Names of packages in the hashes. A hash seeds the instances of its claim: moving a file must not change it.
 NAMES = {
+    "curvebench.arrays": "harness.backends",
+    "curvebench.steps.engine": "harness.backends.engine",
+    "curvebench.steps": "harness.engine",
+    "curvebench.interop.replaying": "harness.engine.replaying",
     "curvebench.timing.clocks": "benchmarks.kernels.clock",
     "curvebench.timing.interleaving": "benchmarks.kernels.interleaving",
     "curvebench.benchmarks": "benchmarks",

@@ -16,7 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import TrainingProtocol
-from curvebench.spec.tuning import REFINED_RATES, Tuning
+from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/curvebench/golden)
@@ -29,7 +29,7 @@ class JobSpec(Document):
 
     Args:
         optimizers: the contestants; of checks, the module of claims, by whose name the job goes.
-        upstream: hash of the job by part: `bases`, `sweep`, `refine`, `final`; of several for timing.
+        upstream: hashes of the jobs whose tables it reads, by their stage: `bases`, `runs`.
         sources: SHA-256 by file of everything first-party that decides the result.
         versions: versions of the backend's packages.
         hash: the first 16 hexadecimal digits of the SHA-256 of all else but `claim_rules`.
@@ -106,22 +106,30 @@ class TrainingSpec(JobSpec, TrainingProtocol):
 
 
 class RunsSpec(TrainingSpec):
-    """Runs that tune a method, or those that it is judged by.
+    """Runs of a method: the rounds that tune it, and the final round, in which it is judged.
+
+    The `seeds` are those of the final round.
 
     Args:
         tuning: the protocol, with the optimizer's own search space where it has one.
-        settings: the hyperparameter settings of a sweep (random and Halton search: all of them), or
-            None where refine and final take them from the tables of `upstream`.
-        alone: whether it is one run that is a job of its own (of finals: one seed's runs).
-        setting: of such a run, which of the settings that its stage tries, from 0; None where it takes all.
+        rounds: the numbers of the job's rounds, from 0. The final round follows the rounds of the protocol;
+            rounds that are missing here are made by jobs of `upstream`.
+        tuning_seeds: the seeds of the other rounds.
+        tuning_epochs: the length of runs in the other rounds; None: that of all runs.
+        settings: the hyperparameter settings of the job's only round; None where the protocol says them.
+        alone: whether the job makes a single run (in the final round: the runs of a single seed).
+        setting: of a single run in another round, the index of its setting among those of the round.
         compared: labels of the bases in which claims compare the method: final runs are made there at all
             settings that may have been chosen (`curvebench.results.tuning.Tried.likely`).
         claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
             is changed afterwards shows as changed and runs nothing anew.
     """
 
-    stage: Literal["sweep", "refine", "final"]
+    stage: Literal["runs"]
     tuning: Tuning
+    rounds: tuple[int, ...]
+    tuning_seeds: tuple[int, ...] = ()
+    tuning_epochs: int | None = None
     settings: tuple[dict[str, float], ...] | None = None
     alone: bool = False
     setting: int | None = None
@@ -129,32 +137,59 @@ class RunsSpec(TrainingSpec):
     claim_rules: dict[str, str] = Field(default={})
 
     @property
-    def tried(self) -> int:
-        """The number of settings that each cell tries, without those that other tuning seeds would choose."""
-        tried = {"sweep": len(self.settings or ()), "refine": REFINED_RATES, "final": 1}
-        return 1 if self.alone else tried[self.stage]
+    def final_round(self) -> int:
+        """The number of the round that runs the final seeds."""
+        return len(self.tuning.rounds)
+
+    def in_round(self, number: int) -> Self:
+        """Return the job as it is in one of its rounds: its seeds, bases, budget and evaluations.
+
+        The hash stays that of the whole job, whose tables the rows of all rounds go to.
+        """
+        changes: dict[str, Any] = {"rounds": (number,)}
+        if number < self.final_round:
+            bases = tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
+            changes |= {"seeds": self.tuning_seeds, "bases": bases}
+            if self.tuning_epochs is not None:
+                share = Fraction(self.tuning_epochs, self.budget["epochs"])
+                budget = {"epochs": self.tuning_epochs}
+                changes |= {"budget": budget, "evaluations": int(share * self.evaluations)}
+        return self.model_copy(update=changes)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The number of runs of each round, but for those at settings that other seeds would choose."""
+        return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
+
+    def tries(self, number: int) -> int:
+        """Return the number of settings of each cell in a round, counting one in the final round."""
+        return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def who(self) -> str:
-        """What it is about, in words: its optimizer; of a run alone method, workload, setting and seed."""
+        """What it is about, in words: its optimizer; a single run has method, workload, setting, seed."""
         if not self.alone:
             return super().who
         said = [f"{Method(super().who, self.bases[0].label).label} on {self.workloads[0].name}"]
-        if self.settings:
-            said += [f"{name} {value:g}" for name, value in self.settings[0].items()]
-        elif self.setting is not None:
-            said += [f"setting {self.setting + 1}"]
-        return ", ".join([*said, f"seed {self.seeds[0]}"])
+        if self.setting is not None:
+            said += [f"tuning round {self.rounds[0] + 1}, setting {self.setting + 1}"]
+        return ", ".join([*said, f"seed {self._seed}"])
 
     @property
     def name(self) -> str:
-        """As of every job; of a run alone it tells workload, basis, setting and seed too."""
+        """The last part of its paths; of a single run with its workload, basis, round, setting and seed."""
         if not self.alone:
             return super().name
         parts = [super().who, self.workloads[0].name, self.bases[0].label]
-        parts += [f"setting{self.setting + 1}"] if self.setting is not None else []
-        text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self.seeds[0]}"]))  # a dot would end it
+        if self.setting is not None:
+            parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting + 1}"]
+        text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))  # a dot would end it
         return f"{text}.{self.backend}.{self.hash}"
+
+    @property
+    def _seed(self) -> int:
+        """The seed of a single run."""
+        return (*self.seeds, *self.tuning_seeds)[0]
 
 
 class TimingSpec(TrainingSpec):
@@ -166,19 +201,6 @@ class TimingSpec(TrainingSpec):
 def training(study: StudyPlan) -> dict[str, Any]:
     """The fields of a job that are its study's, whatever it runs."""
     return {"study": study.name, **{name: getattr(study, name) for name in TrainingProtocol.model_fields}}
-
-
-def runs_spec(study: StudyPlan, **own: Any) -> RunsSpec:
-    """The job that runs methods of a study.
-
-    Args:
-        own: the other fields of the job, and those of the study's that it departs from.
-    """
-    given = training(study)
-    if own["stage"] != "final" and study.tuning_epochs is not None:
-        share = Fraction(study.tuning_epochs, study.budget["epochs"])
-        given |= {"budget": {"epochs": study.tuning_epochs}, "evaluations": int(share * study.evaluations)}
-    return RunsSpec(**{**given, **own})
 
 
 class ParitySpec(JobSpec):

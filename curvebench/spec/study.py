@@ -257,7 +257,7 @@ class Scale(Sized):
     settings: dict[str, dict[str, Any]] = Field(default={})
     bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
     alternatives: bool = True  # whether claims are checked at all settings that tuning may have chosen
-    final_jobs: Literal["optimizer", "basis", "seed"] = "optimizer"  # what has a final job of its own
+    jobs: Literal["optimizer", "workload", "basis", "seed"] = "optimizer"  # what has a (final) job of its own
     timing: bool = True  # whether steps are timed, on a machine that does nothing else
     at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
     note: str = ""
@@ -325,7 +325,7 @@ class Asked(Trained):
 
 
 class StudyFile(Asked):
-    """A whole study file. Names are not looked up here (curvebench.planning.studies does).
+    """A whole study file. Names are not looked up here (curvebench.planning.studies.validation does).
 
     Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
     beside it. Runs have the precision of their workload where none is given. A single workload may stand

@@ -1,8 +1,9 @@
-"""Tuning protocols: which hyperparameters are tuned, which settings are tried, and by what one is chosen."""
+"""Tuning protocols: hyperparameters that are tuned, settings that each round tries, and how one is chosen."""
 
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,16 @@ from curvebench.spec.method import IDENTITY
 
 Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
+MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
 SIZES = ("protocol", "of", "coarse", "budget", "space")  # what a scale may have otherwise
-REFINED_RATES = 6  # new rates of the refined sweep, the same number for every method
+
+
+class Outcome(typing.Protocol):
+    """Results of the tuning rounds so far (`curvebench.results.tuning.Tried`)."""
+
+    @property
+    def chosen(self) -> tuple[float, ...]:
+        """The setting that would be taken now: the values of the tuned hyperparameters in their order."""
 
 
 def _as_list(value: Any) -> Any:
@@ -83,6 +92,16 @@ class Protocol(Document):
         found: TwoStageSweep | Search = TypeAdapter(Tuning).validate_python({**kept, **given})
         return found
 
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The number of settings that each tuning round tries; the final seeds are the round after."""
+        raise NotImplementedError
+
+    @property
+    def trials(self) -> int:
+        """The number of settings that every method may try with each workload and basis."""
+        return sum(self.rounds)
+
     def tries(self, basis: str) -> bool:
         """Whether settings are tried in a basis."""
         return self.tried_in is None or basis in self.tried_in
@@ -109,20 +128,38 @@ class TwoStageSweep(Protocol):
         """The hyperparameters that are tuned."""
         return (self.of,)
 
-    def settings(self, random: np.random.Generator) -> tuple[Setting, ...]:
-        """The settings of the coarse sweep; nothing of them is random."""
-        return tuple({self.of: rate} for rate in self.rates)
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return len(self.rates), 2 * len(MULTIPLES)
+
+    def settings(
+        self, number: int, random: np.random.Generator, outcome: Outcome | None
+    ) -> tuple[Setting, ...]:
+        """Return the powers of ten in round 0, and in round 1 the doublings around the best of them.
+
+        The bounds of round 1 lie one power of ten around the best rate, and rates of round 0 are not run
+        again. Where the best rate is at the edge of the grid, round 1 leaves the grid without its outer
+        bound, so that every method gets the same number of rates.
+
+        Args:
+            number: of the round, from 0.
+            random: the generator of the study; nothing is random here.
+            outcome: results of round 0; None before it.
+        """
+        if outcome is None:
+            return tuple({self.of: rate} for rate in self.rates)
+        (rate,) = outcome.chosen
+        exponent = power_of_ten(rate)
+        if exponent is None:
+            raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
+        around = (exponent - 1, exponent)
+        return tuple({self.of: float(f"{multiple}e{one}")} for one in around for multiple in MULTIPLES)
 
     @property
     def rates(self) -> tuple[float, ...]:
         """The powers of ten of the coarse sweep, both bounds included (000 Sec. C.3, first step)."""
         first, last = exponents(*self.coarse)
         return tuple(float(f"1e{exponent}") for exponent in range(first, last + 1))
-
-    @property
-    def trials(self) -> int:
-        """How many settings every method may try with each workload and basis."""
-        return len(self.rates) + REFINED_RATES
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
@@ -177,8 +214,20 @@ class Search(Protocol):
         """The hyperparameters that are tuned, the learning rate first."""
         return tuple(sorted(self.space, key=lambda name: name != "learning_rate"))
 
-    def settings(self, random: np.random.Generator) -> tuple[Setting, ...]:
-        """All points of the search."""
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        return (self.budget,)
+
+    def settings(
+        self, number: int, random: np.random.Generator, outcome: Outcome | None
+    ) -> tuple[Setting, ...]:
+        """Return all points of the search, which has one round.
+
+        Args:
+            number: of the round, 0.
+            random: the generator of the study, which draws or scrambles the points.
+            outcome: results of earlier rounds, of which there are none.
+        """
         if self.protocol == "halton_search":
             from scipy.stats import qmc
 
@@ -189,11 +238,6 @@ class Search(Protocol):
         return tuple(
             {name: float(column[row]) for name, column in columns.items()} for row in range(self.budget)
         )
-
-    @property
-    def trials(self) -> int:
-        """How many settings every method may try with each workload and basis."""
-        return self.budget
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
 from curvebench.basis_estimation.decomposition import decomposition_on
 from curvebench.basis_estimation.gradients import sampler
 from curvebench.optimizers.bases import bases
@@ -31,6 +30,7 @@ from curvebench.stages.job import (
     workload_of,
 )
 from curvebench.stages.supervision import NOTHING, Lanes
+from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Workload
 
 

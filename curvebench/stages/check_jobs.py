@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.planning.studies import at_defaults, missing_of
 from curvebench.progress import Progress
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
+from curvebench.registry import at_defaults, missing_of
 from curvebench.results import schema
 from curvebench.results.verdicts import Variant, share_of_limit, together
 from curvebench.spec.errors import by_reason

@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import DTypeLike
 
-from curvebench.backends.engine import Engine
 from curvebench.basis_estimation.gradients import GradientSampling, Sampler, estimated
 from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.basis_estimation.transformed_inputs import with_changed_inputs
@@ -25,10 +24,9 @@ from curvebench.engine.execution import Bundle, Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
-from curvebench.paths import basis_file
-from curvebench.planning.studies import rule_of
+from curvebench.paths import FAILED, basis_file
 from curvebench.precision import POLICIES
-from curvebench.registry import find_workload
+from curvebench.registry import find_workload, rule_of
 from curvebench.results import schema
 from curvebench.results.writing import NotWritten, write_table
 from curvebench.seeding import WorkloadRandom, batch_order
@@ -37,13 +35,13 @@ from curvebench.spec.job import BasesSpec, JobSpec, TrainingSpec, job_folder, up
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
 from curvebench.stages.supervision import (
-    FAILED,
     FAULTS,
     Attendance,
     FailedBefore,
     Failure,
     failure_of,
 )
+from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
 BASIS_STREAM = "egop basis"  # of random numbers

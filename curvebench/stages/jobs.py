@@ -16,7 +16,7 @@ from typing import Any
 
 from curvebench.engine.checkpoints import remove_with_empty_parents
 from curvebench.engine.execution import PHASES, Clock
-from curvebench.paths import checkpoints_folder
+from curvebench.paths import FAILED, checkpoints_folder
 from curvebench.planning.wiring import TABLES
 from curvebench.results import schema
 from curvebench.results.provenance import provenance
@@ -28,7 +28,6 @@ from curvebench.stages.devices import joules_used, take_device
 from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import (
     DONE,
-    FAILED,
     Attendance,
     Failure,
     Interrupted,
@@ -39,7 +38,7 @@ from curvebench.timing.clocks import limit_threads
 # Modules are imported late: each brings a backend or a library that the other stages do without.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
-    **dict.fromkeys(("sweep", "refine", "final"), ("curvebench.stages.run_jobs", "run_lanes")),
+    "runs": ("curvebench.stages.run_jobs", "run_lanes"),
     "timing": ("curvebench.stages.timing_jobs", "time_study"),
     "parity": ("curvebench.stages.parity", "compare_backends"),
     "checks": ("curvebench.stages.check_jobs", "check_claims"),
@@ -183,8 +182,7 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     return {
         **facts,
-        **{name: getattr(spec, name) for name in ("study", "scale", "backend", "device")},
-        "stage": "runs" if isinstance(spec, RunsSpec) else spec.stage,
+        **{name: getattr(spec, name) for name in ("study", "scale", "stage", "backend", "device")},
         "spec_hash": spec.hash,
         "optimizer": spec.optimizers[0].label if len(spec.optimizers) == 1 else None,
         **{f"{phase}_seconds": seconds[phase] for phase in PHASES},

@@ -10,18 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curvebench.backends import BACKENDS
-from curvebench.backends.engine import Engine, engine
+from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
 from curvebench.engine.execution import Bundle, Clock, load, stretch_inputs
-from curvebench.engine.program import Update, step_of
-from curvebench.engine.replaying import Online
+from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule, map_arrays
-from curvebench.progress import Progress
-from curvebench.results import schema
-from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of
-from curvebench.stages.parity_problems import (
+from curvebench.planning.parity_problems import (
     LEARNING_RATE,
     PROBLEMS,
     STEPS,
@@ -29,6 +25,11 @@ from curvebench.stages.parity_problems import (
     ParityProblem,
     hyperparameters_of,
 )
+from curvebench.progress import Progress
+from curvebench.results import schema
+from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Update, step_of
 
 SEED = 0
 Arrays = dict[str, np.ndarray]

@@ -11,16 +11,14 @@ import numpy as np
 import polars as pl
 
 from curvebench.engine.execution import Bundle, Trajectories
-from curvebench.planning.studies import rule_of
+from curvebench.registry import rule_of
 from curvebench.results import schema
 from curvebench.spec.document import targets_on
 from curvebench.spec.job import RunsSpec
-from curvebench.spec.tuning import TwoStageSweep
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-ROUNDS = {"sweep": 0, "refine": 1}  # of tuning, by the stage of their job
 LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
 
 
@@ -173,15 +171,15 @@ def _row(
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
     spec, (number, seed, setting) = job.spec, place
     assert isinstance(spec, RunsSpec)
-    rounds = 2 if isinstance(spec.tuning, TwoStageSweep) else 1
+    (in_round,) = spec.rounds
     rule = rule_of(cell.optimizer, job.training.schedule.name)
     hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
         "dtype": precision_of(job.training, cell.workload),
-        "stage": "tuning" if spec.stage in ROUNDS else "alternative" if setting else "final",
-        "round": ROUNDS.get(spec.stage, rounds),
+        "stage": "tuning" if in_round < spec.final_round else "alternative" if setting else "final",
+        "round": in_round,
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),

@@ -1,31 +1,32 @@
-"""The stages sweep, refine and final: every cell's lanes as bundles, written as runs and curves."""
+"""The runs of a method, round by round: every cell's lanes as bundles, written as runs and curves."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import polars as pl
 
-from curvebench.backends.engine import Engine
 from curvebench.engine.checkpoints import EVERY, Checkpoints
-from curvebench.engine.execution import Bundle, cuts, execute, lanes_per_bundle
+from curvebench.engine.execution import Bundle, Programs, execute
 from curvebench.paths import checkpoints_folder
 from curvebench.progress import Progress
-from curvebench.results import schema, tuning
+from curvebench.results import schema
+from curvebench.results import tuning as tuning_results
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 from curvebench.results.tuning import Judge
 from curvebench.results.writing import write_table
+from curvebench.seeding import generator
 from curvebench.sources import check_unchanged
 from curvebench.spec.job import RunsSpec
-from curvebench.spec.method import Method
+from curvebench.spec.method import BasisSpec, Method, WorkloadSpec
 from curvebench.stages.job import (
     PARTS,
     Cell,
@@ -37,93 +38,118 @@ from curvebench.stages.job import (
     dtype_of,
     instance,
     precision_of,
+    schedule_of,
     workload_of,
 )
 from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
+from curvebench.steps.engine import Engine
+from curvebench.workloads.workload import Workload
 
 
 def run_lanes(job: Job) -> None:
-    """Run all lanes of a job that are not done, and write its tables.
+    """Run all lanes of a job that are not done, round by round, and write its tables.
 
     A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
     all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
     if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
     """
     spec = job.spec
-    with job.clock.phase("data"):
-        cells = _cells(job)
-    progress = Progress(
-        f"{spec.study} {spec.stage} {spec.who} on {spec.backend}",
-        sum(len(cell.settings) for cell in cells) * len(spec.seeds),
-    )
-    instances: dict[str, list[Instance]] = {}
-
-    def instances_of(cell: Cell) -> list[Instance]:
-        if cell.workload.name not in instances:
-            instances.clear()  # only one workload's problems are held at a time
-            settings = cell.workload_spec.settings
-            made = [instance(cell.workload, settings, seed) for seed in spec.seeds]
-            instances[cell.workload.name] = made
-        return instances[cell.workload.name]
-
-    engine_of = cache(job.engine)
+    assert isinstance(spec, RunsSpec)
+    progress = Progress(f"{spec.study} {spec.who} on {spec.backend}", sum(spec.lanes))
+    engine_of, numbers = cache(job.engine), itertools.count()
     tables = [
         table
-        for number, cell in enumerate(cells)
-        for table in _CellRun(job, cell, number, engine_of, instances_of, progress).tables()
+        for workload in spec.workloads
+        for table in _of_workload(job, workload, engine_of, numbers, progress)
     ]
     nothing = RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(schema=schema.RUNS))
     for name, frames in zip(RunTables._fields, zip(nothing, *tables, strict=True), strict=True):
         job.write(name, pl.concat(frames).sort("run", maintain_order=True))
 
 
-def _cells(job: Job) -> list[Cell]:
-    """The cells of a job; one whose tuning is missing has no settings."""
-    spec, settings_of = job.spec, _settings_of(job)
-    return [
-        Cell(
-            workload_of(workload, job.training.evaluated_splits),
-            workload,
-            spec.optimizers[0],
-            basis,
-            settings_of(workload.name, basis.label),
-        )
-        for workload, basis in itertools.product(spec.workloads, spec.bases)
-    ]
+def _of_workload(
+    job: Job,
+    workload: WorkloadSpec,
+    engine_of: Callable[[str], Engine],
+    numbers: Iterator[int],
+    progress: Progress,
+) -> list[RunTables]:
+    """Return the rows of all rounds on a workload, whose problems are kept from round to round.
+
+    Args:
+        numbers: gives each cell of the job its number.
+    """
+    spec = job.spec
+    assert isinstance(spec, RunsSpec)
+    found, tables = workload_of(workload, job.training.evaluated_splits), list[RunTables]()
+    problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
+    upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
+    for number in spec.rounds:
+        in_round = replace(job, spec=spec.in_round(number))
+        before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
+        settings_of = _settings_of(in_round, found, before.filter(stage="tuning"))
+        for basis in in_round.spec.bases:
+            cell = Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
+            of_cell = partial(_programs, spec, basis, programs)
+            tables += _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress).tables()
+    return tables
 
 
-def _settings_of(job: Job) -> Callable[[str, str], Sequence[Mapping[str, float]]]:
-    """What each workload and basis tries: the spec's own settings, or what the upstream tables say.
+def _programs(
+    spec: RunsSpec, basis: BasisSpec, made: dict[str, Programs], bundle: Bundle, one: Instance
+) -> Programs:
+    """Return the compiled programs that all rounds in a basis share, `made` before or now.
 
-    Of final runs the first setting is the one that was chosen; a refined run alone has its own. None where
-    runs that tune it were interrupted, which the next call ends, but for one that tries nothing again.
+    Args:
+        spec: the whole job.
+        bundle: the lanes of one round.
+        one: the problem of one of its seeds.
+    """
+    if basis.label not in made:
+        rounds = [own for own in map(spec.in_round, spec.rounds) if basis in own.bases]
+        counts = [(len(own.seeds), own.tries(own.rounds[0])) for own in rounds]
+        if spec.settings is not None:
+            counts = [bundle.lanes]
+        longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.evaluations)
+        itemsize = dtype_of(spec, bundle.workload).itemsize
+        made[basis.label] = Programs.of_rounds(longest, counts, itemsize, spec.bundle_memory_bytes)
+    return made[basis.label]
+
+
+def _settings_of(
+    job: Job, workload: Workload, tuned: pl.DataFrame
+) -> Callable[[str], Sequence[Mapping[str, float]]]:
+    """Return a function from a basis to the settings that a round tries in it.
+
+    In the final round, the first setting is the chosen one. A single run in another round has its own only.
+    There are none where runs that tune the basis were interrupted: the next call runs these first.
+
+    Args:
+        job: as it is in the round.
+        tuned: the runs of the tuning rounds before, on the workload.
     """
     spec = job.spec
     assert isinstance(spec, RunsSpec)
     if (settings := spec.settings) is not None:
-        return lambda workload, basis: settings
-    runs = pl.concat([read(folder, "runs") for folder in job.upstream("sweep", "refine")])
-    metrics = workload_of(spec.workloads[0]).metrics
-    judge = Judge(spec.tuning, lambda metric: metrics[metric].direction, spec.stop)
-    lacking = runs.clear() if job.keep_failed else runs.filter(missing())
-    waiting = set(lacking.select("workload", "basis").rows())
-    if spec.stage == "refine":
-        refined = tuning.refine(runs, judge)
-        own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
-    else:
-        groups = tuning.groups_tried(runs, judge)
+        return lambda basis: settings
+    tuning, (number,) = spec.tuning, spec.rounds
+    judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.stop)
+    lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
+    waiting = set(lacking["basis"])
+    groups = tuning_results.groups_tried(tuned, judge)
+    own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
 
-    def settings_of(workload: str, basis: str) -> Sequence[Mapping[str, float]]:
-        key = (workload, spec.tuning.chooser(basis))
-        if key in waiting:
+    def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
+        chooser = tuning.chooser(basis)
+        outcome = groups.get((workload.name, chooser))
+        if number and (chooser in waiting or outcome is None):
             return ()
-        if spec.stage == "refine":
-            return refined.get(key, ())[own]
-        if (tried := groups.get(key)) is None:
-            return ()
-        found = tried.likely if basis in spec.compared else (tried.chosen,)
-        return [dict(zip(spec.tuning.names, setting, strict=True)) for setting in found]
+        if number < spec.final_round:
+            return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[own]
+        assert outcome is not None
+        found = outcome.likely if basis in spec.compared else (outcome.chosen,)
+        return [dict(zip(tuning.names, setting, strict=True)) for setting in found]
 
     return settings_of
 
@@ -135,7 +161,8 @@ class _CellRun:
     Args:
         number: of the cell in its job.
         engine_of: the engine of a precision.
-        instances_of: the problems of a cell, by seed.
+        instance_of: the problem of a seed.
+        programs_of: the compiled programs of all rounds of the cell, by a bundle and one of its problems.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -143,7 +170,8 @@ class _CellRun:
     cell: Cell
     number: int
     engine_of: Callable[[str], Engine]
-    instances_of: Callable[[Cell], list[Instance]]
+    instance_of: Callable[[int], Instance]
+    programs_of: Callable[[Bundle, Instance], Programs]
     progress: Progress
     built: tuple[Bundle, LoadedBasis] | None = None
 
@@ -160,8 +188,9 @@ class _CellRun:
         """The rows of all lanes of the cell."""
         attendance, building = self.job.attendance, Lanes(self.number)
         if not self.cell.settings:
-            why = "no runs that tune it: they were interrupted, and come first, or failed"
-            self.job.fail(self._name, Failure("interrupted", why))
+            if self.job.upstream("runs"):  # else the runs that tune it are among the failures of this job
+                why = "no runs that tune it: they were interrupted, and come first, or failed"
+                self.job.fail(self._name, Failure("interrupted", why))
             return []
         if not self._left_of(self.lanes):
             return [self._read(lanes) for lanes in self.done]
@@ -175,9 +204,9 @@ class _CellRun:
             attendance.journal.begin(building)
             try:
                 whole, _ = self._build()
+                self.programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]))
                 itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
-                size = lanes_per_bundle(whole, itemsize, self.job.training.bundle_memory_bytes)
-                parts = itertools.product(*map(cuts, whole.lanes, size))
+                parts = self.programs.parts(whole, itemsize, self.job.training.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
                 self.built, failure = None, failure_of(error)
@@ -195,7 +224,7 @@ class _CellRun:
 
     def _build(self) -> tuple[Bundle, LoadedBasis]:
         with self.job.clock.phase("data"):
-            instances = self.instances_of(self.cell)
+            instances = list(map(self.instance_of, self.job.spec.seeds))
             basis = basis_of(self.job, self.cell.basis, instances)
             self.built = bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
@@ -246,7 +275,7 @@ class _CellRun:
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
         part = whole.part(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
-        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints)
+        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, self.programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _left(self, lanes: Lanes, failure: Failure) -> list[RunTables]:

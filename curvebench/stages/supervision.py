@@ -29,7 +29,6 @@ MEMORY_ERRORS = (
     "bad_alloc",
 )
 GRACE = 20.0  # seconds that a job has to end after a SIGTERM; clusters often give 30
-FAILED = "failed.json"  # among the tables of a job of which something failed: the next call tries it again
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 

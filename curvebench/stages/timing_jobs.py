@@ -35,7 +35,8 @@ Method = tuple[str, str]  # optimizer, basis
 def time_study(job: Job) -> None:
     """Measure the methods of a study that come to their end on one backend."""
     spec = job.spec
-    finals = pl.concat([read(folder, "runs") for folder in job.upstream("final")]).filter(finished())
+    runs = pl.concat([read(folder, "runs") for folder in job.upstream("runs")])
+    finals = runs.filter(finished(), stage="final")
     progress = Progress(
         f"{spec.study} timing on {spec.backend}",
         len(spec.workloads) * (1 + len(methods(spec.optimizers, spec.bases))) * (1 + REPETITIONS),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
 from curvebench.engine.execution import (
     Bundle,
     Clock,
@@ -23,8 +22,9 @@ from curvebench.engine.execution import (
     pieces_of,
     stretch_inputs,
 )
-from curvebench.engine.program import Carry, Loaded
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
 from curvebench.timing.memory import peak_resident_bytes, resident_bytes

@@ -10,44 +10,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from curvebench.reports import formatting
-from curvebench.reports.boards.leaderboard import by_source, leaderboards
-from curvebench.reports.claims.page import claims_page
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
-from curvebench.reports.claims.verdict_list import unrun
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
 from curvebench.reports.pages.comparing import comparison_page
+from curvebench.reports.pages.contents import SiteContents
 from curvebench.reports.pages.heat_map import folded, heat_map
 from curvebench.reports.pages.kernel_ratios import ratio_tables, read_ratios
 from curvebench.reports.pages.kernels import COMMITS_SHOWN, STEPS_SHOWN, kernels_page
-from curvebench.reports.pages.overview import Answer, answers
-from curvebench.reports.pages.parity import parity_page, parity_rows
 from curvebench.reports.pages.study_pages import (
-    CAUSES,
     Rows,
     final_seeds,
-    machine_warnings,
     provenance_page,
     run_metrics,
-    run_pages,
     study_page,
     when_and_where,
 )
-from curvebench.reports.pages.versions import (
-    ShownStudy,
-    checked_against,
-    on_page,
-    read_version,
-    renamed_here,
-)
+from curvebench.reports.pages.versions import ShownStudy, read_version
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
-from curvebench.spec.archive import shown_plans
+from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
 from curvebench.spec.sources import sources
@@ -73,150 +58,168 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     for one in (*plan.archive, plan.model_copy(update={"archive": ()})):
         log(f"verdicts of {one.published or 'what was run'}")
         versions.append(read_version(one))
-    *published, own = versions
-    best = [version.best(one) for version, one in zip(versions, shown_plans(plan), strict=True)]
-    place_of = {study.name: place for place, study in enumerate(plan.studies)}  # these first, in their order
-    leading = sorted(
-        (each for own_best, _ in best for each in own_best),
-        key=lambda each: (place_of.get(each.study.name, len(place_of)), each.study.name),
-    )
-    there = {id(each) for each in leading}
-    pages_of = [
-        *leading,
-        *(renamed_here(each) for each in own.studies if id(each) not in there and not each.study.joins),
-    ]
-    studies = [(each.study, each.tables) for each in leading]
-    runs = {each.study.name: run_pages(each.study, each.tables.runs) for each in pages_of}
-    found = answers(studies)
+    contents = SiteContents(plan, versions)
     log("leaderboard")
-    first, others = by_source(leaderboards(studies))
-    boards = [*filter(None, [first]), *(board for own in others.values() for board in own)]
-    board_of = {
-        id(column.study): board
-        for board in boards
-        for column in board.columns
-        if board.backend == column.study.backends[0]
-    }
-    compared = next((one.parity for one in (plan, *reversed(plan.archive)) if one.parity), None)
-    parity = parity_page(compared, parity_rows(compared)) if compared else None
-    measured = [version.measures for version in versions if version.measures is not None]
-    shown_claims = [*(claim for _, claims in best for claim in claims), *unrun(plan)]
-    page_of = {each.planned.name: each.study.name for each in pages_of if each.plan is own.plan}
-    own_claims = {claim.id: on_page(claim, page_of) for claim in own.claims}
-    there_too = {claim.id for claim in shown_claims}
-    shown_claims += [claim for name, claim in own_claims.items() if name not in there_too]
-    claims = claims_page(shown_claims, {machine for rows in measured for machine in rows["machine"]})
-    checked = checked_against(own.claims, (claim for version in published for claim in version.claims))
-    run_here = {one.here.id: own_claims[one.here.id] for one in checked}
-    kernels = kernels_page(plan.kernels)
-    warnings = machine_warnings(studies)
-    shown = plan.model_copy(update={"studies": tuple(each.study for each in pages_of), "parity": compared})
-    plan_of = {each.study.name: each.plan for each in pages_of}
-    claim_of = {one.plan.published: {claim.id: claim for claim in one.claims} for one in versions}
-
-    environment = templates()
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    environment.globals |= {
-        "plan": shown,
-        "plan_of": plan_of,
-        "scales_of": lambda names: _scales(plan_of[name] for name in names),
-        "scales": _scales(each.plan for each in leading) or _scales([plan]),
-        "any_claims": bool(claims["claims"]),
-        "study_file": study_file,
-        "runs_file": runs_file,
-        "runs_link": lambda study, method: runs_link(runs[study], study, method),
-        "final_seeds": final_seeds,
-        "causes": CAUSES,
-        "axes": AXES,
-    }
-    pages: dict[str, str] = {}
-
-    def render(template: str, name: str = "", **context: Any) -> None:
-        name = name or f"{template}.html"
-        pages[name] = environment.get_template(f"{template}.html.jinja").render(page=name, **context)
-
+    boards, pages = contents.boards, _Pages(contents)
     log("overview")
-    kept, more = folded(found)
-    heat = heat_map(kept, first)
-    on_map = {id(row.answer) for row in heat.leading.rows}
-    render(
-        "index",
-        answers=sorted(kept, key=lambda answer: id(answer) not in on_map),
-        more_answers=more,
-        heat=heat,
-        boards=boards,
-        where=when_and_where(own.jobs),
-        parity=parity,
-        claims=claims,
-        studies=[(each.study, each.tables) for each in pages_of],
-        failures=own.failures,
-        checked=checked,
-        warnings=warnings,
-    )
-    for place, each in enumerate(pages_of, start=1):
-        study, name = each.study, each.study.name
-        log(f"{study_file(name)}, study {place} of {len(pages_of)}")
-        render(
+    pages.overview()
+    for place, each in enumerate(contents.with_pages, start=1):
+        log(f"{study_file(each.study.name)}, study {place} of {len(contents.with_pages)}")
+        pages.study(each)
+    log("figures of the leaderboard")
+    times = anytime_of(boards, contents.studies, drawings)
+    pages.leaderboard(times)
+    log("compare.html")
+    pages.comparison()
+    pages.kernels()
+    pages.parity()
+    pages.methods()
+    pages.claims()
+    pages.provenance()
+    drawn = [asdict(figure) for one in times if one for figure in one.figures]
+    log(f"{len(pages.texts)} files to {out}")
+    _write(out, pages.texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, drawn)])
+    own = contents.own
+    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
+    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    spent = seconds_by_cause(own.jobs).row(0, named=True)
+    return text_of("summary", own=own, checked=contents.checked, spent=spent, **about).splitlines()
+
+
+class _Pages:
+    """The pages of a site: each method renders one or several into `texts`, by the name of the file."""
+
+    def __init__(self, contents: SiteContents) -> None:
+        self.contents = contents
+        self.texts: dict[str, str] = {}
+        self.environment = templates()
+        self.environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+        studies = tuple(each.study for each in contents.with_pages)
+        shown = {"studies": studies, "parity": contents.compared}
+        self.environment.globals |= {
+            "plan": contents.plan.model_copy(update=shown),
+            "plan_of": contents.plan_of,
+            "scales_of": lambda names: _scales(contents.plan_of[name] for name in names),
+            "scales": _scales(each.plan for each in contents.leading) or _scales([contents.plan]),
+            "any_claims": bool(contents.claims["claims"]),
+            "study_file": study_file,
+            "runs_file": runs_file,
+            "runs_link": lambda study, method: runs_link(contents.runs[study], study, method),
+            "final_seeds": final_seeds,
+            "causes": CAUSES,
+            "axes": AXES,
+        }
+
+    def render(self, template: str, name: str = "", **context: Any) -> None:
+        """Render a template as the page of a name, which is that of the template by default."""
+        name = name or f"{template}.html"
+        page = self.environment.get_template(f"{template}.html.jinja")
+        self.texts[name] = page.render(page=name, **context)
+
+    def overview(self) -> None:
+        """Render the overview: on its map the methods of the first board, and what they answer first."""
+        contents = self.contents
+        kept, more = folded(contents.answers)
+        heat = heat_map(kept, contents.first_board)
+        on_map = {id(row.answer) for row in heat.leading.rows}
+        self.render(
+            "index",
+            answers=sorted(kept, key=lambda answer: id(answer) not in on_map),
+            more_answers=more,
+            heat=heat,
+            boards=contents.boards,
+            where=when_and_where(contents.own.jobs),
+            parity=contents.parity,
+            claims=contents.claims,
+            studies=[(each.study, each.tables) for each in contents.with_pages],
+            failures=contents.own.failures,
+            checked=contents.checked,
+            warnings=contents.warnings,
+        )
+
+    def study(self, each: ShownStudy) -> None:
+        """Render the page of a study, and those of its runs."""
+        contents, study, name = self.contents, each.study, each.study.name
+        versions = [one for one in contents.with_pages if one.planned.name == each.planned.name]
+        answers, board = contents.answers_of(each), contents.board_of(study)
+        self.render(
             "study",
             study_file(name),
             folder=figure_folder(name),
             commands=study_commands(each.planned, each.plan),
-            versions=[
-                other.study.name
-                for other in pages_of
-                if other is not each and other.planned.name == each.planned.name
-            ],
-            claim_of=claim_of[each.plan.published],
-            run_here={} if each.study is each.planned else run_here,
-            **study_page(study, each.tables, each.figures, _answers_of(each, found), board_of.get(id(study))),
+            versions=[version.study.name for version in versions if version is not each],
+            claim_of=contents.claim_of[each.plan.published],
+            run_here={} if each.study is each.planned else contents.run_here,
+            **study_page(study, each.tables, each.figures, answers, board),
         )
-        for number, rows in enumerate(runs[name]):
-            about = {"study": study, "total": len(runs[name]), "metrics": run_metrics(study)}
-            render("runs", runs_file(name, number), rows=rows, number=number, **about)
-    log("figures of the leaderboard")
-    times = anytime_of(boards, studies, drawings)
-    shown_times: dict[str, Any] = {"sources": others, "anytime_of": times, "board_figures": BOARD_FIGURES}
-    render("leaderboard", boards=boards, warnings=warnings, **shown_times)
-    log("compare.html")
-    leaders = [row.method for row in boards[0].rows[:2]] if boards else []
-    render("compare", **comparison_page(studies, leaders))
-    stored = read_ratios()
-    render(
-        "kernels",
-        kernels=kernels,
-        columns=COMMITS_SHOWN,
-        steps_shown=STEPS_SHOWN,
-        step_least=STEP_LEAST,
-        ratios=ratio_tables(stored),
-        measured=stored.select("measured", "processor", "versions").unique(maintain_order=True).to_dicts(),
-    )
-    if parity:
-        not_compared = [failure for failure in own.failures if failure["stage"] == "parity"]
-        render("parity", not_compared=not_compared, **parity)
-    render("methods", documents=sources())
-    if environment.globals["any_claims"]:
-        render("claims", studies_shown={*plan_of}, run_here=run_here, **claims)
-    jobs = pl.concat([*(version.jobs for version in versions), *(each.tables.jobs for each in pages_of)])
-    render("provenance", **provenance_page(jobs, warnings))
-    folders = [(figure_folder(each.study.name), each.study.figures, each.figures) for each in pages_of]
-    folders += [
-        (version.check_folder, version.plan.checks.figures, version.check_figures)
-        for version in versions
-        if version.plan.checks
+        pages = contents.runs[name]
+        for number, rows in enumerate(pages):
+            about = {"study": study, "total": len(pages), "metrics": run_metrics(study)}
+            self.render("runs", runs_file(name, number), rows=rows, number=number, **about)
+
+    def leaderboard(self, times: Sequence[Any]) -> None:
+        """Render all boards, each with its figures of scores by budget."""
+        self.render(
+            "leaderboard",
+            boards=self.contents.boards,
+            warnings=self.contents.warnings,
+            sources=self.contents.other_boards,
+            anytime_of=times,
+            board_figures=BOARD_FIGURES,
+        )
+
+    def comparison(self) -> None:
+        """Render the comparison of any two methods, at first of the two that lead the first board."""
+        boards = self.contents.boards
+        leaders = [row.method for row in boards[0].rows[:2]] if boards else []
+        self.render("compare", **comparison_page(self.contents.studies, leaders))
+
+    def kernels(self) -> None:
+        """Render the speed of kernels over commits, and beside other implementations."""
+        stored = read_ratios()
+        machines = stored.select("measured", "processor", "versions").unique(maintain_order=True)
+        self.render(
+            "kernels",
+            kernels=kernels_page(self.contents.plan.kernels),
+            columns=COMMITS_SHOWN,
+            steps_shown=STEPS_SHOWN,
+            step_least=STEP_LEAST,
+            ratios=ratio_tables(stored),
+            measured=machines.to_dicts(),
+        )
+
+    def parity(self) -> None:
+        """Render the comparison of backends, where there is one."""
+        if self.contents.parity:
+            failures = [failure for failure in self.contents.own.failures if failure["stage"] == "parity"]
+            self.render("parity", not_compared=failures, **self.contents.parity)
+
+    def methods(self) -> None:
+        """Render the methods of measurement, with the documents that they are from."""
+        self.render("methods", documents=sources())
+
+    def claims(self) -> None:
+        """Render the claims, where there are any."""
+        contents = self.contents
+        if contents.claims["claims"]:
+            shown, here = {*contents.plan_of}, contents.run_here
+            self.render("claims", studies_shown=shown, run_here=here, **contents.claims)
+
+    def provenance(self) -> None:
+        """Render where and by what all jobs were computed, and how long they took."""
+        self.render("provenance", **provenance_page(self.contents.jobs, self.contents.warnings))
+
+
+def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
+    """The figures of studies and of property checks, as `_write` takes them."""
+    return [
+        *((figure_folder(each.study.name), each.study.figures, each.figures) for each in contents.with_pages),
+        *(
+            (version.check_folder, version.plan.checks.figures, version.check_figures)
+            for version in contents.versions
+            if version.plan.checks
+        ),
     ]
-    drawn = [asdict(figure) for one in times if one for figure in one.figures]
-    folders.append((BOARD_FIGURES, drawings, drawn))
-    log(f"{len(pages)} files to {out}")
-    _write(out, pages, plan, folders)
-    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
-    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
-    return text_of("summary", own=own, checked=checked, **about).splitlines()
-
-
-def _answers_of(each: ShownStudy, found: Sequence[Answer]) -> list[Answer]:
-    """A study's answers: of those that lead the overview, or its own where another version is there."""
-    own = [answer for answer in found if answer.study is each.study]
-    return own or answers([(each.study, each.tables)])
 
 
 def _scales(plans: Iterable[ReportPlan]) -> list[str]:

@@ -24,11 +24,11 @@ from curvebench.reports.wall_clock import clock_of
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.merging import machines
 from curvebench.results.outcomes import WORKLOAD_FAULT, failed
+from curvebench.results.seconds import seconds_by_cause
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 Rows = list[dict[str, Any]]
-CAUSES = ("import", "compile", "data", "step", "evaluation", "other")
 KINDS = ("bases", "runs", "timing", "parity", "checks")
 RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
 
@@ -255,11 +255,9 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
     """Seconds of all jobs by kind and cause, with a last row for all kinds."""
-    causes = [pl.col(f"{cause}_seconds").sum() for cause in CAUSES]
-    sums = [*causes, pl.col("total_seconds").sum(), pl.len().alias("jobs"), pl.col("peak_memory_bytes").max()]
-    kinds = {row["stage"]: row for row in jobs.group_by("stage").agg(sums).iter_rows(named=True)}
+    kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     rows = [kinds[kind] for kind in KINDS if kind in kinds]
-    return [*rows, {"stage": "all", **jobs.select(sums).row(0, named=True)}] if rows else []
+    return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
 
 
 def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:

@@ -44,7 +44,7 @@ from ruamel.yaml import YAML
 from curvebench import interop
 from curvebench.benchmarks.claims._matrices import orthonormal
 from curvebench.benchmarks.claims._trained_lanes import SeedProblems, Training
-from curvebench.engine import replaying
+from curvebench.interop import replaying
 from curvebench.optimizers.options import Options
 from curvebench.optimizers.rule import Rule
 from curvebench.property_checks.checks import (

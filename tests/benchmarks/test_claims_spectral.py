@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import expm
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims import spectral_curvature, spectral_search
 from curvebench.benchmarks.claims._curvature_paths import (
     DEFAULT,

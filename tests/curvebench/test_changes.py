@@ -10,9 +10,9 @@ import pytest
 
 from curvebench.backends.engine import engine
 from curvebench.engine.execution import Bundle, execute
-from curvebench.engine.layout import layout, leading_name, roles_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES
+from curvebench.steps.layout import layout, leading_name, roles_of
 from curvebench.workloads.workload import Problem
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.toys import TANH, loss_and_gradient

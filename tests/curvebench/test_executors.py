@@ -17,12 +17,13 @@ from torch._inductor import cpp_builder
 from torch._inductor.exc import InvalidCxxCompiler
 
 from curvebench import optimizers
-from curvebench.backends.engine import Engine, engine
+from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.engine.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
-from curvebench.engine.program import Carry, step_of
 from curvebench.optimizers.rule import Rule
 from curvebench.registry import find_rule
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Carry, step_of
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from curvebench.backends.engine import engine
+from curvebench.backends.torch_contestant import TorchContestant
 from curvebench.commands.studies import check_methods
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.interop.foreign import named_in
-from curvebench.interop.torch_contestant import TorchContestant
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies import read_study
+from curvebench.planning.studies.validation import read_study
 from curvebench.registry import RULES, find_rule, origin
 from curvebench.spec.errors import InputError
 from tests.curvebench.test_registry import bundle_of
@@ -125,7 +125,9 @@ def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash
     study = write_study(own.parent, ("[sgd, adam]", f"[adam, {entry}]"))
     check_methods([read_study(study)])
     plan = make_plan(Config(study_folder=study.parent, studies=("tiny",)))
-    specs = [job.spec for job in plan.jobs if job.spec.stage == "sweep" and job.spec.backend == "torch"]
+    specs = [
+        job.spec for job in plan.jobs if job.spec.stage == "runs" and "Muon" in job.spec.optimizers[0].locator
+    ]
     assert specs
     assert all(f"file:{own}" in spec.sources for spec in specs)
 

@@ -34,7 +34,7 @@ from curvebench.stages.job import (
     workload_of,
 )
 from tests.curvebench.alone import alone
-from tests.curvebench.stages.test_jobs import SWEEP, after, run
+from tests.curvebench.stages.test_jobs import SWEEP, run
 from tests.curvebench.stages.test_training_keys import SETTINGS
 
 GOLDEN = Path(__file__).parent / "golden.json"
@@ -87,20 +87,21 @@ COLUMNS = ("seed", "learning_rate", "outcome", "outcome_step", "steps", "gradien
 
 def small_tables(results: Path) -> dict[str, Any]:
     """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
-    sweep = SWEEP.changed(
+    first = SWEEP.changed(
         bases=SWEEP.bases[:1],
-        seeds=(0, 1, 2),
+        tuning_seeds=(0, 1, 2),
         stop={"gradient_norm": 1e-3},
         targets={"train_loss": 0.5},
     )
-    refine = after(sweep, {"sweep": sweep}, stage="refine", settings=None)
-    final = after(sweep, {"sweep": sweep, "refine": refine}, stage="final", settings=None, seeds=(1000,))
+    second = first.changed(rounds=(1,), settings=None, upstream={"runs": (first.hash,)})
+    upstream = {"runs": (first.hash, second.hash)}
+    final = second.changed(rounds=(2,), upstream=upstream, tuning_seeds=(), seeds=(1000,))
     rows: dict[str, Any] = {}
-    for spec in (sweep, refine, final):
+    for number, spec in enumerate((first, second, final)):
         folder = run(spec, results)
         curves = read(folder, "curves").filter(pl.col("metric") == "train_loss")
         last = dict(curves.group_by("run").agg(pl.col("step").max()).iter_rows())
-        rows[spec.stage] = [
+        rows[f"round {number}"] = [
             [
                 *(row[name] for name in COLUMNS),
                 last[row["run"]],

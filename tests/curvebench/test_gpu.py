@@ -17,10 +17,10 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu, networks_at_speed
 from curvebench.benchmarks.networks_at_speed import NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.derivatives import StepEvaluation
 from curvebench.engine.execution import execute, load, stretch_inputs
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
+from curvebench.steps.derivatives import StepEvaluation
 from curvebench.workloads.networks.vision_transformer import PlainViT
 
 ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)

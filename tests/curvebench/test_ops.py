@@ -17,10 +17,10 @@ import pytest
 import scipy.signal
 import torch
 
-from curvebench.backends.jax_ops import DECOMPOSITIONS, Bases, jax_ops
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.backends.ops import LARGE, Ops
-from curvebench.backends.torch_ops import SingleRunOps, TorchOps, torch_ops
+from curvebench.arrays.jax_ops import DECOMPOSITIONS, Bases, jax_ops
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.arrays.ops import LARGE, Ops
+from curvebench.arrays.torch_ops import SingleRunOps, TorchOps, torch_ops
 from tests.conftest import ROOT
 from tests.curvebench.operations import CASES, FILTERS, IMAGES, Case
 
@@ -138,7 +138,7 @@ def test_torch_compiles_it_without_a_break(case: Case):
 
 DECOMPOSITIONS_ON_TWO_THREADS = """
 import jax, numpy as np
-from curvebench.backends.jax_ops import jax_ops
+from curvebench.arrays.jax_ops import jax_ops
 jax.config.update("jax_enable_x64", True)
 square = np.random.default_rng(0).normal(size=(6, 8, 64, 64))
 matrices = list(square @ square.swapaxes(2, 3) / 64 + np.eye(64))

@@ -14,16 +14,17 @@ import pytest
 import torch
 
 from curvebench import optimizers, replay
-from curvebench.backends.engine import Engine, engine
-from curvebench.engine.derivatives import StepEvaluation, StepInfo
+from curvebench.backends.engine import engine
 from curvebench.engine.execution import Bundle, evaluator, execute, load, stretch_inputs
-from curvebench.engine.program import Program, Work, pick, step_of
 from curvebench.interop.foreign import rule as foreign_rule
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.optimizers.state_precision import HALF
 from curvebench.precision import POLICIES, HalfProducts
 from curvebench.spec.values import Precision
+from curvebench.steps.derivatives import StepEvaluation, StepInfo
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Program, Work, pick, step_of
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.test_executors import NETWORKS, bundle_of
 from tests.curvebench.toys import advanced

@@ -24,6 +24,7 @@ from curvebench.registry import RULES, WORKLOADS, canonical, find_rule, find_wor
 from curvebench.results.reading import read
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
+from curvebench.spec.job import RunsSpec
 from curvebench.stages import timing_jobs
 from curvebench.stages.jobs import run_job
 from tests.curvebench.engine.test_execution import make_bundle
@@ -79,7 +80,8 @@ def run_all(
     for job in jobs:
         if timing or job.spec.stage != "timing":
             run_job(job.spec_path, results)
-    return pl.concat([read(job.folder, "runs") for job in jobs if job.spec.stage == "final"])
+    runs = [read(job.folder, "runs") for job in jobs if job.spec.stage == "runs"]
+    return pl.concat(runs).filter(stage="final")
 
 
 # --- packages ------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     assert set(runs["optimizer"]) == {"lion", "lion-2"}
     assert set(runs["workload"]) == {"bowl"}
     plan = make_plan(config_of(study, results=tmp_path / "results"))
-    final = next(job.spec for job in plan.jobs if job.spec.stage == "final")
+    final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
     assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
@@ -251,7 +253,7 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
     tuned = {
         job.spec.optimizers[0].label: job.spec
         for job in plan.jobs
-        if job.spec.stage == "sweep" and job.spec.backend == "torch"
+        if isinstance(job.spec, RunsSpec) and job.spec.backend == "torch" and 0 in job.spec.rounds
     }
     assert set(tuned) == theirs["torch"]  # adam's rate is jax'
     nadam, descent = tuned["torch-nadam"], tuned["torch-descent"]
@@ -287,8 +289,8 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     ours = runs.filter(pl.col("optimizer") == "adam")
     assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
     plan = make_plan(config_of(study, results=tmp_path / "results"))
-    sweeps = {job.spec.optimizers[0].label: job for job in plan.jobs if job.spec.stage == "sweep"}
-    assert sweeps["theirs"].lanes == sweeps["adam"].lanes
+    lanes = {job.spec.who: job.spec.lanes for job in plan.jobs if isinstance(job.spec, RunsSpec)}
+    assert lanes["theirs"] == lanes["adam"]
 
 
 def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tuple[float, ...]) -> Bundle:

@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.benchmarks.gpu import alive_bytes
-from curvebench.engine import program
 from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
-from curvebench.engine.program import Carry
 from curvebench.optimizers import rules
+from curvebench.steps import program
+from curvebench.steps.program import Carry
 from curvebench.workloads.workload import Problem, Role, Workload
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from curvebench import optimizers
-from curvebench.backends import torch_engine as torch_engine_module
+from curvebench.arrays.torch_ops import torch_ops
+from curvebench.backends import torch_updates
 from curvebench.backends.engine import engine
+from curvebench.backends.torch_engine import TorchEngine
 from curvebench.backends.torch_native import NATIVE, native_of
-from curvebench.backends.torch_ops import torch_ops
 from curvebench.engine.execution import Bundle, Trajectories, execute
 from curvebench.timing.step_times import NULL
 from tests.curvebench.engine.test_execution import make_bundle, same
@@ -55,7 +56,7 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
 def test_a_run_with_the_kernel_equals_the_rule_on_jax(
     name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_engine_module, "ENTRIES_WORTH_A_LEAF", worth)
+    monkeypatch.setattr(torch_updates, "ENTRIES_WORTH_A_LEAF", worth)
     bundle = single(name, basis)
     torch_engine = engine("torch", "float64")
     same(on_jax(name, basis), execute(bundle, torch_engine), 1e-9)
@@ -106,7 +107,7 @@ def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
 def test_updates_are_compiled_where_a_run_is_long_enough(
     device: str, worth: int | None, entries: int, steps: int | None, few: str | None
 ) -> None:
-    made = torch_engine_module.TorchEngine("float32", device, worth_compiling=worth)
+    made = TorchEngine("float32", device, worth_compiling=worth)
     assert made._too_few(entries, steps) == few
 
 
@@ -119,7 +120,7 @@ def test_divergence_is_seen_at_its_step() -> None:
 @pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
 def test_a_single_leaf_and_transposed_gradients(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One parameter is leaf and buffer at once; the gradient of a transposed use may lie in another order."""
-    monkeypatch.setattr(torch_engine_module, "ENTRIES_WORTH_A_LEAF", worth)
+    monkeypatch.setattr(torch_updates, "ENTRIES_WORTH_A_LEAF", worth)
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         turned = ops.swapaxes(params["first"], 0, 1)  # (3, 4)

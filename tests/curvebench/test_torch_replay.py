@@ -10,7 +10,7 @@ import torch
 
 from curvebench.backends import torch_replay
 from curvebench.backends.torch_replay import replayed
-from curvebench.engine.derivatives import StepInfo
+from curvebench.steps.derivatives import StepInfo
 
 CONSTANT = torch.tensor([2.0, 3.0])
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -24,7 +24,7 @@ def leave_tiny(project: Path) -> None:
         path.unlink()
     (project / "benchmarks/census.yaml").unlink()  # of claims that are decided by nothing now
     write_study(project / "benchmarks/studies")
-    with (project / "curvebench/stages/parity_problems.py").open("a") as problems:
+    with (project / "curvebench/planning/parity_problems.py").open("a") as problems:
         problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curvebench.backends.engine import Engine
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.engine.execution import Bundle, load, stretch_inputs
-from curvebench.engine.program import Carry, Loaded
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Carry, Loaded
 from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload
 
 

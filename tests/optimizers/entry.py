@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import model_of
-from curvebench.engine.layout import layout, roles_of
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.steps.derivatives import model_of
+from curvebench.steps.layout import layout, roles_of
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Arrays, Oracle
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from curvebench import replay
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import rules
 from curvebench.optimizers.adam_nmf import MultiplicativeFactors, multiplicative_round
 from curvebench.workloads.workload import Role

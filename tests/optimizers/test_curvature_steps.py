@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import SpectralMaps
 from tests.optimizers.test_matrix_functions import BACKENDS, calculated

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import model_of
 from curvebench.engine.execution import Bundle, lanes_per_bundle, load, state_entries, stretch_inputs
-from curvebench.engine.layout import layout
-from curvebench.engine.program import Update, Work, pick, step_of
-from curvebench.engine.replaying import Online
+from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.kfac import LayerFactors, damped_inverses
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import HyperparameterError
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import model_of
+from curvebench.steps.layout import layout
+from curvebench.steps.program import Update, Work, pick, step_of
 from curvebench.workloads import workloads
 
 STEPS, BATCH = 4, 24

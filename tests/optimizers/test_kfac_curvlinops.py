@@ -12,12 +12,12 @@ import torch
 from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
 from torch import nn
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.derivatives import StepEvaluation
-from curvebench.engine.layout import layout
 from curvebench.optimizers.kfac import LayerFactors, damped_inverses
 from curvebench.optimizers.layer_statistics import layers_need
+from curvebench.steps.derivatives import StepEvaluation
+from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Likelihood, Role
 
 EXAMPLES, CLASSES, DAMPING = 13, 3, 1e-2

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from curvebench.arrays.torch_ops import torch_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.torch_ops import torch_ops
-from curvebench.engine.derivatives import DRAWS
 from curvebench.engine.execution import Bundle, load, stretch_inputs
-from curvebench.engine.program import Work, step_of
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.optimizers.layer_statistics import layers_need
 from curvebench.optimizers.layers import Layer, layers_of
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import map_arrays
 from curvebench.seeding import WorkloadRandom
+from curvebench.steps.derivatives import DRAWS
+from curvebench.steps.program import Work, step_of
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Likelihood, Role, Workload
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import fractional_matrix_power, polar
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.optimizers import matrix_functions as mf
 
 BACKENDS = ("numpy", "jax", "torch")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import layout
-from curvebench.engine.program import Update
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import Option, OptionError, complete
 from curvebench.spec.values import choice, flag, whole
+from curvebench.steps.layout import layout
+from curvebench.steps.program import Update
 from curvebench.workloads.workload import Role
 from tests.optimizers.paths import leaves
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import HyperparameterError, rules
 from curvebench.optimizers.rule import Hyperparameter, safe_divide
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from curvebench import replay
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update, Work
-from curvebench.engine.replaying import Online
+from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update, Work
 from tests.optimizers.entry import HELD, Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
 from tests.optimizers.paths import assert_paths_close, instance, leaves
@@ -303,7 +303,7 @@ POISONED = (1, 2)  # the lane whose second gradient is NaN
     ],
 )
 def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str) -> None:
-    """Arrays (S, K, d) under hyperparameters (1, K, 1); a lane that gets a NaN keeps it to itself."""
+    """Arrays (S, K, d) under hyperparameters (S, K, 1); a lane that gets a NaN keeps it to itself."""
     entry, rng = BATTERY[label], np.random.default_rng(5)
     shapes = entry.shapes_or(FEW)
     lay = layout(shapes, roles_of(shapes, entry.kinds))
@@ -314,14 +314,17 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         start[lane] = lay.flatten(OPS, entry.begun(drawn), 0)
     grads = rng.standard_normal((LANE_STEPS, SEEDS, SETTINGS, lay.total))
     # downwards, so that shares stay below 1
-    values = [{name: value * (1 - 0.05 * k) for name, value in entry.hyper.items()} for k in range(SETTINGS)]
+    values = {
+        lane: {name: value * (1 - 0.05 * number) for name, value in entry.hyper.items()}
+        for number, lane in enumerate(np.ndindex(SEEDS, SETTINGS))
+    }
     given = grads.copy()
     given[1][POISONED] = np.nan
     made = None if backend == "numpy" else engine(backend, dtype)
     ops = numpy_ops(dtype) if made is None else made.ops
     with nullcontext() if made is None else made.context():
         hyper = {
-            name: ops.asarray(np.array([value[name] for value in values]).reshape(1, SETTINGS, 1))
+            name: ops.asarray(np.array([one[name] for one in values.values()]).reshape(SEEDS, SETTINGS, 1))
             for name in entry.hyper
         }
         needs = entry.needs(lay.unflatten(OPS, start[0, 0]), LANE_STEPS)
@@ -355,7 +358,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
             alone = entry.path(
                 lay.unflatten(OPS, start[seed, k]),
                 [lay.unflatten(OPS, grad) for grad in grads[:, seed, k]],
-                values[k],
+                values[seed, k],
             )
             expected = lay.flatten(OPS, alone[-1], 0)
             np.testing.assert_allclose(found[seed, k], expected, rtol=tolerance, atol=tolerance)

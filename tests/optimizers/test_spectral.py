@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update, Work
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import HyperparameterError
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update, Work
 from tests.optimizers.paths import instance, path_of_one
 
 # S = I at first, no damping, decay or momentum

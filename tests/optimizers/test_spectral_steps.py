@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 from curvebench.optimizers.tensors import multiplied, second_moment

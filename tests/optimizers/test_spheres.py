@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers.spheres import NORMS, unit_tangential
 from tests.curvebench.alone import alone
 from tests.optimizers.paths import path_of_one

@@ -13,11 +13,9 @@ import pytest
 import torch
 
 from curvebench import as_optax, as_torch, replay
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
-from curvebench.engine.layout import layout, roles_of
-from curvebench.engine.program import Update
 from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.gradient_descent import Momentum
@@ -25,6 +23,8 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
+from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import Update
 from curvebench.workloads.workload import Problem, Role
 from tests.optimizers.paths import instance, leaves
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from curvebench.optimizers.stiefel import clipped_by, clipped_by_svd, tangency_error, tangential_direction
 from tests.optimizers.paths import path_of_one

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from curvebench import Online, as_torch, replay
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import roles_of
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import rules
 from curvebench.optimizers.isotypic import IsotypicBlock, isotypic_blocks, parameters_of
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.symo import preconditioned
 from curvebench.spec.errors import InputError
+from curvebench.steps.layout import roles_of
 from curvebench.workloads.workload import Role
 from tests.optimizers.families.symo import (
     average,

@@ -14,7 +14,7 @@ from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
-from curvebench.spec.tuning import REFINED_RATES, Search, Setting, Tuning, TwoStageSweep
+from curvebench.spec.tuning import Search, Setting, Tuning, TwoStageSweep
 from tests.curvebench.stages.test_jobs import TUNING
 
 SWEEP = TwoStageSweep.model_validate({**dict(TUNING), "coarse": [0.01, 1.0]})
@@ -63,7 +63,7 @@ def search(protocol: str, budget: int, space: dict[str, dict[str, Any]] = SPACE)
 
 
 def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
-    return protocol.settings(generator(study, protocol.protocol))
+    return protocol.settings(0, generator(study, protocol.protocol), None)
 
 
 def judge(protocol: Tuning = SWEEP, direction: Direction = "minimize") -> Judge:
@@ -74,6 +74,12 @@ def choose(runs, protocol=SWEEP, direction="minimize"):
     """The settings that are taken, by name."""
     found = tuning.groups_tried(runs, judge(protocol, direction))
     return {group: dict(zip(protocol.names, each.chosen, strict=True)) for group, each in found.items()}
+
+
+def refined(runs):
+    """The settings of the round after runs in the identity basis."""
+    outcome = tuning.groups_tried(runs, judge())["toy", "identity"]
+    return SWEEP.settings(1, generator("study", SWEEP.protocol), outcome)
 
 
 def choosing(**changes: Any) -> TwoStageSweep:
@@ -87,9 +93,8 @@ def test_coarse_rates_are_the_powers_of_ten_with_both_bounds():
 @pytest.mark.parametrize("best", [0.01, 0.1, 1.0])
 def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
     runs = frame(*one_seed({rate: float(rate != best) for rate in (0.01, 0.1, 1.0)}))
-    (refined,) = tuning.refine(runs, judge()).values()
-    rates = [setting["learning_rate"] for setting in refined]
-    assert len(rates) == REFINED_RATES
+    rates = [setting["learning_rate"] for setting in refined(runs)]
+    assert len(rates) == SWEEP.rounds[1] == 6
     assert not set(rates).intersection(SWEEP.rates)
     assert rates == [float(f"{best * factor:.0e}") for factor in (0.2, 0.4, 0.8, 2, 4, 8)]
 
@@ -97,7 +102,7 @@ def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
 def test_every_method_tries_equally_many_settings():
     for best in SWEEP.rates:
         runs = frame(*one_seed({rate: float(rate != best) for rate in SWEEP.rates}))
-        tried = [*settings(SWEEP, "study"), *tuning.refine(runs, judge())["toy", "identity"]]
+        tried = [*settings(SWEEP, "study"), *refined(runs)]
         assert len({setting["learning_rate"] for setting in tried}) == SWEEP.trials
     for protocol in ("random_search", "halton_search"):
         one = search(protocol, 7)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.jax_ops import jax_ops
-from curvebench.backends.torch_ops import torch_ops
+from curvebench.arrays.jax_ops import jax_ops
+from curvebench.arrays.torch_ops import torch_ops
 from curvebench.workloads import photographs, workloads
 from curvebench.workloads.workload import Problem, Random, Workload
 

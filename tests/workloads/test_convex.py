@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads.convex import LEAST_SQUARES, LOG_SUM_EXP, LOGISTIC_REGRESSION, WORKLOADS
 from tests.workloads.cases import random_of
 

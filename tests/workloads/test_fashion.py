@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from curvebench.backends.jax_ops import jax_ops
-from curvebench.backends.torch_ops import torch_ops
+from curvebench.arrays.jax_ops import jax_ops
+from curvebench.arrays.torch_ops import torch_ops
 from curvebench.workloads.fashion import FASHION_LARGE, FASHION_SMALL, max_pool
 from curvebench.workloads.idx import read_fashion
 from curvebench.workloads.workload import DataMissing

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads.linear_network import LINEAR_NETWORK
 from curvebench.workloads.workload import Role
 from tests.workloads.cases import SMALL, random_of

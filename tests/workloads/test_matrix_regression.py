@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims._matrices import rearrange
 from curvebench.workloads import workloads
 from curvebench.workloads.matrix_regression import WORKLOADS, kronecker_residual

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.examples import gathered, generators_of
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.seeding import WorkloadRandom
+from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads import workloads
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images.folders import index_file, index_text

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads import workloads
 from curvebench.workloads.teacher_student import sample_features, sample_weights, spectrum
 from curvebench.workloads.workload import Problem

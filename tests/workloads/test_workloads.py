@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Likelihood
 from tests.workloads.cases import (

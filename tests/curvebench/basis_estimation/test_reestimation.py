@@ -12,12 +12,11 @@ import polars as pl
 import pytest
 from scipy.linalg import block_diag
 
-from curvebench.backends.engine import Engine, engine
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import GradientSampling
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
-from curvebench.engine.program import Carry, Loaded, Update
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file
@@ -26,6 +25,8 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.job import job_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec
 from curvebench.stages.job import instance, reestimation_of
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Carry, Loaded, Update
 from curvebench.workloads.linear_network import LINEAR_NETWORK
 from curvebench.workloads.workload import Problem
 from tests.curvebench.engine.test_execution import make_bundle, orthogonal
@@ -262,7 +263,7 @@ def test_a_job_charges_what_it_estimates(tmp_path: Path) -> None:
     up_front = BasisSpec("up-front", "egop", bases()["egop"].complete({**options, "every": None}))
     sweep = SWEEP.changed(
         optimizers=(OptimizerSpec("adam", {}),),
-        seeds=(0, 1),
+        tuning_seeds=(0, 1),
         bases=(egop, up_front),
         settings=({"learning_rate": 0.01},),
     )

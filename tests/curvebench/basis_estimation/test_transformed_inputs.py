@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.transformed_inputs import check_inputs, with_changed_inputs
 from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
-from curvebench.planning.studies import read_study
+from curvebench.planning.studies.validation import read_study
 from curvebench.registry import find_workload
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, OptimizerSpec

@@ -59,7 +59,7 @@ def test_check_says_what_a_run_would_hold(tmp_path, capsys):
     assert main(["check", "--studies", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "1 study is valid: tiny" in said
-    assert "sweep 2 jobs, 16 runs" in said
+    assert "runs 4 jobs, 84 runs" in said
 
 
 def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):

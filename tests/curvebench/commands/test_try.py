@@ -18,7 +18,7 @@ from curvebench.commands import trying
 from curvebench.planning import plan
 from curvebench.planning.config import Config
 from curvebench.planning.newcomer import located, write_newcomer
-from curvebench.planning.studies import read_study
+from curvebench.planning.studies.validation import read_study
 from curvebench.reports.boards.newcomer import hopeless
 from curvebench.results.schema import JOBS
 from curvebench.results.writing import write_table

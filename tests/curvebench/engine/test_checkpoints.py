@@ -35,10 +35,10 @@ from curvebench.engine.execution import (
 )
 from curvebench.registry import find_rule
 from tests.curvebench.basis_estimation import test_reestimation as renewed
-from tests.curvebench.engine import test_examples as streamed
 from tests.curvebench.engine import test_minibatch_loss as with_losses
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_CONVOLUTION
+from tests.curvebench.steps import test_examples as streamed
 from tests.curvebench.test_executors import bundle_of
 
 RULES = optimizers.rules()

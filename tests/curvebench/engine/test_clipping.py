@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as arrays
 
 from curvebench import optimizers
 from curvebench.backends.engine import engine
-from curvebench.engine.derivatives import StepInfo
 from curvebench.engine.execution import load
-from curvebench.engine.program import Program
 from curvebench.registry import find_rule
+from curvebench.steps.derivatives import StepInfo
+from curvebench.steps.program import Program
 from tests.curvebench.engine.test_execution import make_bundle, run, same
 from tests.curvebench.toys import loss_and_gradient, steps_by_hand
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from curvebench import optimizers
-from curvebench.backends import jax_engine, jax_ops, ops
+from curvebench.arrays import jax_ops, ops
+from curvebench.backends import jax_engine
 from curvebench.backends.engine import engine
 from curvebench.engine.execution import (
     CHECKPOINT,
@@ -25,11 +26,11 @@ from curvebench.engine.execution import (
     load,
     stretches,
 )
-from curvebench.engine.program import Program
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.steps.program import Program
 from curvebench.workloads.workload import Workload
 from tests.curvebench.toys import TANH, TANH_SHARED, loss_and_gradient, steep_loss, steps_by_hand
 

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.engine.execution import execute
-from curvebench.engine.layout import layout
-from curvebench.engine.program import Update
 from curvebench.engine.schedules import multipliers, scheduled
 from curvebench.optimizers import Rule, rules
+from curvebench.steps.layout import layout
+from curvebench.steps.program import Update
 from curvebench.workloads.workload import Role
 from tests.curvebench.engine.test_execution import make_bundle
 

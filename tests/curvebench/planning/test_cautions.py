@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.planning.cautions import cautions
-from curvebench.planning.studies import read_studies
+from curvebench.planning.studies.cautions import cautions
+from curvebench.planning.studies.reading import read_studies
 from tests.curvebench.tiny import write_study
 
 SEEDS = "seeds: {tuning: 2, final: 3}"

@@ -14,12 +14,12 @@ import pytest
 
 from curvebench.optimizers import rules
 from curvebench.planning.config import Config, read_config
+from curvebench.planning.parity_problems import CORE, PROBLEMS
 from curvebench.planning.plan import PlannedJob, make_plan, prepare, write_specs
 from curvebench.planning.wiring import tables_in
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import ANY, RunsSpec, job_folder, read_spec, spec_file
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
-from curvebench.stages.parity_problems import CORE, PROBLEMS
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
@@ -67,7 +67,7 @@ def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path
         return planned.plan.first_tuning_seed, planned.plan.first_final_seed
 
     def final_seeds(plan):
-        return [job.spec.seeds for job in by_name(plan, "final")]
+        return [job.spec.seeds for job in by_name(plan, "runs")]
 
     own, again = make_plan(config), make_plan(changed(config, seeds_of=tmp_path / "plan.json"))
     assert firsts(own) != firsts(before) == firsts(again)
@@ -75,16 +75,21 @@ def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path
     assert again.report.folders["seeds_of"] == str(tmp_path / "plan.json")  # commands that it shows name it
 
 
+def bases_of(job, number):
+    """The labels of the bases of a round."""
+    return [basis.label for basis in job.spec.in_round(number).bases]
+
+
 def test_settings_may_be_tried_in_the_identity_basis_alone(config):
-    before = {job.spec.hash for job in by_name(make_plan(config), "final")}
+    before = {job.spec.hash for job in by_name(make_plan(config), "runs")}
     shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
     write_study(config.study_folder, shared)
     plan = make_plan(config)
-    assert [job.spec.seeds for job in by_name(plan, "bases")] == [by_name(plan, "final")[0].spec.seeds]
-    for stage, labels in (("sweep", ["identity"]), ("refine", ["identity"]), ("final", ["identity", "egop"])):
-        for job in by_name(plan, stage):
-            assert [basis.label for basis in job.spec.bases] == labels
-    assert not before & {job.spec.hash for job in by_name(plan, "final")}
+    assert [job.spec.seeds for job in by_name(plan, "bases")] == [by_name(plan, "runs")[0].spec.seeds]
+    identity, both = ["identity"], ["identity", "egop"]
+    found = [[bases_of(job, number) for number in job.spec.rounds] for job in by_name(plan, "runs")]
+    assert found == [[identity, identity, both]] * 2 + [[both]] * 2
+    assert not before & {job.spec.hash for job in by_name(plan, "runs")}
     write_specs(plan)
     assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == ["identity"]
 
@@ -92,10 +97,8 @@ def test_settings_may_be_tried_in_the_identity_basis_alone(config):
 def test_a_study_becomes_jobs_by_stage_and_backend(config):
     assert stages(make_plan(config)) == {
         ("bases", "host"): 2,
-        ("sweep", "jax"): 2,
-        ("refine", "jax"): 2,
-        ("final", "jax"): 2,
-        ("final", "torch"): 2,
+        ("runs", "jax"): 2,
+        ("runs", "torch"): 2,
         ("timing", "jax"): 1,
         ("timing", "torch"): 1,
     }
@@ -104,58 +107,49 @@ def test_a_study_becomes_jobs_by_stage_and_backend(config):
 def test_jobs_depend_on_what_they_read(config):
     plan = make_plan(config)
     tuning_bases, final_bases = by_name(plan, "bases")
-    (sweep,), (refine,) = by_name(plan, "sweep", "adam"), by_name(plan, "refine", "adam")
-    (final,) = by_name(plan, "final", "adam", "torch")
-    assert tuning_bases.spec.seeds == (0, 1)
+    (runs,), (final,) = by_name(plan, "runs", "adam", "jax"), by_name(plan, "runs", "adam", "torch")
+    assert tuning_bases.spec.seeds == runs.spec.tuning_seeds == (0, 1)
     first, *others = final_bases.spec.seeds
     assert others == [first + 1, first + 2]
-    assert sweep.spec.upstream == {"bases": (tuning_bases.spec.hash,)}
-    assert refine.spec.upstream == {"sweep": (sweep.spec.hash,), "bases": (tuning_bases.spec.hash,)}
-    assert final.spec.upstream == {
-        "sweep": (sweep.spec.hash,),
-        "refine": (refine.spec.hash,),
-        "bases": (final_bases.spec.hash,),
-    }
-    assert final.spec.seeds == (first, first + 1)
-    assert final.spec.settings is refine.spec.settings is None
-    assert sweep.spec.settings == ({"learning_rate": 0.01}, {"learning_rate": 0.1})
+    assert runs.spec.upstream == {"bases": (tuning_bases.spec.hash, final_bases.spec.hash)}
+    assert final.spec.upstream == {"runs": (runs.spec.hash,), "bases": (final_bases.spec.hash,)}
+    assert (runs.spec.rounds, runs.spec.seeds) == ((0, 1, 2), final_bases.spec.seeds)
+    assert (final.spec.rounds, final.spec.seeds) == ((2,), (first, first + 1))
+    assert runs.spec.lanes == (2 * 2 * 2, 2 * 2 * 6, 2 * 3)  # bases, seeds, settings
     (timing,) = by_name(plan, "timing", backend="torch")
-    assert timing.spec.upstream["final"] == tuple(
-        job.spec.hash for job in by_name(plan, "final", backend="torch")
+    assert timing.spec.upstream["runs"] == tuple(
+        job.spec.hash for job in by_name(plan, "runs", backend="torch")
     )
-    assert final.upstream == (sweep, refine, final_bases)
+    assert final.upstream == (runs, final_bases)
 
 
 def test_tuning_runs_that_a_claim_compares_are_planned_just_below_the_final_seeds(config):
     rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
     write_study(config.study_folder, rates)
     plan = make_plan(config)
-    first = by_name(plan, "final", "adam", "jax")[0].spec.seeds[0]
     tuning_bases, _ = by_name(plan, "bases")
-    for job in (tuning_bases, *by_name(plan, "sweep"), *by_name(plan, "refine")):
-        assert job.spec.seeds == (first - 2, first - 1)
+    for job in by_name(plan, "runs", backend="jax"):
+        first = job.spec.seeds[0]
+        assert job.spec.tuning_seeds == tuning_bases.spec.seeds == (first - 2, first - 1)
 
 
 def test_a_basis_is_run_by_the_optimizers_that_take_it(config):
     given = ("sampling: {normal: 1.0}}}", "sampling: {normal: 1.0}, optimizers: [adam]}}")
     write_study(config.study_folder, given, ("shared_across: bases", "shared_across: none"))
     plan = make_plan(config)
-    for stage in ("sweep", "refine", "final"):
-        for job in by_name(plan, stage, backend="jax"):
-            bases = {"sgd": ["identity"], "adam": ["identity", "egop"]}[job.spec.optimizers[0].name]
-            assert [basis.label for basis in job.spec.bases] == bases
+    for job in by_name(plan, "runs", backend="jax"):
+        bases = {"sgd": ["identity"], "adam": ["identity", "egop"]}[job.spec.optimizers[0].name]
+        assert [bases_of(job, number) for number in job.spec.rounds] == [bases] * 3
     assert [job.lanes for job in by_name(plan, "timing")] == [3, 3]
     (study,) = plan.report.studies
     assert study.methods == ("sgd", "adam", "adam @ egop")
 
 
-def test_a_search_has_no_refinement_and_the_same_points_for_all(config):
+def test_a_search_has_one_round_of_tuning(config):
     write_study(config.study_folder, SEARCH)
-    plan = make_plan(config)
-    assert not by_name(plan, "refine")
-    sgd, adam = by_name(plan, "sweep")
-    assert sgd.spec.settings == adam.spec.settings
-    assert len(sgd.spec.settings) == 5
+    sgd, adam = by_name(make_plan(config), "runs", backend="jax")
+    assert sgd.spec.rounds == adam.spec.rounds == (0, 1)
+    assert sgd.spec.tuning.rounds == adam.spec.tuning.rounds == (5,)
 
 
 @pytest.mark.parametrize(
@@ -171,10 +165,12 @@ def test_what_is_not_estimated_needs_no_basis_job(bases: str, method: str, confi
 
 
 def test_one_backend_still_gets_the_tuning_it_takes_from_another(config):
-    both, torch = make_plan(config), make_plan(changed(config, backends=("torch",)))
-    assert not by_name(torch, "final", backend="jax")
-    assert by_name(torch, "sweep", backend="jax")
-    assert {job.spec.hash for job in torch.jobs} < {job.spec.hash for job in both.jobs}
+    plan = make_plan(changed(config, backends=("torch",)))
+    jobs = [(job.spec.backend, job.spec.rounds) for job in by_name(plan, "runs")]
+    assert sorted(jobs) == [("jax", (0, 1))] * 2 + [("torch", (2,))] * 2
+    for job in by_name(plan, "runs", backend="torch"):
+        (tuner,) = (one for one in job.upstream if one.spec.stage == "runs")
+        assert (tuner.spec.backend, tuner.spec.optimizers) == ("jax", job.spec.optimizers)
 
 
 def test_what_cannot_run_is_skipped_with_the_reason(config):
@@ -233,7 +229,7 @@ def test_a_precision_is_part_of_what_runs_and_of_the_bases_for_it(config):
     again, tiny = ({job.spec.stage: job.spec for job in planned.jobs} for planned in plan.studies)
     precisions = {getattr(spec, "precision", None) for spec in again.values()}
     assert precisions == {"float32"}, "bases are stored in it"
-    for stage in ("bases", "sweep", "refine", "final", "timing"):
+    for stage in ("bases", "runs", "timing"):
         assert '"precision": "float32"' in again[stage].to_json()
         assert '"precision": null' in tiny[stage].to_json()
         assert ANY.validate_json(again[stage].to_json()) == again[stage]
@@ -267,10 +263,23 @@ def test_specs_are_written_once_and_can_be_read_back(config):
     assert json.loads(plan.report_path.read_text())["studies"][0]["name"] == "tiny"
 
 
+def test_each_workload_has_a_job_of_its_own_where_the_scale_says_so(config):
+    """With all of its rounds; one that is tuned on another backend reads the job of its workload there."""
+    path = config.study_folder / "tiny.yaml"
+    two = "workloads: [{least_squares: {n: 8, d: 4}}, {logistic_regression: {n: 8, d: 4}}]"
+    text = path.read_text().replace("workload: {least_squares: {n: 8, d: 4}}", two)
+    path.write_text(text.replace("evaluations: 4", "evaluations: 4\n    jobs: workload"))
+    for job in by_name(make_plan(config), "runs", "adam"):
+        assert len(job.spec.workloads) == 1
+        assert job.spec.rounds == ((0, 1, 2) if job.spec.backend == "jax" else (2,))
+        read = [one.spec for one in job.upstream if one.spec.stage == "runs"]
+        assert [one.workloads for one in read] == [job.spec.workloads] * (job.spec.backend == "torch")
+
+
 @pytest.mark.parametrize("cut_by", ["basis", "seed"])
 def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(config, cut_by):
     def finals() -> list[PlannedJob]:
-        return [job for job in make_plan(config).jobs if job.spec.stage == "final"]
+        return [job for job in make_plan(config).jobs if job.spec.stage == "runs" and job.spec.seeds]
 
     def cells(jobs: list[PlannedJob]) -> list[tuple[str, str, str, int]]:
         specs = [job.spec for job in jobs]
@@ -286,14 +295,16 @@ def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(c
 
     whole = finals()
     path = config.study_folder / "tiny.yaml"
-    path.write_text(path.read_text().replace("evaluations: 4", f"evaluations: 4\n    final_jobs: {cut_by}"))
+    path.write_text(path.read_text().replace("evaluations: 4", f"evaluations: 4\n    jobs: {cut_by}"))
     cut = finals()
     assert all(len(job.spec.bases) == 1 for job in cut)
     assert all((len(job.spec.seeds) == 1) == (cut_by == "seed") for job in cut)
     assert len(cut) > len(whole)
     assert cells(cut) == cells(whole)
     assert compared(cut) == compared(whole)
-    assert sum(job.lanes for job in cut) == sum(job.lanes for job in whole)
+    assert {job.spec.rounds for job in cut if isinstance(job.spec, RunsSpec)} == {(2,)}
+    tuned = [job for job in make_plan(config).jobs if job.spec.stage == "runs" and not job.spec.seeds]
+    assert sum(job.lanes for job in (*tuned, *cut)) == sum(job.lanes for job in whole)
     for job in cut:
         read = [one.spec for one in job.upstream if one.spec.stage == "bases"]
         estimated = job.spec.bases[0].name == "egop"
@@ -500,22 +511,22 @@ def hashes(config, root):
     return found
 
 
-SWEEP = {"sweep adam jax", "refine adam jax", "final adam jax", "final adam torch"}
+ADAM = {"runs adam jax", "runs adam torch"}
 TIMING = {"timing several jax", "timing several torch"}
 PARITY = {"parity sgd all", "parity adam all"}
 OF_OTHERS = {"parity several all"}  # compares all that no study has
 CHECKS = {"checks late host", "checks toy host", "figures of claims", "report"}
 FIGURES = {"figures", "figures of claims", "report"}
-ALL = {*("sweep sgd jax", "refine sgd jax", "final sgd jax", "final sgd torch", "bases several host")}
-ALL |= {*SWEEP, *TIMING, *PARITY, *OF_OTHERS, *CHECKS, *FIGURES, "tables"}
+ALL = {"runs sgd jax", "runs sgd torch", "bases several host"}
+ALL |= {*ADAM, *TIMING, *PARITY, *OF_OTHERS, *CHECKS, *FIGURES, "tables"}
 
 
 @pytest.mark.parametrize(
     ("file", "expected"),
     [
-        ("optimizers/adam.py", SWEEP | TIMING | {"parity adam all", "tables"} | OF_OTHERS | CHECKS | FIGURES),
+        ("optimizers/adam.py", ADAM | TIMING | {"parity adam all", "tables"} | OF_OTHERS | CHECKS | FIGURES),
         ("workloads/digits.py", PARITY | CHECKS),  # whatever claims may find by name
-        ("curvebench/backends/torch_ops.py", PARITY | OF_OTHERS | CHECKS),
+        ("curvebench/arrays/torch_ops.py", PARITY | OF_OTHERS | CHECKS),
         ("workloads/convex.py", ALL),
         ("optimizers/bases/egop.py", ALL - OF_OTHERS),  # whose problems are in no such basis
         ("reports/plan.py", FIGURES),

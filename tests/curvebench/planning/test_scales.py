@@ -6,7 +6,9 @@ from pathlib import Path
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies import Study, first_seeds, read_study
+from curvebench.planning.studies.seeds import first_seeds
+from curvebench.planning.studies.study import Study
+from curvebench.planning.studies.validation import read_study
 from curvebench.spec.job import RunsSpec
 from tests.curvebench.tiny import write_study
 
@@ -33,21 +35,19 @@ def read(folder: Path, *changes: tuple[str, str]) -> Study:
 
 
 def test_runs_that_tune_may_be_shorter_with_as_many_evaluations_an_epoch(tmp_path: Path):
-    found = {spec.stage: (spec.budget, spec.evaluations) for spec in planned(tmp_path, (SCALE, OTHER))}
-    assert found == {
-        "sweep": ({"epochs": 5}, 1),
-        "refine": ({"epochs": 5}, 1),
-        "final": ({"epochs": 20}, 4),
-    }
+    for spec in planned(tmp_path, (SCALE, OTHER)):
+        rounds = map(spec.in_round, spec.rounds)
+        found = {own.rounds[0]: (own.hash, own.budget, own.evaluations) for own in rounds}
+        short, whole = (spec.hash, {"epochs": 5}, 1), (spec.hash, {"epochs": 20}, 4)
+        assert found == {0: short, 1: short, 2: whole}
 
 
 def test_a_scale_may_try_other_settings_by_the_same_criterion(tmp_path: Path):
     specs = planned(tmp_path, (SCALE, SCALE + SEARCH))
-    assert {spec.stage for spec in specs} == {"sweep", "final"}
-    assert {len(spec.settings or ()) for spec in specs if spec.stage == "sweep"} == {3}
+    assert {(spec.rounds, spec.tuning.rounds) for spec in specs} == {((0, 1), (3,))}
     assert {spec.tuning.choose.metric for spec in specs} == {"train_loss"}
     fewer = planned(tmp_path, (SCALE, SCALE + "    tuning: {coarse: [1e-1, 1e-1]}\n"))
-    assert all(spec.settings == ({"learning_rate": 0.1},) for spec in fewer if spec.stage == "sweep")
+    assert {spec.tuning.rounds for spec in fewer} == {(1, 6)}
 
 
 def test_a_scale_may_leave_optimizers_out_and_with_them_claims_on_them(tmp_path: Path):

@@ -10,15 +10,12 @@ import pytest
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
-from curvebench.planning import studies
-from curvebench.planning.studies import (
-    FirstSeeds,
-    describe,
-    first_seeds,
-    missing_of,
-    read_studies,
-    read_study,
-)
+from curvebench.planning.studies.description import describe
+from curvebench.planning.studies.reading import read_studies
+from curvebench.planning.studies.seeds import first_seeds
+from curvebench.planning.studies.study import FirstSeeds
+from curvebench.planning.studies.validation import read_study
+from curvebench.registry import missing_of
 from curvebench.spec.errors import InputError
 from curvebench.spec.study import Schedule
 from curvebench.spec.values import Option
@@ -107,7 +104,9 @@ def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monk
     first = first_seeds(read_study(path), "quick")
     egop = bases()["egop"]
     newer = {**egop.options, "newer": Option(3, "a new choice", lambda value: value)}
-    monkeypatch.setattr(studies, "bases", lambda: {**bases(), "egop": replace(egop, options=newer)})
+    for module in ("seeds", "validation"):
+        there = f"curvebench.planning.studies.{module}.bases"
+        monkeypatch.setattr(there, lambda: {**bases(), "egop": replace(egop, options=newer)})
     study = read_study(path)
     assert study.bases[1].options["newer"] == 3
     assert first_seeds(study, "quick") == first

@@ -15,7 +15,11 @@ LOW = 1e-7  # no other number of a plan
 WAY = {
     "curvebench.spec.study",  # read
     "curvebench.spec.tuning",
-    "curvebench.planning.studies",  # checked
+    "curvebench.planning.studies.validation",  # checked
+    "curvebench.planning.studies.reading",
+    "curvebench.planning.studies.study",
+    "curvebench.planning.studies.seeds",
+    "curvebench.planning.studies.description",
     "curvebench.spec.values",
     "curvebench.spec.document",
     "curvebench.spec.plan",  # as pages have it too
@@ -39,7 +43,7 @@ def holds(value: Any, depth: int = 7) -> bool:
 
 
 def test_a_rate_passes_few_modules_from_the_study_to_a_spec(tmp_path: Path):
-    """In traced calls and their results, until the first sweep is planned."""
+    """In traced calls and their results, until the first runs are planned."""
     write_study(tmp_path / "studies", ("coarse: [1e-2, 1e-1]", "coarse: [1e-7, 1e-1]"))
     config = {"study_folder": str(tmp_path / "studies"), "studies": "tiny"}
     config |= {"results": str(tmp_path / "results"), "site": str(tmp_path / "site")}
@@ -53,7 +57,7 @@ def test_a_rate_passes_few_modules_from_the_study_to_a_spec(tmp_path: Path):
             return  # comprehensions and lambdas count where they stand
         if holds(list(frame.f_locals.values()) if event == "call" else result):
             met.add(module)
-        if event == "return" and frame.f_code.co_name == "runs_spec" and result.stage == "sweep":
+        if event == "return" and frame.f_code.co_name == "_runs":
             sys.setprofile(None)
 
     sys.setprofile(watch)

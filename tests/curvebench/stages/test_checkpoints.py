@@ -48,13 +48,15 @@ def ended_after(
     Where it is not noted, as where a process is killed, the rows of the failure are removed.
     """
 
-    def watched(bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], kept: Any) -> Any:
+    def watched(
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], *others: Any
+    ) -> Any:
         def report(done: int) -> None:
             progress(done)
             if done == steps:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        return execute(bundle, engine, clock, report, kept)
+        return execute(bundle, engine, clock, report, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(run_jobs, "execute", watched)

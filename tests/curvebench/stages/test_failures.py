@@ -63,13 +63,13 @@ def failing(what: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> list[tu
     executed: list[tuple[int, int]] = []
 
     def watched(
-        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], checkpoints: Any
+        bundle: Bundle, engine: Any, clock: Any, progress: Callable[[int], None], *others: Any
     ) -> Any:
         executed.append(bundle.lanes)
         if RATE in bundle.hyperparameters["learning_rate"]:
             progress(10)
             what()
-        return execute(bundle, engine, clock, progress, checkpoints)
+        return execute(bundle, engine, clock, progress, *others)
 
     monkeypatch.setattr(run_jobs, "execute", watched)
     return executed
@@ -135,7 +135,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
 def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Settings that never ran, since other ones are chosen by now, have not failed."""
     sweep = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": RATE}))
-    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    final = after(sweep, {"runs": sweep}, rounds=(2,), settings=None, seeds=(1000,))
     kept = spec_file(tmp_path, final)
     run(sweep, tmp_path)
     with monkeypatch.context() as patch:
@@ -158,8 +158,10 @@ def test_runs_of_cells_with_other_settings_that_tuning_may_have_chosen_have_name
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     mild = WorkloadSpec("mild", LEAST_SQUARES.settings, "least_squares")
-    sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), seeds=(0, 1, 2), budget={"steps": 20})
-    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, compared=("identity",))
+    sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), tuning_seeds=(0, 1, 2), budget={"steps": 20})
+    final = after(
+        sweep, {"runs": sweep}, rounds=(2,), settings=None, seeds=(1000, 1001, 1002), compared=("identity",)
+    )
     run(sweep, tmp_path)
     least = np.zeros((2, 2, 1))
     tied = Tried(((0.01,), (0.02,)), least, 0.0), Tried(((0.01,),), least[:, :1], 0.0)
@@ -242,8 +244,8 @@ def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path
     assert set(runs.filter(basis="egop")["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
 
     ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
-    final = after(sweep, {"bases": bases, "sweep": sweep}, stage="final", settings=None, seeds=(0,))
-    timing = after(of_stage("timing", seeds=(0,)), {"bases": bases, "final": final}, budget={"steps": 40})
+    final = after(sweep, {"bases": bases, "runs": sweep}, rounds=(2,), settings=None, seeds=(0,))
+    timing = after(of_stage("timing", seeds=(0,)), {"bases": bases, "runs": final}, budget={"steps": 40})
     run(final, tmp_path, ended)
     timed = run(timing, tmp_path, ended)
     assert read(timed, "timings").is_empty()
@@ -257,7 +259,7 @@ def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path
 
 
 def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_blamed(tmp_path: Path):
-    """One job for each seed, as `final_jobs: seed` cuts them."""
+    """One job for each seed, as `jobs: seed` cuts them."""
     lost = Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")})
     first, second = (of_stage("bases", seeds=(seed,)) for seed in (0, 1))
     sweep = after(WITH_BASES, {"bases": first}, budget={"steps": 40})
@@ -285,14 +287,16 @@ def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr("curvebench.stages.run_jobs.lanes_per_bundle", raises)  # it asks for the state's size
+    monkeypatch.setattr(
+        "curvebench.engine.execution.lanes_per_bundle", raises
+    )  # it asks for the state's size
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 
 
 def test_what_no_run_tunes_has_no_rows_and_is_told(tmp_path: Path):
     ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
-    final = after(SWEEP, {"sweep": SWEEP}, stage="final", settings=None, seeds=(1000,))
+    final = after(SWEEP, {"runs": SWEEP}, rounds=(2,), settings=None, seeds=(1000,))
     run(SWEEP, tmp_path, ended)
     folder = run(final, tmp_path)
     assert read(folder, "runs").is_empty()
@@ -460,7 +464,10 @@ FAILING = user_file("failing.py")
 SAID = {
     4: ("error", "ZeroDivisionError: division by zero"),
     5: ("interrupted", "SIGKILL: the process was killed"),
-    6: ("out_of_memory", "MemoryError"),
+    6: (
+        "out_of_memory",
+        "MemoryError; all examples are one batch; a batch_size in the study would hold less at a time",
+    ),
     7: ("error", "SIGSEGV: the process crashed"),
     8: ("out_of_time", "took more than 0.4 minutes"),
 }
@@ -480,7 +487,7 @@ def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
             WorkloadSpec(f"d{d}", {**LEAST_SQUARES.settings, "d": d}, "least_squares") for d in SAID
         ),
         settings=({"learning_rate": 0.1},),
-        seeds=SWEEP.seeds[:1],
+        tuning_seeds=SWEEP.tuning_seeds[:1],
     )
     path = written(spec, project / "results")
     done = subprocess.run(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from curvebench.engine.execution import PHASES
 from curvebench.optimizers.bases import bases
 from curvebench.paths import basis_file
 from curvebench.results.reading import named, read
-from curvebench.seeding import generator
 from curvebench.sources import ROOT, content_hash
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import (
@@ -53,7 +53,8 @@ TUNING = TwoStageSweep.model_validate(
 )
 LEAST_SQUARES = WorkloadSpec("least_squares", workloads()["least_squares"].complete({"n": 12, "d": 8}))
 SWEEP = RunsSpec(
-    stage="sweep",
+    stage="runs",
+    rounds=(0,),
     study="small",
     scale="quick",
     backend="jax",
@@ -64,7 +65,8 @@ SWEEP = RunsSpec(
         BasisSpec("identity", "identity"),
         BasisSpec("egop", "egop", bases()["egop"].complete({"samples": 40})),
     ),
-    seeds=(0, 1),
+    seeds=(),
+    tuning_seeds=(0, 1),
     settings=({"learning_rate": 0.01}, {"learning_rate": 1.0}, {"learning_rate": 10.0}),
     tuning=TUNING,
     budget={"steps": 400},
@@ -89,7 +91,8 @@ def of_stage(stage: str, **changes: Any) -> JobSpec:
     kind = kinds[stage]
     common = {name: value for name, value in dict(SWEEP).items() if name in kind.model_fields}
     where = {"backend": HOST} if stage == "bases" else {}
-    return kind.model_validate({**common, **where, "stage": stage, **changes})
+    seeds = {"seeds": SWEEP.tuning_seeds}
+    return kind.model_validate({**common, **where, **seeds, "stage": stage, **changes})
 
 
 def written(spec: JobSpec, results: Path) -> Path:
@@ -145,17 +148,20 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Job
     """All stages of a small study, run one after the other."""
     results = tmp_path_factory.mktemp("results")
     specs = {"bases": of_stage("bases", seeds=(0, 1, 1000, 1001))}
-    specs["sweep"] = after(SWEEP, {"bases": specs["bases"]})
-    specs["refine"] = after(SWEEP, specs, stage="refine", settings=None)
-    specs["final"] = after(SWEEP, specs, stage="final", settings=None, seeds=(1000, 1001))
+    specs["runs"] = after(SWEEP, specs, rounds=(0, 1, 2), settings=None, seeds=(1000, 1001))
     specs["timing"] = after(of_stage("timing", seeds=(1000,)), specs)
     for spec in specs.values():
         run(spec, results)
     return results, specs
 
 
-def runs_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str = "runs") -> pl.DataFrame:
+def table_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str) -> pl.DataFrame:
     return read(job_folder(chain[0], chain[1][stage]), table)
+
+
+def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame:
+    """The runs of a round."""
+    return table_of(chain, "runs", "runs").filter(round=number)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -183,25 +189,24 @@ def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSp
         matrix = arrays["matrix0"]
         np.testing.assert_allclose(matrix.T @ matrix, np.eye(8), atol=1e-12)
         assert (np.diff(arrays["eigenvalues0"]) <= 0).all()
-    runs = runs_of(chain, "final")
+    runs = runs_of(chain, 2)
     charged = dict(runs.group_by("basis").agg(pl.col("basis_gradient_evaluations").first()).iter_rows())
     assert charged == {"identity": 0, "egop": 40}
     assert runs.filter(pl.col("basis") == "egop")["basis_seconds"].min() > 0  # type: ignore[operator]
 
 
-def test_the_sweep_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) -> None:
-    runs = runs_of(chain, "sweep")
+def test_a_round_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+    runs = runs_of(chain, 0)
     cells = runs.select("basis", "seed", "learning_rate").rows()
-    assert sorted(cells) == sorted(
-        (basis, seed, rate) for basis in ("identity", "egop") for seed in (0, 1) for rate in (0.01, 1.0, 10.0)
-    )
-    assert runs["run"].n_unique() == runs.height
+    assert sorted(cells) == sorted(product(("egop", "identity"), (0, 1), (0.01, 0.1, 1.0, 10.0)))
+    everything = table_of(chain, "runs", "runs")
+    assert everything["run"].n_unique() == everything.height == 2 * (2 * (4 + 6) + 2)
     assert set(runs.filter(pl.col("learning_rate") == 10.0)["outcome"]) == {"diverged"}
 
 
 def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) -> None:
-    run_row = runs_of(chain, "sweep").filter(pl.col("learning_rate") == 10.0).row(0, named=True)
-    curve = runs_of(chain, "sweep", "curves").filter(
+    run_row = runs_of(chain, 0).filter(pl.col("learning_rate") == 10.0).row(0, named=True)
+    curve = table_of(chain, "runs", "curves").filter(
         (pl.col("run") == run_row["run"]) & (pl.col("metric") == "train_loss")
     )
     assert 0 < run_row["outcome_step"] <= 400
@@ -215,7 +220,7 @@ def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> N
     """The final loss of a run, computed again from the problem's arrays by a plain loop."""
     from curvebench.stages.job import instance
 
-    finals = runs_of(chain, "final").with_columns(named("train_loss", "final_metrics"))
+    finals = runs_of(chain, 2).with_columns(named("train_loss", "final_metrics"))
     row = finals.filter((pl.col("basis") == "identity") & (pl.col("seed") == 1001)).row(0, named=True)
     problem = instance(workloads()["least_squares"], LEAST_SQUARES.settings, 1001).problem
     a, y = problem.splits["train"]["features"], problem.splits["train"]["targets"]
@@ -229,7 +234,7 @@ def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> N
 
 
 def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
-    timings = runs_of(chain, "timing", "timings")
+    timings = table_of(chain, "timing", "timings")
     found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())
     once = ("data", "compile", "warm_up", "evaluation")
     expected = {("null", "identity", phase) for phase in (*once, "null_step")}
@@ -240,7 +245,7 @@ def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpe
 
 
 def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, JobSpec]]) -> None:
-    memory = runs_of(chain, "timing", "memory")
+    memory = table_of(chain, "timing", "memory")
     methods = memory.select("optimizer", "basis").rows()
     assert methods == [("null", "identity"), ("momentum", "identity"), ("momentum", "egop")]
     device = memory["device_peak_bytes"].to_list()
@@ -253,7 +258,7 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
 
 STAGES = [
     "timing",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "sweep", "refine", "final")),
+    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "runs")),
 ]
 
 
@@ -373,7 +378,7 @@ def test_a_damaged_basis_is_named_with_its_remedy(
         path.write_bytes(path.read_bytes()[:100])
     else:
         path.unlink()
-    runs = read(run(chain[1]["sweep"], tmp_path), "runs")
+    runs = read(run(after(SWEEP, {"bases": bases_spec}), tmp_path), "runs")
     assert set(runs.filter(basis="identity")["reason"]) == {None}
     assert set(runs.filter(basis="egop")["outcome"]) == {"interrupted"}, "no method is to blame"
     (reason,) = set(runs.filter(basis="egop")["reason"])
@@ -381,14 +386,14 @@ def test_a_damaged_basis_is_named_with_its_remedy(
     assert f"; delete {path.parent} and run snakemake" in reason
 
 
-@pytest.mark.parametrize("stage", ["bases", "sweep", "timing"])
+@pytest.mark.parametrize("stage", ["bases", "runs", "timing"])
 @pytest.mark.parametrize(("backend", "library"), [("jax", "JAX"), ("torch", "PyTorch")])
 def test_a_gpu_that_is_not_there_is_bad_input(
     tmp_path: Path, stage: str, backend: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is computed or written, so that the same command does it all where there is one."""
     changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
-    spec = SWEEP.changed(**changes) if stage == "sweep" else of_stage(stage, **changes)
+    spec = SWEEP.changed(**changes) if stage == "runs" else of_stage(stage, **changes)
     monkeypatch.setattr("curvebench.stages.jobs._compute", pytest.fail)
     said = f"^study small, scale quick: device: gpu: {library} sees no GPU on this machine"
     with pytest.raises(InputError, match=said):
@@ -404,13 +409,12 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
     space = axis | {"momentum": {"low": 0.0, "high": 0.95, "scale": "linear"}}
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
     search = Search.model_validate({"protocol": protocol, "budget": 5, "space": space, **shared})
-    settings = search.settings(generator("small", protocol))
-    sweep = SWEEP.changed(bases=SWEEP.bases[:1], tuning=search, settings=settings)
-    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
-    tried = read(run(sweep, tmp_path), "runs").with_columns(named("train_loss", "final_metrics"))
+    spec = SWEEP.changed(bases=SWEEP.bases[:1], tuning=search, rounds=(0, 1), settings=None, seeds=(1000,))
+    runs = read(run(spec, tmp_path), "runs").with_columns(named("train_loss", "final_metrics"))
+    tried = runs.filter(stage="tuning")
     momentum = pl.col("hyperparameters").list.first().struct.field("value").alias("momentum")
     scores = tried.group_by("learning_rate", momentum).agg(pl.col("train_loss").median())
     assert scores.height == 5
     best = scores.sort("train_loss").row(0, named=True)
-    (row,) = read(run(final, tmp_path), "runs").select("learning_rate", momentum).iter_rows(named=True)
+    (row,) = runs.filter(stage="final").select("learning_rate", momentum).iter_rows(named=True)
     assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}

@@ -15,10 +15,11 @@ from curvebench.__main__ import main
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
 from curvebench.engine.execution import Clock
-from curvebench.engine.replaying import Online
+from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases.estimators import egop_matrix
 from curvebench.optimizers.rule import Rule
+from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.results.reading import read
 from curvebench.results.schema import COMPARISONS
 from curvebench.spec.method import OptimizerSpec
@@ -34,7 +35,6 @@ from curvebench.stages.parity import (
     trajectory,
     ulps,
 )
-from curvebench.stages.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from tests.curvebench.stages.test_jobs import of_stage, run
 
 BY_LABEL = {problem.label: problem for problem in PROBLEMS}
@@ -91,7 +91,7 @@ def test_every_optimizer_takes_the_same_steps_on_every_backend(capsys: pytest.Ca
 def test_one_optimizer_can_be_asked_for_and_is_shown_as_lines(
     labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("curvebench.stages.parity_problems.PROBLEMS", [BY_LABEL[label] for label in labels])
+    monkeypatch.setattr("curvebench.planning.parity_problems.PROBLEMS", [BY_LABEL[label] for label in labels])
     assert main(["parity", "momentum"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["optimizer", "problem"]
@@ -169,7 +169,7 @@ def test_a_difference_is_an_error_that_names_the_count(
             return super().step({key: grad * factor for key, grad in grads.items()}, *rest, **needed)
 
     monkeypatch.setattr("curvebench.stages.parity.Online", Disturbed)
-    monkeypatch.setattr("curvebench.stages.parity_problems.PROBLEMS", [BY_LABEL["least squares"]])
+    monkeypatch.setattr("curvebench.planning.parity_problems.PROBLEMS", [BY_LABEL["least squares"]])
     assert main(["parity", "sgd"]) == 2
     said = capsys.readouterr()
     assert "DIFFERENT" in said.out

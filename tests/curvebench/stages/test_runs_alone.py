@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from polars.testing import assert_frame_equal
 
 from curvebench.engine.execution import Bundle
 from curvebench.planning.config import Config
-from curvebench.planning.plan import Plan, make_plan, write_specs
+from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
 from curvebench.results.merging import merge
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
+from curvebench.spec.job import RunsSpec
 from curvebench.stages import run_jobs
 from curvebench.stages.jobs import run_job
 from tests.curvebench.runs_alone import IN_ONE_BASIS, write_alone
@@ -52,9 +54,13 @@ def planned(backend: str) -> Plan:
     return plan
 
 
-def run_all(plan: Plan, stages: tuple[str, ...] = ("bases", "sweep", "refine", "final")) -> list[Path]:
-    jobs = [job for job in plan.jobs if job.spec.stage in stages]
-    return [run_job(job.spec_path, CONFIG.results) for job in jobs]
+def of_round(plan: Plan, number: int) -> list[PlannedJob]:
+    """The jobs of runs that are made in a round."""
+    return [job for job in plan.jobs if isinstance(job.spec, RunsSpec) and job.spec.rounds == (number,)]
+
+
+def run_all(jobs: Iterable[PlannedJob]) -> list[Path]:
+    return [run_job(job.spec_path, CONFIG.results) for job in jobs if job.spec.stage in ("bases", "runs")]
 
 
 def rows(tables: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -77,7 +83,7 @@ def test_runs_alone_are_those_that_share_a_job_bit_for_bit(
         own.mkdir()
         monkeypatch.chdir(own)
         write_alone(own / "studies", *SMALL, alone=alone)
-        merge(run_all(planned(backend)), own / "tables")
+        merge(run_all(planned(backend).jobs), own / "tables")
         tables[alone] = own / "tables"
     for ours, theirs in zip(rows(tables[True]), rows(tables[False]), strict=True):
         assert_frame_equal(ours, theirs, check_exact=True)
@@ -105,19 +111,20 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     with monkeypatch.context() as patch:
         patch.setattr(run_jobs, "execute", full)
         plan = planned("jax")
-        sweeps = run_all(plan, ("sweep",))
-    failed = [sweep for sweep in sweeps if (sweep / "failed.json").exists()]
-    ((failure,),) = (json.loads((sweep / "failed.json").read_text()) for sweep in failed)
+        first = run_all(of_round(plan, 0))
+    ((failure,),) = (
+        json.loads((job / "failed.json").read_text()) for job in first if (job / "failed.json").exists()
+    )
     assert failure["what"] == "adam on long_squares, seed 1 at learning_rate 0.1, 1 of 1 runs"
     assert failure["reason"].startswith("MemoryError: 40 GiB; all examples are one batch")
-    assert "tiny sweep adam on long_squares, learning_rate 0.01, seed 0 on jax [" in capfd.readouterr().err
-    refined = run_all(plan, ("refine",))
+    assert "tiny adam on long_squares, tuning round 1, setting 1, seed 0 on jax [" in capfd.readouterr().err
+    refined = run_all(of_round(plan, 1))
     assert len(read(refined[0], "runs")) == 1
     rates = {read(one, "runs")["learning_rate"].item() for one in refined}
     assert len(rates) == 6, "a job each, of the rates that the tables give"
 
     # the next call runs the failed one anew; what has run already is read, not run again
-    refine = next(job for job in plan.jobs if job.spec.stage == "refine")
+    refine = of_round(plan, 1)[0]
     assert (refine.folder / "parts").is_dir()
     monkeypatch.setattr(run_jobs, "execute", lambda *_: pytest.fail("it is run again"))
     before = read(refine.folder, "runs")
@@ -137,23 +144,23 @@ def test_what_runs_that_were_interrupted_tune_waits_for_them(folder: Path, monke
         os.kill(os.getpid(), signal.SIGTERM)
         return execute(*given)
 
-    first, second = (job for job in plan.jobs if job.spec.stage == "sweep")
+    first, second = of_round(plan, 0)
     run_job(first.spec_path, CONFIG.results)
     with monkeypatch.context() as patch:
         patch.setattr(run_jobs, "execute", interrupted)
         run_job(second.spec_path, CONFIG.results)
-    (final,) = run_all(plan, ("final",))
+    (final,) = run_all(of_round(plan, 1))
     assert read(final, "runs").is_empty()
     (failure,) = json.loads((final / "failed.json").read_text())
     assert failure["what"].startswith("adam on long_squares, seed 1")
     assert failure["outcome"] == "interrupted", "it does not count against the method"
     assert failure["reason"] == "no runs that tune it: they were interrupted, and come first, or failed"
     shutil.rmtree(final)
-    (job,) = (job for job in plan.jobs if job.spec.stage == "final")
+    (job,) = of_round(plan, 1)
     run_job(job.spec_path, CONFIG.results, keep_failed=True)
     rate = read(first.folder, "runs")["learning_rate"].item()
     assert read(final, "runs")["learning_rate"].to_list() == [rate]
 
-    run_all(plan, ("sweep", "final"))
+    run_all(plan.jobs)
     assert set(read(final, "runs")["outcome"]) <= {*FINISHED}
     assert not (final / "failed.json").exists()

@@ -48,7 +48,7 @@ def test_the_first_run_of_each_network_and_backend_ends(
             run(job.spec, tmp_path)
     first: dict[tuple[str, str], JobSpec] = {}
     for job in study.jobs:
-        if job.spec.stage == "sweep":
+        if job.spec.stage == "runs":
             first.setdefault((job.spec.workloads[0].name, job.spec.backend), job.spec)
     assert {backend for _, backend in first} == set(study.plan.backends)
     for spec in first.values():

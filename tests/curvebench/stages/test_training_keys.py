@@ -10,17 +10,17 @@ import pytest
 
 from curvebench.engine.execution import Bundle
 from curvebench.engine.schedules import multipliers
-from curvebench.planning.estimating import _Meter
 from curvebench.results.reading import named, read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec, TimingSpec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.study import Schedule
 from curvebench.spec.tuning import TwoStageSweep
+from curvebench.stages.estimating import _Meter
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
 from curvebench.timing import step_times
 from curvebench.workloads import workloads
-from tests.curvebench.stages.test_jobs import SWEEP, TUNING, after, run
+from tests.curvebench.stages.test_jobs import SWEEP, TUNING, run
 
 SETTINGS = {
     "widths": [4, 6, 5, 3],
@@ -108,12 +108,10 @@ def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.Mon
         return measured(bundles, *others)
 
     monkeypatch.setattr("curvebench.stages.timing_jobs.measure_methods", kept)
-    sweep = KEYS.changed(settings=({"learning_rate": 0.01},))
-    run(sweep, tmp_path)
-    final = after(sweep, {"sweep": sweep}, stage="final", settings=None, seeds=(1000,))
+    final = KEYS.changed(rounds=(2,), settings=({"learning_rate": 0.01},), seeds=(1000,))
     run(final, tmp_path)
     common = {name: value for name, value in final if name in TimingSpec.model_fields}
-    timing = TimingSpec(**{**common, "stage": "timing", "upstream": {"final": (final.hash,)}})
+    timing = TimingSpec(**{**common, "stage": "timing", "upstream": {"runs": (final.hash,)}})
     rows = read(run(timing, tmp_path), "timings")
     assert set(rows["phase"]) >= {"step", "null_step", "evaluation"}
     (timed,) = seen
@@ -124,6 +122,6 @@ def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:
     """For fewer steps than the warm-up has, too."""
     spec = KEYS.changed(budget={"epochs": 400}, schedule=Schedule(name="cosine", warmup_epochs=300.0))
-    cost = _Meter(tmp_path, None).runs(spec, NETWORK, IDENTITY)
-    assert cost.runs == 4  # two seeds at two settings
+    (cost,) = _Meter(tmp_path, None).cells(spec)
+    assert cost.runs == 2 * TUNING.rounds[0]
     assert cost.process_seconds > 0

@@ -11,10 +11,10 @@ import pytest
 
 from curvebench.backends.engine import engine
 from curvebench.engine.execution import Bundle, execute
-from curvebench.engine.program import Loaded, Program
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
+from curvebench.steps.program import Loaded, Program
 from curvebench.timing.step_times import MOST_CALLS, NULL, measure_methods, stretch
 from curvebench.workloads import workloads
 from tests.curvebench.alone import alone

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.optimizers.bases import CHANGES
 
 SEEDS, SETTINGS, FILTERS, SIZE, RANK = 2, 3, 4, 6, 2

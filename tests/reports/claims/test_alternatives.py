@@ -12,12 +12,9 @@ import pytest
 from curvebench.reports.claims import verdicts
 from curvebench.reports.claims.censoring import Interval
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison, alternatives
+from curvebench.reports.claims.findings import decided, finding_of
 from curvebench.reports.claims.verdict_list import listed
-from curvebench.reports.claims.verdicts import (
-    claim_verdicts,
-    decided,
-    finding_of,
-)
+from curvebench.reports.claims.verdicts import claim_verdicts
 from curvebench.reports.statistics.decisions import ClaimRelation, Finding
 from curvebench.reports.tables import Tables
 from curvebench.results.tuning import Setting, Tried, shares_of_choices

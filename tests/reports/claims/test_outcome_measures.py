@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from curvebench.reports.claims.censoring import with_bounds
 from curvebench.reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
+from curvebench.reports.claims.findings import decided
 from curvebench.reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
 from curvebench.reports.claims.verdict_list import listed
-from curvebench.reports.claims.verdicts import claim_verdicts, decided
+from curvebench.reports.claims.verdicts import claim_verdicts
 from curvebench.reports.plan import reading
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import TABLES

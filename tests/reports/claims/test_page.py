@@ -198,8 +198,8 @@ def test_the_page_shows_how_often_other_draws_say_the_same(
     report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agree: float | None, shown: list[str]
 ):
     tuned = {"ties": 0, "ties_agree": 0, "settings_not_run": 0, "choices_agree": agree}
-    monkeypatch.setattr("curvebench.reports.claims.verdicts._over_settings", lambda *_: tuned)
-    monkeypatch.setattr("curvebench.reports.claims.verdicts.choices_flip", lambda _: False)
+    monkeypatch.setattr("curvebench.reports.claims.findings._over_settings", lambda *_: tuned)
+    monkeypatch.setattr("curvebench.reports.claims.findings.choices_flip", lambda _: False)
     page = Page(site_of(report.plan_file, tmp_path) / "claims.html")
     evidence = page.outline.partition("[id=claim-egop.digits_mlp]")[2].partition("[id=claim-")[0]
     assert re.findall(r"the same in (\S+) % of the draws of tuning seeds", evidence) == shown

@@ -14,8 +14,9 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.paths import SITE
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons
+from curvebench.reports.claims.findings import decided
 from curvebench.reports.claims.verdict_list import ClaimVerdict, as_json, as_text, listed, read_verdicts
-from curvebench.reports.claims.verdicts import FEWEST_TUNING_SEEDS, claim_verdicts, combined, decided
+from curvebench.reports.claims.verdicts import FEWEST_TUNING_SEEDS, claim_verdicts, combined
 from curvebench.reports.claims.wording import say
 from curvebench.reports.pages.site import render_site
 from curvebench.reports.statistics.decisions import Question, decide

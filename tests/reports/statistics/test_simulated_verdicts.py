@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from curvebench.reports.claims.censoring import censored_at, paired_effects
-from curvebench.reports.claims.verdicts import combined, decided
+from curvebench.reports.claims.findings import decided
+from curvebench.reports.claims.verdicts import combined
 from curvebench.reports.statistics.decisions import ClaimRelation, Finding, Question, decide, holm
 from curvebench.results.verdicts import ALPHA, Verdict
 from tests.reports.statistics.simulated import DIFFERENCES, SIZES, Draw, assert_rare

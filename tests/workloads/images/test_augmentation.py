@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
 from curvebench.workloads.images.classifier import ImageClassifier
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.backends.numpy_ops import numpy_ops
 from curvebench.basis_estimation.gradients import sampler
 from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
+from curvebench.planning.parity_problems import ParityProblem
 from curvebench.stages.job import sampling_of
 from curvebench.stages.parity import bundle_of, prepare
-from curvebench.stages.parity_problems import ParityProblem
 from curvebench.workloads import photographs
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images import cifar

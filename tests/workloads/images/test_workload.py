@@ -112,7 +112,7 @@ def test_both_backends_train_on_it_and_their_jobs_name_what_was_lost(
             backend=backend,
             workloads=(spec,),
             bases=SWEEP.bases[:1],
-            seeds=(0,),
+            tuning_seeds=(0,),
             settings=({"learning_rate": 0.01},),
             budget={"epochs": 2},
             evaluations=2,

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
+from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.peer_networks import timm_hiera
-from curvebench.engine.layout import layout
 from curvebench.optimizers.layers import layers_of
+from curvebench.steps.layout import layout
 from curvebench.workloads.networks.hierarchical_transformer import (
     HieraViT,
     MaskUnitAttention,

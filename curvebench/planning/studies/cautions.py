@@ -7,7 +7,8 @@ from math import ceil, log2
 
 from curvebench.optimizers.rule import share
 from curvebench.optimizers.state_precision import HALF
-from curvebench.planning.studies import Study, rule_of
+from curvebench.planning.studies.study import Study
+from curvebench.registry import rule_of
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.claim import Condition
 from curvebench.spec.method import OptimizerSpec

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
 
-from curvebench.backends.ops import Array, Ops
+from curvebench.arrays.ops import Array, Ops
 from curvebench.optimizers.bases.basis import Shapes
 from curvebench.optimizers.bases.change import ROTATION, Change
 from curvebench.optimizers.layers import LAYER_KINDS

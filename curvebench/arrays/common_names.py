@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from curvebench.backends.decompositions import guarded
+from curvebench.arrays.decompositions import guarded
 
 # Names and meanings of the array API standard, which NumPy, JAX and PyTorch share.
 EVERYWHERE = (

@@ -1,328 +1,34 @@
-"""Studies: study files with every name looked up and every default filled in."""
+"""A study file whose names are looked up, and what stands beside them is checked."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.execution import rule_held
-from curvebench.engine.layout import Layout, layout
-from curvebench.engine.program import Update
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
-from curvebench.optimizers import HyperparameterError, Rule
+from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
-from curvebench.paths import STUDY_FOLDER
+from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
-from curvebench.registry import canonical, canonical_in, find_rule, find_workload
-from curvebench.results.verdicts import rule_hash
-from curvebench.results.verdicts import rules as rules_of
+from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
 from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
 from curvebench.spec.document import Headline
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from curvebench.spec.plan import BackendPlan, Deciding, MetricPlan, StudyPlan, WorkloadPlan
-from curvebench.spec.study import (
-    FIRST_FINAL_SEED,
-    Contestant,
-    Named,
-    Resolved,
-    Scale,
-    Sized,
-    StudyFile,
-    in_letters,
-    read_study_file,
-    read_yaml,
-)
+from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
 from curvebench.spec.tuning import Search
-from curvebench.spec.values import Given, completed
+from curvebench.spec.values import completed
+from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
-
-BLOCKS = 1_000_000  # of final seeds
-# Keys that came after the first published sets: left out of the hash of final seeds where they are not given.
-LATER_KEYS = {"clip_gradient_norm", "gradient_accumulation", "evaluated_splits", "tuning_epochs"}
-
-
-class FirstSeeds(NamedTuple):
-    """The first seeds that settings are tried on, and that methods are judged on."""
-
-    tuning: int
-    final: int
-
-
-class Study(Resolved):
-    """A question with the grid of runs that answers it; its name is its file's stem.
-
-    Args:
-        workloads: each scale's, with their settings completed.
-        first_seeds: those of a published set that is run again; None: as the rules say.
-    """
-
-    path: Path
-    setting_notes: tuple[str, ...]
-    claims: tuple[Claim, ...]
-    scales: dict[str, Scale]
-    workloads: dict[str, tuple[WorkloadSpec, ...]]
-    first_seeds: FirstSeeds | None = None
-
-    def at(self, scale: str) -> Study:
-        """The study as it is run at a scale: by its tuning, and with its optimizers and claims on these."""
-        own = self.scales[scale]
-        kept = tuple(one for one in self.optimizers if own.optimizers is None or one.label in own.optimizers)
-        labels = set(methods(kept, self.bases))
-        return self.model_copy(
-            update={
-                "tuning": self.tuning.sized(own.tuning),
-                "optimizers": kept,
-                "bases": tuple(one for one in self.bases if any(one.is_of(method.label) for method in kept)),
-                "claims": tuple(claim for claim in self.claims if claim.methods <= labels),
-            }
-        )
-
-    def scale_deciding(self, claim: Claim, preferred: str) -> str:
-        """A scale at which a claim is decided: the preferred one, else that of the paper, else the first."""
-        deciding = [name for name in self.scales if claim in self.at(name).claims]
-        return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
-
-    @property
-    def own_claims(self) -> tuple[Claim, ...]:
-        """Its claims but for those of another study that it repeats."""
-        return tuple(claim for claim in self.claims if not claim.repeats)
-
-    @property
-    def repeated(self) -> frozenset[str]:
-        """The claims of another study that are repeated here."""
-        return frozenset(claim.repeats for claim in self.claims if claim.repeats)
-
-    @property
-    def only_repeats(self) -> bool:
-        """Whether it has claims, all of them repeated."""
-        return bool(self.claims) and all(claim.repeats for claim in self.claims)
-
-
-def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
-    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
-    return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
-
-
-def running_on(backend: str, study: Resolved) -> tuple[OptimizerSpec, ...]:
-    """The optimizers that run on a backend: those of other libraries run on one alone."""
-    return tuple(one for one in study.optimizers if rule_of(one).backend in (None, backend))
-
-
-def first_seeds(study: Study, scale: str) -> FirstSeeds:
-    """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
-
-    The latter where claims compare tuning runs, so that these too move when a rule or a setting does. A
-    published set that is run again has its own.
-    """
-    count = study.scales[scale].seeds.tuning
-    if study.first_seeds is not None:
-        tuning, final = study.first_seeds
-        return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
-    final = _first_final_seed(study, scale)
-    judging = any(claim.of_tuning for claim in study.own_claims)
-    return FirstSeeds(final - count if judging else 0, final)
-
-
-def _first_final_seed(study: Study, scale: str) -> int:
-    """The first seed that methods are judged on; of a study with claims that of a block of its own.
-
-    Which block follows from all that decides the claims (their rules, what they compare, where it is
-    evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
-    nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
-    moves no block.
-    """
-    claims = study.own_claims
-    if not claims:
-        return FIRST_FINAL_SEED
-    size = study.scales[scale]
-    compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
-    met = {
-        one.metric
-        for claim in claims
-        for one in claim.conditions
-        if one.counted == "steps_to_target" and one.target is None
-    }
-    if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
-        met.add(study.tuning.ties.metric)
-    decisive = {
-        "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
-        "budget": size.budget,
-        "evaluations": size.evaluations,
-        "seeds": size.seeds,
-        "backends": {name: one.seeds for name, one in size.backends.items() if one.seeds},
-        "workloads": [
-            {
-                "name": one.name,
-                "locator": one.locator,
-                "settings": _said(one.settings, find_workload(one.locator).settings),
-            }
-            for one in study.workloads[scale]
-        ],
-        "bases": [
-            {
-                "label": one.label,
-                "name": one.name,
-                "options": _said(one.options, bases()[one.name].options),
-            }
-            for one in study.bases
-        ],
-        "optimizers": [
-            {
-                **vars(one),
-                "options": _said(one.options, rule_of(one).options),
-                "hyperparameters": _said(one.hyperparameters, rule_of(one).hyperparameters),
-                "factors": {},  # without this key the seeds of every study would move
-            }
-            for one in study.optimizers
-            if one.label in compared
-        ],
-        "tuning": study.tuning,
-        "targets": {metric: study.targets.get(metric) for metric in sorted(met)},
-        "schedule": study.schedule,
-        "stop": study.stop,
-        "precision": study.precision,
-    }
-    for given in (study, size):
-        decisive |= given.model_dump(include=LATER_KEYS, exclude_defaults=True)
-    plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
-    return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
-
-
-def _said(given: Mapping[str, Any], known: Mapping[str, Given]) -> dict[str, Any]:
-    """What is not as it would be if nothing were given."""
-    return {name: value for name, value in given.items() if name not in known or value != known[name].default}
-
-
-def _alone(study: Study, backends: tuple[str, ...]) -> list[str]:
-    """A sentence on each contestant that does not run on every backend."""
-    only = {spec.label: rule_of(spec).backend for spec in study.optimizers}
-    return [
-        f"{label} is another library's and runs on {backend} alone"
-        + ("." if backend in backends else ", which is not part of this run.")
-        for label, backend in only.items()
-        if backend is not None
-    ]
-
-
-def describe(study: Study, scale: str, backends: tuple[str, ...]) -> StudyPlan:
-    """A study as the report shows it, in folders that are not known yet."""
-    own, first = study.scales[scale], first_seeds(study, scale)
-    runs_on = {
-        name: BackendPlan(
-            device=own.backends[name].device,
-            tuned_on=own.backends[name].tuned_on or name,
-            final_seeds=own.final_seeds(name),
-        )
-        for name in backends
-    }
-    return StudyPlan.taken_from(
-        study,
-        notes=(*study.setting_notes, *filter(None, [own.note]), *_alone(study, backends)),
-        workloads=tuple(_workload_plan(one, own.evaluated_splits) for one in study.workloads[scale]),
-        runs_on=runs_on,
-        first_tuning_seed=first.tuning,
-        first_final_seed=first.final,
-        targets=dict(sorted(study.targets.items())),  # the first one heads pages
-        tables=Path(),
-        figures=Path(),
-        budget=own.budget,
-        **{name: getattr(own, name) for name in Sized.model_fields},
-        **deciding(study, scale),
-    )
-
-
-def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> WorkloadPlan:
-    workload = find_workload(spec.locator).evaluated_on(splits)
-    metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
-    return WorkloadPlan.taken_from(
-        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
-    )
-
-
-def cost_of(study: Study) -> str:
-    """What a study would cost, by scale, as far as its file says so."""
-    return "; ".join(f"at scale {name} {own.cost}" for name, own in study.scales.items() if own.cost)
-
-
-def deciding(study: Study, scale: str) -> dict[str, Any]:
-    """What a study decides at a scale: the fields of `curvebench.spec.plan.Deciding`."""
-    decided = Deciding(
-        name=study.name,
-        claims=study.own_claims,
-        repeated=tuple(claim for claim in study.claims if claim.repeats),
-        at_most_partly=study.scales[scale].at_most_partly if scale in study.scales else "",
-    )
-    return {**dict(decided), "rules": rules_of(decided)}
-
-
-def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
-    """All studies of a folder, by name.
-
-    Args:
-        folder: where the study files lie.
-        names: what is asked for; where each names a file, the other files are not read, so that a broken
-            one is in nobody's way. Claims are found by reading all.
-
-    Raises:
-        InputError: with a line for each problem of each file.
-    """
-    paths = sorted(folder.glob("*.yaml"))
-    others: list[Path] = []
-    if names and set(names) <= {path.stem for path in paths}:
-        others = [path for path in paths if path.stem not in names]
-        paths = [path for path in paths if path.stem in names]
-    if not paths:
-        raise InputError(
-            f"{folder}: holds no study file (*.yaml); name the folder that does, such as {STUDY_FOLDER}"
-        )
-    studies: list[Study] = []
-    problems = Problems()
-    for path in paths:
-        with problems.caught():
-            studies.append(read_study(path))
-    homes: dict[str, Path] = {}
-    for study in studies:
-        for claim in study.claims:
-            if (home := homes.setdefault(claim.id, study.path)) != study.path:
-                problems.add(f"{study.path}: claims: the id {claim.id!r} is also in {home}; ids must differ")
-    for study in studies:
-        if (home := homes.get(study.name, study.path)) != study.path:
-            said = f"the id {study.name!r} is also the name of {study.path}; rename one"
-            problems.add(f"{home}: claims: {said}")
-    for path in others:
-        for name in _ids_in(path, homes):
-            problems.add(f"{homes[name]}: claims: the id {name!r} is also in {path}; ids must differ")
-    problems.check()
-    return tuple(studies)
-
-
-def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
-    """Which ids of claims a file gives that is not read otherwise; none where it is broken."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    suspected = [name for name in ids if name in text]  # reading YAML takes much longer
-    if not suspected:
-        return []
-    try:
-        claims = read_yaml(path, "a study", StudyFile).get("claims")
-    except InputError:
-        return []
-    given = (
-        [claim.get("id") for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
-    )
-    return [name for name in suspected if name in given]
 
 
 def read_study(path: Path) -> Study:
@@ -721,15 +427,3 @@ def _check_leaves(
         need.check_likelihood(update.rule.name, workload.likelihood)
     if carried_by is not None:
         Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
-
-
-def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
-    """What data of some workloads is missing and how to get it; None when all is there."""
-    reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
-    known = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
-    return f"{known}; the folder of data is what `--config data=FOLDER` names" if known else None
-
-
-def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
-    """Workloads by name with the settings that they have where nobody chooses."""
-    return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))

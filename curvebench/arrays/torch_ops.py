@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from curvebench.backends.common_names import EVERYWHERE, named
-from curvebench.backends.decompositions import guarded, symmetric_part
-from curvebench.backends.ops import Array, Ops
+from curvebench.arrays.common_names import EVERYWHERE, named
+from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.ops import Array, Ops
 
 # Functions that PyTorch has by the same name besides; it takes an `axis` as a `dim`.
 BY_DIM = (

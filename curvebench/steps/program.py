@@ -10,11 +10,11 @@ from enum import IntFlag
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from curvebench.backends.ops import Array, Ops
-from curvebench.engine.derivatives import Evaluation, StepInfo
-from curvebench.engine.layout import Layout, Stack, by_name, end_to_end, side_by_side
+from curvebench.arrays.ops import Array, Ops
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule, map_arrays
+from curvebench.steps.derivatives import Evaluation, StepInfo
+from curvebench.steps.layout import Layout, Stack, by_name, end_to_end, side_by_side
 
 # Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
 ENTRIES_AT_ONCE = 1 << 22
@@ -304,7 +304,7 @@ class Constants(NamedTuple):
     data: dict[str, Array]
     rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
     matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
-    hyper: dict[str, Array]  # each (1, K, 1)
+    hyper: dict[str, Array]  # each (1, K, 1), or (S, K, 1) where seeds have settings of their own
 
 
 class Inputs(NamedTuple):
@@ -423,7 +423,7 @@ class Program:
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Hyperparameters as given, the number of the step and the schedule, each (1, K, 1) or (1, 1, 1)."""
+        """Hyperparameters as they are held, and the number of the step and the schedule, each (1, 1, 1)."""
         one = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.backends.common_names import like_numpy
-from curvebench.backends.decompositions import guarded, symmetric_part
-from curvebench.backends.ops import Ops
+from curvebench.arrays.common_names import like_numpy
+from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.ops import Ops
 
 
 def _cast(x: np.ndarray, name: str) -> np.ndarray:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.examples import gathered, generators_of, prefetched
 from curvebench.engine.execution import Bundle, Clock, Trajectories, execute, prefetch_inputs
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.steps.examples import gathered, generators_of, prefetched
 from curvebench.workloads.workload import (
     MINIBATCH_LOSS,
     Metric,

@@ -10,16 +10,16 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.engine.execution import Clock
-from curvebench.planning import estimating
 from curvebench.planning.config import Config
-from curvebench.planning.estimating import estimates
 from curvebench.planning.plan import make_plan
 from curvebench.registry import find_workload
 from curvebench.spec.job import RunsSpec
 from curvebench.spec.method import WorkloadSpec
+from curvebench.stages import estimating
+from curvebench.stages.estimating import estimates
 from tests.curvebench.tiny import write_study
 
-RUNS = ("sweep", "refine", "final")
+RUNS = ("runs",)
 STEPS = 20  # of a run of the tiny study
 COMPILE, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds of a bundle, of a run's step and of a run's evaluation
 
@@ -62,7 +62,7 @@ def test_counts_are_those_of_the_plan(studies: Path, capsys: pytest.CaptureFixtu
 
 def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
     plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
-    spec = next(job.spec for job in plan.jobs if job.spec.stage == "sweep")
+    spec = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     meter = estimating._Meter(tmp_path, None)
     costs = [list(meter.cells(each)) for each in (spec, spec.changed(study="twin"))]
     assert costs[0] == costs[1]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import io
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from curvebench.interop.files import last_place
 from curvebench.spec.errors import InputError
 
 Tensors = Sequence[torch.Tensor]
@@ -124,7 +125,7 @@ class TorchContestant:
                 )
                 hint = "; one that evaluates the loss itself wants closure: true"
                 raise InputError(
-                    f"{self.name}: {what} ({type(error).__name__}: {error}, {last_place(error)})"
+                    f"{self.name}: {what} ({type(error).__name__}: {error}, {_last_place(error)})"
                     f"{hint if refused and not with_closure else ''}"
                 ) from error
         self.steps += 1
@@ -188,3 +189,15 @@ def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
 
 def _has_modes(optimizer: torch.optim.Optimizer) -> bool:
     return all(callable(getattr(optimizer, mode, None)) for mode in ("eval", "train"))
+
+
+def _last_place(error: Exception) -> str:
+    """File and line of the innermost code that is not of an installed package, else of the innermost.
+
+    Args:
+        error: raised in code that was called from here, whose own line says nothing.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[1:] or traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if "site-packages" not in Path(one.filename).parts]
+    at = (own or frames)[-1]
+    return f"{Path(at.filename).name} line {at.lineno}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.engine.layout import layout, roles_of
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.steps.layout import layout, roles_of
 
 SHAPES = {"a": (2, 3), "b": (4,), "c": (2, 2), "d": ()}
 OPS = numpy_ops("float64")

@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from curvebench.engine.examples import placeholders
 from curvebench.engine.execution import WAITING, Clock
 from curvebench.optimizers.bases import bases
 from curvebench.planning.plan import Plan, PlannedStudy
@@ -36,6 +35,7 @@ from curvebench.stages.job import (
     workload_of,
 )
 from curvebench.stages.run_jobs import run_lanes
+from curvebench.steps.examples import placeholders
 from curvebench.workloads.workload import examples_in
 
 STEPS = 20  # measured steps of a run on the CPU
@@ -49,6 +49,8 @@ START_SECONDS = {"cpu": 3.0, "gpu": 20.0}  # until a process has imported its ba
 GPU_RATES = {"float64": 3e13, "float32": 4e13, "tf32": 1e14, "mixed": 3.5e14, "bfloat16": 3.5e14}
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
+    "tuning_seeds": (),
+    "tuning_epochs": None,
     "claim_rules": {},
     "alone": False,
     "setting": None,
@@ -156,19 +158,24 @@ class _Meter:
         return count * self.counted(spec, workload, ())[0]
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of all runs of a sweep, refined sweep or final job in one basis."""
-        settings = spec.tuning.settings(generator(spec.study, spec.tuning.protocol))
-        runs = len(spec.seeds) * spec.tried
-        steps = steps_of(spec, self.instance(workload))
+        """Return the cost of all rounds of a job on a workload in a basis, whose program is compiled once."""
+        rounds = [one for one in map(spec.in_round, spec.rounds) if basis in one.bases]
+        counts = [len(one.seeds) * one.tries(one.rounds[0]) for one in rounds]
         if spec.device != "cpu":
             start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
         else:
-            few, lanes = min(steps, STEPS), min(runs, LANES)
+            few = min(steps_of(spec, self.instance(workload)), STEPS)
+            lanes = min(max(counts), LANES)
+            settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
             clock = self.measured(spec, workload, basis, few, settings[:1] * lanes)
             start = clock.seconds["compile"]
             step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
             evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first step and after the last
-        return Cost(0, runs, start + runs * (steps * step + (spec.evaluations + 1) * evaluation))
+        seconds = start
+        for one, runs in zip(rounds, counts, strict=True):
+            steps = steps_of(one, self.instance(workload))
+            seconds += runs * (steps * step + (one.evaluations + 1) * evaluation)
+        return Cost(0, sum(counts), seconds)
 
     def measured(
         self,
@@ -182,7 +189,7 @@ class _Meter:
         known = bases()[basis.name].estimated
         needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
         short = spec.changed(
-            stage="sweep",
+            rounds=(spec.final_round,),
             workloads=(workload,),
             bases=(basis,),
             seeds=(SEED,),

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from curvebench.backends.common_names import like_numpy, named
-from curvebench.backends.decompositions import guarded, symmetric_part
-from curvebench.backends.ops import Array, Ops, separate_copies
+from curvebench.arrays.common_names import like_numpy, named
+from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.ops import Array, Ops, separate_copies
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
 DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")  # by LAPACK on a CPU

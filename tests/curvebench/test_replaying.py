@@ -9,10 +9,10 @@ import pytest
 
 import curvebench
 from curvebench import optimizers
-from curvebench.engine.layout import layout
-from curvebench.engine.program import Update
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part
+from curvebench.steps.layout import layout
+from curvebench.steps.program import Update
 from curvebench.workloads.workload import Role
 
 BACKENDS = ("jax", "torch", "numpy")

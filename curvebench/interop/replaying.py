@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.arrays.ops import Array, Ops
 from curvebench.backends import BACKENDS
-from curvebench.backends.numpy_ops import numpy_ops
-from curvebench.backends.ops import Array, Ops
-from curvebench.engine.derivatives import StepInfo, model_of
-from curvebench.engine.layout import by_name, end_to_end, layout, roles_of
-from curvebench.engine.program import Constants, Inputs, Program, Update, Work
 from curvebench.interop import FLOATS, chosen, completed
 from curvebench.optimizers.options import Options
 from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError, unknown
+from curvebench.steps.derivatives import StepInfo, model_of
+from curvebench.steps.layout import by_name, end_to_end, layout, roles_of
+from curvebench.steps.program import Constants, Inputs, Program, Update, Work
 from curvebench.workloads.workload import Role
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None
@@ -231,7 +231,7 @@ def replay(
         options: the optimizer's options by name; what is left out has its default.
         kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role
             itself, with its layer; what is left out is what the number of axes suggests, and layers are
-            numbered in the order of `params` (curvebench.engine.layout.roles_of).
+            numbered in the order of `params` (curvebench.steps.layout.roles_of).
         needs: of each step what the optimizer needs besides, by name: a `hessian` (d, d), in the order of a
             basis for all parameters, or `layers`, at the steps that observe them; None where nothing is.
 

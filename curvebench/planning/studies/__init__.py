@@ -1,0 +1,1 @@
+"""Studies: study files with every name looked up and every default filled in."""

@@ -1,0 +1,108 @@
+"""The seeds that settings are tried on, and those that methods are judged on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from curvebench.optimizers.bases import bases
+from curvebench.planning.studies.study import FirstSeeds, Study
+from curvebench.registry import find_workload, rule_of
+from curvebench.results.verdicts import rule_hash
+from curvebench.spec.method import Method
+from curvebench.spec.study import FIRST_FINAL_SEED
+from curvebench.spec.values import Given
+
+BLOCKS = 1_000_000  # of final seeds
+# Keys that came after the first published sets: left out of the hash of final seeds where they are not given.
+LATER_KEYS = {"clip_gradient_norm", "gradient_accumulation", "evaluated_splits", "tuning_epochs"}
+
+
+def first_seeds(study: Study, scale: str) -> FirstSeeds:
+    """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
+
+    The latter where claims compare tuning runs, so that these too move when a rule or a setting does. A
+    published set that is run again has its own.
+    """
+    count = study.scales[scale].seeds.tuning
+    if study.first_seeds is not None:
+        tuning, final = study.first_seeds
+        return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
+    final = _first_final_seed(study, scale)
+    judging = any(claim.of_tuning for claim in study.own_claims)
+    return FirstSeeds(final - count if judging else 0, final)
+
+
+def _first_final_seed(study: Study, scale: str) -> int:
+    """The first seed that methods are judged on; of a study with claims that of a block of its own.
+
+    Which block follows from all that decides the claims (their rules, what they compare, where it is
+    evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
+    nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
+    moves no block.
+    """
+    claims = study.own_claims
+    if not claims:
+        return FIRST_FINAL_SEED
+    size = study.scales[scale]
+    compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
+    met = {
+        one.metric
+        for claim in claims
+        for one in claim.conditions
+        if one.counted == "steps_to_target" and one.target is None
+    }
+    if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
+        met.add(study.tuning.ties.metric)
+    decisive = {
+        "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
+        "budget": size.budget,
+        "evaluations": size.evaluations,
+        "seeds": size.seeds,
+        "backends": {name: one.seeds for name, one in size.backends.items() if one.seeds},
+        "workloads": [
+            {
+                "name": one.name,
+                "locator": one.locator,
+                "settings": _said(one.settings, find_workload(one.locator).settings),
+            }
+            for one in study.workloads[scale]
+        ],
+        "bases": [
+            {
+                "label": one.label,
+                "name": one.name,
+                "options": _said(one.options, bases()[one.name].options),
+            }
+            for one in study.bases
+        ],
+        "optimizers": [
+            {
+                **vars(one),
+                "options": _said(one.options, rule_of(one).options),
+                "hyperparameters": _said(one.hyperparameters, rule_of(one).hyperparameters),
+                "factors": {},  # without this key the seeds of every study would move
+            }
+            for one in study.optimizers
+            if one.label in compared
+        ],
+        "tuning": study.tuning,
+        "targets": {metric: study.targets.get(metric) for metric in sorted(met)},
+        "schedule": study.schedule,
+        "stop": study.stop,
+        "precision": study.precision,
+    }
+    for given in (study, size):
+        decisive |= given.model_dump(include=LATER_KEYS, exclude_defaults=True)
+    plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
+    return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
+
+
+def _said(given: Mapping[str, Any], known: Mapping[str, Given]) -> dict[str, Any]:
+    """What is not as it would be if nothing were given."""
+    return {name: value for name, value in given.items() if name not in known or value != known[name].default}
