@@ -25,8 +25,9 @@ from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation
 from curvebench.steps.engine import NO_GPU, Engine, Segment
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Piece, Program, Work, pick
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, pick
 from curvebench.steps.torch_rule import TorchRule
+from curvebench.steps.update import Piece, Work
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
@@ -51,6 +52,7 @@ class TorchEngine(Engine):
     """
 
     tree = pytree
+    compiles_lanes = False  # its operations take any number; updates that are compiled do so too
 
     def __init__(
         self,

@@ -29,11 +29,17 @@ class Engine(Derivatives, Protocol):
     device: str
     policy: Policy
     notes: list[str]  # named fallbacks, for the provenance
+    compiles_lanes: bool = True  # whether steps of several lanes are compiled for their number
     threads: int  # of the processor, that it is held to and that fetch what it is sent
 
     def __init__(self, precision: str, device: str) -> None:
         self.policy, self.device = policy_of(precision), device
         self.notes, self.threads = [], 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number as it is computed."""
+        return np.dtype(self.policy.computed).itemsize
 
     def note(self, *texts: str) -> None:
         """Keep notes for the provenance, each once."""
