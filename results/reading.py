@@ -55,7 +55,7 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     return _scanned(files, table) if files else pl.LazyFrame(schema=TABLES[table])
 
 
-def _scanned(files: Sequence[Path], table: str, **options: Any) -> pl.LazyFrame:
+def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
     """A table from files whose schemas are known to be right; optional columns that a file lacks are null."""
     return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
 
