@@ -8,7 +8,7 @@ from curvebench.progress import Progress
 
 
 def test_the_time_that_is_left_is_told_from_a_tenth_of_the_work(capsys: pytest.CaptureFixture[str]):
-    progress = Progress("sweep", 100.0, every=0.0)
+    progress = Progress("runs", 100.0, every=0.0)
     progress.advance(9.0)
     assert "left" not in capsys.readouterr().err
     progress.advance(2.0)
