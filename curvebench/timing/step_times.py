@@ -106,7 +106,7 @@ class _Contestant:
         """Load the arrays before the first step, from another bundle than the method's where one is given."""
         loaded = load(bundle or self.bundle, self.engine, self.clock, self.programs)
         with self.clock.phase("data"):
-            self.engine.finish(loaded.carry)
+            self.engine.synchronize(loaded.carry)
         return loaded
 
     def memory(self) -> Memory:
@@ -120,7 +120,7 @@ class _Contestant:
 
         def run() -> None:
             def steps() -> None:
-                self.engine.finish(self.segment(loaded.carry, loaded.constants, inputs))
+                self.engine.synchronize(self.segment(loaded.carry, loaded.constants, inputs))
 
             device.append(self.engine.device_peak(self.segment, steps))
 
@@ -166,12 +166,12 @@ class _TimedRun:
         """Return the seconds of a stretch taken `calls` times; inputs are made before the clock starts."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [stretch_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
-        engine.finish(inputs)
+        engine.synchronize(inputs)
 
         def run() -> None:
             for given in inputs:
                 self.carry = self.contestant.segment(self.carry, self.loaded.constants, given)
-            engine.finish(self.carry)
+            engine.synchronize(self.carry)
 
         return seconds_of(run, 1)
 
