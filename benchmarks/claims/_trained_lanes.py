@@ -12,7 +12,7 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import rules
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 
 WIDTH = 16  # inputs, hidden units and classes
 SHAPES = {"first": (WIDTH, WIDTH), "second": (WIDTH, WIDTH)}

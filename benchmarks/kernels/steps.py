@@ -16,7 +16,8 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule, map_arrays
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Constants, Inputs, Loaded, Program, Update
+from curvebench.steps.program import Constants, Inputs, Loaded, Program
+from curvebench.steps.update import Update
 
 from .case import PRECISIONS, KernelCase, ReadyCase, representable
 from .shapes import NETWORKS, SHAPE_SETS, Shapes
@@ -125,7 +126,7 @@ def optimizer_step(
     def run() -> None:
         nonlocal carry
         carry = segment(carry, constants, inputs[next(coming)])
-        made.finish(carry)
+        made.synchronize(carry)
 
     def result() -> np.ndarray:
         named = lay.unflatten(ops, carry.coordinates)

@@ -18,7 +18,8 @@ from curvebench.arrays.ops import Array
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.engine import NO_GPU, Engine, Segment
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Work, step_of
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
+from curvebench.steps.update import Work
 
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
@@ -52,7 +53,9 @@ class JaxEngine(Engine):
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
 
-    def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    def sequential_map(
+        self, function: Callable[..., Any], axes: tuple[int | None, ...]
+    ) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
             places = dict(enumerate(arguments))
             elements = {place: places[place] for place, axis in enumerate(axes) if axis is not None}
@@ -98,7 +101,7 @@ class JaxEngine(Engine):
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         jax.block_until_ready(value)
 
     def state_bytes(self, state: Any) -> int:
@@ -156,10 +159,10 @@ class _Loop:
 
             given = loaded.carry, loaded.constants, inputs, np.int32(0)
             options = IN_PLACE if device == "cpu" else None
-            traced = jax.jit(step, donate_argnums=0).trace(*given)
+            traced = jax.jit(steps, donate_argnums=0).trace(*given, np.int32(1))
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-                return traced.lower().compile(options), False
-            return jax.jit(steps, donate_argnums=0).lower(*given, np.int32(1)).compile(options), True
+                return jax.jit(step, donate_argnums=0).lower(*given).compile(options), False
+            return traced.lower().compile(options), True
 
         found = {work: compiled(work) for work in program.update.cadence}
         self.programs = {work: program for work, (program, _) in found.items()}

@@ -12,7 +12,8 @@ import torch
 
 from curvebench.arrays.ops import Ops
 from curvebench.optimizers.rule import Part
-from curvebench.steps.program import Work, updated, where_lanes
+from curvebench.steps.program import where_lanes
+from curvebench.steps.update import Work, updated
 
 Seen: TypeAlias = Any  # what a rule sees of parameters: a torch.Tensor, or several by name
 Stepper = Callable[[Seen, Any, Seen, Mapping[str, torch.Tensor], torch.Tensor | None], None]

@@ -16,8 +16,9 @@ from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
 from curvebench.backends.torch_native import Native
 from curvebench.optimizers.rule import map_arrays
 from curvebench.steps.derivatives import StepInfo, model_of
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Piece, Program, step_of
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, step_of
 from curvebench.steps.torch_rule import TorchRule
+from curvebench.steps.update import Piece
 
 # Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
 ENTRIES_WORTH_A_LEAF = 4096

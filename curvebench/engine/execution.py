@@ -34,8 +34,9 @@ from curvebench.steps.derivatives import (
 from curvebench.steps.engine import Engine, Segment
 from curvebench.steps.examples import gathered, generators_of, placeholders, prefetched
 from curvebench.steps.layout import Layout, layout
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses, Update, Work
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, StepLosses
 from curvebench.steps.torch_rule import TorchRule, closure_evaluations
+from curvebench.steps.update import Update, Work
 from curvebench.workloads.workload import (
     GRADIENT_NORM,
     MINIBATCH_LOSS,
@@ -336,24 +337,28 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
 
 
 def tile_of(
-    bundle: Bundle, rounds: Sequence[tuple[int, int]], itemsize: int, memory_limit_bytes: int
+    bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
 ) -> Tile | None:
     """The tile for all rounds of a cell, by shapes alone; None where rounds keep their own shapes.
 
     It is the one that computes the fewest lanes, of those the widest: settings of a seed share its minibatch
     and its basis. Rounds keep their shapes where there is one round, where bases are estimated anew (each
-    belongs to one setting), and where lanes that are computed for nothing would be more work than compiling.
+    belongs to one setting), where the backend runs several lanes without compiling, and where lanes that are
+    computed for nothing would be more work than compiling.
 
     Args:
         bundle: lanes of the cell with the schedule of its longest round.
         rounds: seeds and settings of each round.
-        itemsize, memory_limit_bytes: as of `lanes_per_bundle`.
+        engine: the backend.
+        memory_limit_bytes: as of `lanes_per_bundle`.
     """
     if len(set(rounds)) < 2 or bundle.points:
         return None
     if runs_singly(bundle):
         return Tile(1, 1)
-    seed, lane = bytes_of(bundle, itemsize)
+    if not engine.compiles_lanes:
+        return None
+    seed, lane = bytes_of(bundle, engine.itemsize)
     widest = max(1, min(max(settings for _, settings in rounds), (memory_limit_bytes - seed) // lane))
 
     def slots(width: int) -> int:
@@ -439,17 +444,17 @@ class Programs:
 
     @classmethod
     def of_rounds(
-        cls, bundle: Bundle, rounds: Sequence[tuple[int, int]], itemsize: int, memory_limit_bytes: int
+        cls, bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
     ) -> Programs:
         """Those of a cell whose rounds are known (`tile_of`)."""
-        tile = tile_of(bundle, rounds, itemsize, memory_limit_bytes)
+        tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
         return cls(tile, max(segments_of(replace(bundle, tile=tile))), len(bundle.schedule))
 
-    def parts(self, bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
+    def parts(self, bundle: Bundle, engine: Engine, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
         """The seeds and the settings of a round that are run together, one after the other."""
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
-        size = lanes_per_bundle(bundle, itemsize, memory_limit_bytes)
+        size = lanes_per_bundle(bundle, engine.itemsize, memory_limit_bytes)
         seeds, settings = map(cuts, bundle.lanes, size)
         return list(itertools.product(seeds, settings))
 
@@ -508,7 +513,8 @@ def load(
         OptionError: as `program_of`.
     """
     ops, workload = engine.ops, bundle.workload
-    program = (programs or Programs()).get("program", partial(program_of, bundle, engine))
+    programs = programs or Programs()
+    program = programs.get("program", partial(program_of, bundle, engine))
     slots, width = bundle.shape
 
     def lanes(values: Sequence[np.ndarray]) -> Any:
@@ -541,7 +547,9 @@ def load(
         }
         model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
     with clock.phase("compile"):
-        carry = program.start(params, model, constants)
+        given = (params, model, constants)
+        key = ("start", shapes_of(engine, given))
+        carry = programs.get(key, lambda: engine.compiled(program.start, *given))(*given)
     return Loaded(program, carry, constants, splits)
 
 
@@ -608,7 +616,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
             work = float(bundle.evaluations) * sum(counts.values()) * bundle.layout.total
             if bundle.shape == (1, 1):
                 call = partial(measurement.values, *given)
-                engine.compile_alone(measurement.metrics.single, work, call, "evaluation")
+                engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")
             return engine.compiled(function, *given)
 
         return programs.get(("evaluation", shapes_of(engine, given)), make)
@@ -672,7 +680,9 @@ def stretch_inputs(
     kind, missing = engine.ops.dtype, (room or length) - length
 
     def sent(array: np.ndarray) -> Any:
-        return engine.send(np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array)
+        return engine.to_device(
+            np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array
+        )
 
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
@@ -825,7 +835,7 @@ def execute(
         record, keeper = Record(np.zeros(bundle.shape)), None
         loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
-            engine.finish(loaded.carry)
+            engine.synchronize(loaded.carry)
         if checkpoints is not None:
             keeper = _Keeper(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
@@ -866,12 +876,12 @@ def execute(
             if renew is not None and record.done in bundle.points:
                 with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
-                    engine.finish(carry)
+                    engine.synchronize(carry)
                 record.seconds += taken[:, None]
             before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance(carry, constants, given)
-                engine.finish(carry)
+                engine.synchronize(carry)
             record.done += len(given.step)
             pace.a_step = (clock.seconds["step"] - before) / len(given.step)
             if record.done in ends:

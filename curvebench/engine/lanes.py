@@ -15,7 +15,7 @@ from curvebench.optimizers.rule import Hyperparameter, Rule, map_arrays
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import model_of
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
 SQUARE = (3, 3)  # of a rule that sees layers: each takes what the one before it gives

@@ -18,7 +18,7 @@ from curvebench.optimizers import Rule
 from curvebench.optimizers.options import Options
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update, Work, updated
+from curvebench.steps.update import Update, Work, updated
 
 Arrays = Sequence[Array]
 

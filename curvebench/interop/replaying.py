@@ -18,7 +18,8 @@ from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import by_name, end_to_end, layout, roles_of
-from curvebench.steps.program import Constants, Inputs, Program, Update, Work
+from curvebench.steps.program import Constants, Inputs, Program
+from curvebench.steps.update import Update, Work
 from curvebench.workloads.workload import Role
 
 Basis = np.ndarray | Mapping[str, np.ndarray] | None

@@ -17,7 +17,7 @@ from curvebench.optimizers import Rule
 from curvebench.optimizers.layer_statistics import fisher_of
 from curvebench.optimizers.layers import LAYER_KINDS, layers_of
 from curvebench.spec.errors import InputError
-from curvebench.steps.program import Work
+from curvebench.steps.update import Work
 from curvebench.workloads.workload import Role
 
 NO_LAYER = -1  # the number of the layer of parameters that belong to none

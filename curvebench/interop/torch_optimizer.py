@@ -17,7 +17,7 @@ from curvebench.interop import as_input_errors, check_array, check_kind, chosen,
 from curvebench.optimizers import Rule, rules
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]

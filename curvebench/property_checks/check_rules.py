@@ -21,6 +21,7 @@ PLAIN = (str, int, float, bool, type(None))
 NAMES = {
     "curvebench.arrays": "harness.backends",
     "curvebench.steps.engine": "harness.backends.engine",
+    "curvebench.steps.update": "harness.engine.program",
     "curvebench.steps": "harness.engine",
     "curvebench.interop.replaying": "harness.engine.replaying",
     "curvebench.timing.clocks": "benchmarks.kernels.clock",

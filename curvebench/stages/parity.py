@@ -29,7 +29,8 @@ from curvebench.progress import Progress
 from curvebench.results import schema
 from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of
 from curvebench.steps.engine import Engine
-from curvebench.steps.program import Update, step_of
+from curvebench.steps.program import step_of
+from curvebench.steps.update import Update
 
 SEED = 0
 Arrays = dict[str, np.ndarray]

@@ -35,7 +35,6 @@ from curvebench.stages.job import (
     LoadedBasis,
     basis_of,
     bundle_of,
-    dtype_of,
     instance,
     precision_of,
     schedule_of,
@@ -97,7 +96,7 @@ def _of_workload(
 
 
 def _programs(
-    spec: RunsSpec, basis: BasisSpec, made: dict[str, Programs], bundle: Bundle, one: Instance
+    spec: RunsSpec, basis: BasisSpec, made: dict[str, Programs], bundle: Bundle, one: Instance, engine: Engine
 ) -> Programs:
     """Return the compiled programs that all rounds in a basis share, `made` before or now.
 
@@ -105,6 +104,7 @@ def _programs(
         spec: the whole job.
         bundle: the lanes of one round.
         one: the problem of one of its seeds.
+        engine: the backend.
     """
     if basis.label not in made:
         rounds = [own for own in map(spec.in_round, spec.rounds) if basis in own.bases]
@@ -112,8 +112,7 @@ def _programs(
         if spec.settings is not None:
             counts = [bundle.lanes]
         longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.evaluations)
-        itemsize = dtype_of(spec, bundle.workload).itemsize
-        made[basis.label] = Programs.of_rounds(longest, counts, itemsize, spec.bundle_memory_bytes)
+        made[basis.label] = Programs.of_rounds(longest, counts, engine, spec.bundle_memory_bytes)
     return made[basis.label]
 
 
@@ -162,7 +161,7 @@ class _CellRun:
         number: of the cell in its job.
         engine_of: the engine of a precision.
         instance_of: the problem of a seed.
-        programs_of: the compiled programs of all rounds of the cell, by a bundle and one of its problems.
+        programs_of: programs of all rounds of the cell, by a bundle, one of its problems and the engine.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -171,7 +170,7 @@ class _CellRun:
     number: int
     engine_of: Callable[[str], Engine]
     instance_of: Callable[[int], Instance]
-    programs_of: Callable[[Bundle, Instance], Programs]
+    programs_of: Callable[[Bundle, Instance, Engine], Programs]
     progress: Progress
     built: tuple[Bundle, LoadedBasis] | None = None
 
@@ -204,9 +203,8 @@ class _CellRun:
             attendance.journal.begin(building)
             try:
                 whole, _ = self._build()
-                self.programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]))
-                itemsize = dtype_of(self.job.training, self.cell.workload).itemsize
-                parts = self.programs.parts(whole, itemsize, self.job.training.bundle_memory_bytes)
+                programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]), self.engine)
+                parts = programs.parts(whole, self.engine, self.job.training.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
                 self.built, failure = None, failure_of(error)
@@ -218,7 +216,7 @@ class _CellRun:
             table
             for seeds, settings in parts
             for table in self._attempt(
-                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop)
+                Lanes(self.number, seeds.start, seeds.stop, settings.start, settings.stop), programs
             )
         ]
 
@@ -229,8 +227,11 @@ class _CellRun:
             self.built = bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
 
-    def _attempt(self, lanes: Lanes) -> list[RunTables]:
-        """The rows of some lanes: read where they are stored, else run together, else setting by setting."""
+    def _attempt(self, lanes: Lanes, programs: Programs | None = None) -> list[RunTables]:
+        """The rows of some lanes: read where they are stored, else run together, else setting by setting.
+
+        A setting by itself is compiled by itself: in the tile of `programs` it would take as much memory.
+        """
         if lanes in self.done:
             return [self._read(lanes)]
         attendance = self.job.attendance
@@ -241,7 +242,7 @@ class _CellRun:
             checkpoints = self._checkpoints(lanes)
             with checkpoints.termination:  # from the first step on, until what is done is written
                 try:
-                    table = self._executed(lanes, checkpoints)
+                    table = self._executed(lanes, checkpoints, programs)
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, attendance.journal.read()[1])
@@ -268,14 +269,14 @@ class _CellRun:
         parts = self.job.training.gradient_accumulation
         return self._left(lanes, with_remedy(failure, self.cell.workload_spec.settings, parts))
 
-    def _executed(self, lanes: Lanes, checkpoints: Checkpoints) -> RunTables:
+    def _executed(self, lanes: Lanes, checkpoints: Checkpoints, programs: Programs | None) -> RunTables:
         """Run lanes together."""
         assert self.built is not None
         whole, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
         part = whole.part(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
-        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, self.programs)
+        trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _left(self, lanes: Lanes, failure: Failure) -> list[RunTables]:

@@ -24,7 +24,8 @@ from curvebench.precision import POLICIES, HalfProducts
 from curvebench.spec.values import Precision
 from curvebench.steps.derivatives import StepEvaluation, StepInfo
 from curvebench.steps.engine import Engine
-from curvebench.steps.program import Program, Work, pick, step_of
+from curvebench.steps.program import Program, pick, step_of
+from curvebench.steps.update import Work
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.test_executors import NETWORKS, bundle_of
 from tests.curvebench.toys import advanced

@@ -12,7 +12,7 @@ from curvebench import optimizers
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part
 from curvebench.steps.layout import layout
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads.workload import Role
 
 BACKENDS = ("jax", "torch", "numpy")

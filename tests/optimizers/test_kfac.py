@@ -20,7 +20,8 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import model_of
 from curvebench.steps.layout import layout
-from curvebench.steps.program import Update, Work, pick, step_of
+from curvebench.steps.program import pick, step_of
+from curvebench.steps.update import Update, Work
 from curvebench.workloads import workloads
 
 STEPS, BATCH = 4, 24

@@ -20,7 +20,8 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import map_arrays
 from curvebench.seeding import WorkloadRandom
 from curvebench.steps.derivatives import DRAWS
-from curvebench.steps.program import Work, step_of
+from curvebench.steps.program import step_of
+from curvebench.steps.update import Work
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Likelihood, Role, Workload
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION

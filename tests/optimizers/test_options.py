@@ -13,7 +13,7 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.options import Option, OptionError, complete
 from curvebench.spec.values import choice, flag, whole
 from curvebench.steps.layout import layout
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads.workload import Role
 from tests.optimizers.paths import leaves
 

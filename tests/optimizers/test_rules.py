@@ -20,7 +20,7 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update, Work
+from curvebench.steps.update import Update, Work
 from tests.optimizers.entry import HELD, Entry
 from tests.optimizers.oracles import Arrays, optax_path, pytorch_path
 from tests.optimizers.paths import assert_paths_close, instance, leaves

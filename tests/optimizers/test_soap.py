@@ -8,7 +8,7 @@ import pytest
 from curvebench import replay
 from curvebench.optimizers import rules
 from curvebench.steps.layout import layout
-from curvebench.steps.program import Update, Work
+from curvebench.steps.update import Update, Work
 from curvebench.workloads.workload import Role
 from tests.optimizers.families.soap import SOAP
 from tests.optimizers.paths import assert_paths_close, instance

@@ -11,7 +11,7 @@ import pytest
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import HyperparameterError
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update, Work
+from curvebench.steps.update import Update, Work
 from tests.optimizers.paths import instance, path_of_one
 
 # S = I at first, no damping, decay or momentum

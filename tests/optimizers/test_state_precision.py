@@ -24,7 +24,7 @@ from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads.workload import Problem, Role
 from tests.optimizers.paths import instance, leaves
 

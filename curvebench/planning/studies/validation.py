@@ -26,7 +26,7 @@ from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letter
 from curvebench.spec.tuning import Search
 from curvebench.spec.values import completed
 from curvebench.steps.layout import Layout, layout
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 

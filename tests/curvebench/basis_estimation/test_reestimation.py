@@ -26,7 +26,8 @@ from curvebench.spec.job import job_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec
 from curvebench.stages.job import instance, reestimation_of
 from curvebench.steps.engine import Engine
-from curvebench.steps.program import Carry, Loaded, Update
+from curvebench.steps.program import Carry, Loaded
+from curvebench.steps.update import Update
 from curvebench.workloads.linear_network import LINEAR_NETWORK
 from curvebench.workloads.workload import Problem
 from tests.curvebench.engine.test_execution import make_bundle, orthogonal

@@ -17,7 +17,7 @@ from curvebench.engine.execution import execute
 from curvebench.engine.schedules import multipliers, scheduled
 from curvebench.optimizers import Rule, rules
 from curvebench.steps.layout import layout
-from curvebench.steps.program import Update
+from curvebench.steps.update import Update
 from curvebench.workloads.workload import Role
 from tests.curvebench.engine.test_execution import make_bundle
 
