@@ -616,7 +616,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
             work = float(bundle.evaluations) * sum(counts.values()) * bundle.layout.total
             if bundle.shape == (1, 1):
                 call = partial(measurement.values, *given)
-                engine.compile_alone(measurement.metrics.single, work, call, "evaluation")
+                engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")
             return engine.compiled(function, *given)
 
         return programs.get(("evaluation", shapes_of(engine, given)), make)
@@ -680,7 +680,9 @@ def stretch_inputs(
     kind, missing = engine.ops.dtype, (room or length) - length
 
     def sent(array: np.ndarray) -> Any:
-        return engine.send(np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array)
+        return engine.to_device(
+            np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array
+        )
 
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
@@ -833,7 +835,7 @@ def execute(
         record, keeper = Record(np.zeros(bundle.shape)), None
         loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
-            engine.finish(loaded.carry)
+            engine.synchronize(loaded.carry)
         if checkpoints is not None:
             keeper = _Keeper(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
@@ -874,12 +876,12 @@ def execute(
             if renew is not None and record.done in bundle.points:
                 with clock.phase("step", BASIS):
                     carry, constants, taken = renew(record.done, carry, constants)
-                    engine.finish(carry)
+                    engine.synchronize(carry)
                 record.seconds += taken[:, None]
             before = clock.seconds["step"]
             with clock.phase("step"):
                 carry = advance(carry, constants, given)
-                engine.finish(carry)
+                engine.synchronize(carry)
             record.done += len(given.step)
             pace.a_step = (clock.seconds["step"] - before) / len(given.step)
             if record.done in ends:
