@@ -155,7 +155,8 @@ class LoadedResults:
                 backends or studies, one must be named.
 
         Returns:
-            A matplotlib figure. Learning rates at which most runs failed are left out.
+            A matplotlib figure. Learning rates at which most runs failed are left out. A rate that successive
+            halving stopped early has the values of its last and longest runs.
 
         Raises:
             InputError: as in `plot_curves`.

@@ -231,7 +231,7 @@ def gains_over_rates(
     as at it, so that rates which reach it tie.
 
     Args:
-        tuning: the tuning runs on one workload and backend, with `method`; those of the greatest length count.
+        tuning: the tuning runs on one workload and backend, with `method`; the longest of them count.
         condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
             equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
             `rates_won` the share of learning rates at which the treated method is better, less the share at
