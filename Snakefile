@@ -154,7 +154,7 @@ rule runs:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
-# A timing job has all cores, or a node, to itself, and computes on one thread as the sweeps do.
+# A timing job has all cores, or a node, to itself, and computes on one thread as the jobs of runs do.
 rule timing:
     input:
         PLAN.inputs,

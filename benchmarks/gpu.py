@@ -101,7 +101,7 @@ def our_loop(
 
     def run() -> None:
         held[0] = segment(held[0], constants, inputs)
-        made.finish(held[0])
+        made.synchronize(held[0])
 
     run()
     seconds = time.perf_counter() - start
@@ -154,7 +154,7 @@ def plain_torch(
             loss.backward()
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        made.finish(None)
+        made.synchronize(None)
 
     start = time.perf_counter()
     run()
@@ -202,7 +202,7 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: A
     def run() -> None:
         for order in given:
             held[0] = step(held[0], order, data)
-        made.finish(held[0])
+        made.synchronize(held[0])
 
     start = time.perf_counter()
     run()
@@ -252,7 +252,7 @@ def matrix_rate(precision: str, device: str) -> float:
 
     def run() -> None:
         torch.matmul(one, one)
-        made.finish(None)
+        made.synchronize(None)
 
     with made.context(), made.products():
         run()

@@ -33,7 +33,8 @@ class Progress:
         """Count work as done, and say so when it is time."""
         self.done += work
         now = time.monotonic()
-        if now - self.printed < self.every and self.done < self.total:
+        ends = self.done - work < self.total <= self.done  # once: more may be done than was planned
+        if now - self.printed < self.every and not ends:
             return
         self.printed = now
         share = min(self.done / self.total, 1.0) if self.total else 1.0

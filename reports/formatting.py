@@ -202,6 +202,16 @@ def words(name: str) -> str:
     return OPTIONS_IN_WORDS.get(name, name.replace("_", " "))
 
 
+def at_step(step: int | None) -> str:
+    """The step of an event, after the event: at 40."""
+    return "" if step is None else f" at {step}"
+
+
+def added(value: int | None) -> str:
+    """A number that is added to another one: + 60; nothing where it is 0 or not known."""
+    return f"+ {count(value)}" if value else ""
+
+
 def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> str:
     """Texts as a list in a sentence, the first `most` by name: a, b, c and 2 more."""
     shown = list(texts[:most])

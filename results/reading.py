@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from curvebench.results.schema import TABLES
+from curvebench.results.schema import OPTIONAL, TABLES
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import IDENTITY
 from curvebench.spec.sets import SUMS
@@ -48,13 +49,15 @@ def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
     Raises:
         InputError: for a file that cannot be read, is cut short or has another schema.
     """
-    schema = TABLES[table]
     files = files_of(place, table)
     for file in files:
-        _check_schema(file, schema)
-    if not files:
-        return pl.LazyFrame(schema=schema)
-    return pl.scan_parquet(files, glob=False, schema=schema)
+        _check_schema(file, table)
+    return _scanned(files, table) if files else pl.LazyFrame(schema=TABLES[table])
+
+
+def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
+    """A table from files whose schemas are known to be right; optional columns that a file lacks are null."""
+    return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
 
 
 def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
@@ -102,7 +105,7 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
     scan(files, "runs")  # checks every file before polars reads one
-    table = pl.scan_parquet(files, include_file_paths="file", glob=False)
+    table = _scanned(files, "runs", include_file_paths="file")
     with naming_damage(files):
         names = table.select("run", "file").collect()
         name, file = _choose(names, run, results_folder)
@@ -132,14 +135,16 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias("method"))
 
 
-def _check_schema(file: Path, wanted: pl.Schema) -> None:
-    """Raise InputError unless the file's footer declares the wanted columns."""
+def _check_schema(file: Path, table: str) -> None:
+    """Raise InputError unless the file's footer declares the columns of the table, but for optional ones."""
     try:
         given = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
+    absent = OPTIONAL.get(table, set()) - set(given)
+    wanted = pl.Schema({name: dtype for name, dtype in TABLES[table].items() if name not in absent})
     if given == wanted:
         return
     remedy = f"another version wrote the file; {_remedy(file)}"

@@ -6,7 +6,7 @@ docs/reference/tables.md says what each column means; a test compares the page w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import polars as pl
 
@@ -42,6 +42,28 @@ Target = pl.Struct(
 )
 
 
+class RunColumn(NamedTuple):
+    """A column of the table `runs`: its data type, and how the pages of runs show it.
+
+    A column with a label has one on those pages, in the order of the table. The run's name, its method, its
+    metrics and its other hyperparameters have columns of their own there. A new column needs an entry of
+    `RUN_COLUMNS`, a value in `curvebench.stages.records` and a row of docs/reference/tables.md.
+
+    Args:
+        data_type: the type of its values.
+        label: the heading; empty for a column that the pages do not show, or only below another one.
+        written: the filter of `curvebench.reports.formatting` that writes a value; `str` by default.
+        unit: what stands below the heading, in small letters.
+        below: the column whose value stands below the value, in small letters.
+    """
+
+    data_type: Any
+    label: str = ""
+    written: str = "string"
+    unit: str = ""
+    below: str = ""
+
+
 def _schema(columns: Mapping[str, Any]) -> pl.Schema:
     """A schema from data types and their classes, which polars takes and its annotations do not."""
     return pl.Schema(columns)
@@ -59,30 +81,39 @@ def _with_ends(name: str) -> dict[str, Any]:
 
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
-RUNS = _schema(
-    {
-        "run": pl.String,  # <first 12 of the spec hash>-<number>
-        **CELL,
-        "dtype": pl.String,
-        "stage": pl.Enum(STAGES),
-        **_each(pl.Int64, "round", "seed"),  # round: of tuning, from 0; of other runs the number of rounds
-        "learning_rate": pl.Float64,
-        "hyperparameters": NamedValues,  # the others
-        "outcome": pl.Enum(OUTCOMES),
-        "outcome_step": pl.Int64,  # that reached, stopped or diverged, or the last known; null otherwise
-        "reason": pl.String,  # of an error, of want of memory or time, of an interruption; null otherwise
-        # gradient evaluations: of the run alone, and of what it estimates anew; basis: charged to every run
-        **_each(pl.Int64, "steps", "gradient_evaluations", "basis_gradient_evaluations"),
-        "basis_seconds": pl.Float64,  # sampling and decomposition, charged likewise; during the run too
-        "examples": pl.Int64,
-        "final_metrics": NamedValues,
-        "best_metrics": pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64})),
-        "targets": pl.List(Target),
-        "seconds": pl.Float64,  # null for a lane of a bundle
-        **_each(pl.Int64, "state_bytes", "bundle_lanes"),
-        **JOB,
-    }
-)
+RUN_COLUMNS: dict[str, RunColumn] = {
+    "run": RunColumn(pl.String),  # <first 12 of the spec hash>-<number>
+    **{name: RunColumn(data_type) for name, data_type in CELL.items()},
+    "workload": RunColumn(pl.String, "Workload", below="backend"),
+    "dtype": RunColumn(pl.String),
+    "stage": RunColumn(pl.Enum(STAGES)),
+    "round": RunColumn(pl.Int64),  # of tuning, from 0; of other runs the number of rounds
+    "seed": RunColumn(pl.Int64, "Seed"),
+    "learning_rate": RunColumn(pl.Float64, "Learning rate", "rate"),
+    "hyperparameters": RunColumn(NamedValues),  # the others
+    "outcome": RunColumn(pl.Enum(OUTCOMES), "Outcome", "words", below="outcome_step"),
+    # that reached, stopped or diverged, or the last known; null otherwise
+    "outcome_step": RunColumn(pl.Int64, written="at_step"),
+    # of an error, of want of memory or time, of an interruption; null otherwise
+    "reason": RunColumn(pl.String),
+    "steps": RunColumn(pl.Int64, "Steps", "count"),
+    # of the run alone, and of what it estimates anew
+    "gradient_evaluations": RunColumn(
+        pl.Int64, "Evaluations", "count", "and the basis'", "basis_gradient_evaluations"
+    ),
+    "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),  # charged to every run
+    # sampling and decomposition, charged likewise; during the run too
+    "basis_seconds": RunColumn(pl.Float64),
+    "examples": RunColumn(pl.Int64),
+    "final_metrics": RunColumn(NamedValues),
+    "best_metrics": RunColumn(pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64}))),
+    "targets": RunColumn(pl.List(Target)),
+    "seconds": RunColumn(pl.Float64),  # null for a lane of a bundle
+    "state_bytes": RunColumn(pl.Int64),
+    "bundle_lanes": RunColumn(pl.Int64),
+    **{name: RunColumn(data_type) for name, data_type in JOB.items()},
+}
+RUNS = _schema({name: column.data_type for name, column in RUN_COLUMNS.items()})
 
 CURVES = _schema(
     {
@@ -304,6 +335,9 @@ LEADERBOARD = _schema(
         "workloads": pl.List(pl.Struct(BOARD_WORKLOAD)),
     }
 )
+
+# Columns that came after the first tables: where a file lacks one, its values are read as null.
+OPTIONAL = {"jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"}}
 
 TABLES = {
     "runs": RUNS,

@@ -73,7 +73,7 @@ def on_backend(backend: str, dtype: str, function: Callable[..., Any], arrays: A
 
     def run() -> None:
         results[:] = [compiled(*arguments)]
-        made.finish(results)
+        made.synchronize(results)
 
     def result() -> np.ndarray:
         return np.array(made.ops.to_numpy(results[0]), np.float64)

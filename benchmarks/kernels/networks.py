@@ -72,7 +72,7 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
     def run() -> None:
         nonlocal carry
         carry = segment(carry, constants, inputs)
-        made.finish(carry)
+        made.synchronize(carry)
 
     def result() -> np.ndarray:
         named = program.parameters(carry.coordinates, ())

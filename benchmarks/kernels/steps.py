@@ -126,7 +126,7 @@ def optimizer_step(
     def run() -> None:
         nonlocal carry
         carry = segment(carry, constants, inputs[next(coming)])
-        made.finish(carry)
+        made.synchronize(carry)
 
     def result() -> np.ndarray:
         named = lay.unflatten(ops, carry.coordinates)

@@ -53,7 +53,9 @@ class JaxEngine(Engine):
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
 
-    def in_turn(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    def sequential_map(
+        self, function: Callable[..., Any], axes: tuple[int | None, ...]
+    ) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
             places = dict(enumerate(arguments))
             elements = {place: places[place] for place, axis in enumerate(axes) if axis is not None}
@@ -99,7 +101,7 @@ class JaxEngine(Engine):
     def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
         return jax.jit(function).lower(*arguments).compile()
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         jax.block_until_ready(value)
 
     def state_bytes(self, state: Any) -> int:

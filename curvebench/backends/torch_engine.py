@@ -84,7 +84,7 @@ class TorchEngine(Engine):
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return torch.func.vmap(function, in_dims=axes)
 
-    in_turn = vmap
+    sequential_map = vmap
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:
@@ -96,10 +96,10 @@ class TorchEngine(Engine):
 
         return value_first
 
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return Compilable(function)
 
-    def compile_alone(
+    def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         if multiplications < self.loss_worth_compiling:
@@ -200,7 +200,7 @@ class TorchEngine(Engine):
                 program.evaluate(point, carry.model, constants, one, Work.NONE)
 
         work = math.inf if steps is None else float(steps) * examples * carry.coordinates.numel()
-        return self.compile_alone(evaluation.loss_gradient, work, call, "loss")
+        return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
 
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
         """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""
@@ -218,7 +218,7 @@ class TorchEngine(Engine):
         worth = ENTRIES_WORTH_COMPILING if self.worth_compiling is None else self.worth_compiling
         return "entries" if entries * steps < worth else None
 
-    def send(self, array: np.ndarray) -> torch.Tensor:
+    def to_device(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
         # from memory that stays where it is, the device fetches it while the host goes on
@@ -230,7 +230,7 @@ class TorchEngine(Engine):
         super().limit_threads(threads)
         torch.set_num_threads(threads)
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         if self.device.startswith("cuda"):
             torch.cuda.synchronize(self.device)
 

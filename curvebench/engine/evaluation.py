@@ -83,7 +83,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
             work = float(bundle.evaluations) * sum(counts.values()) * bundle.layout.total
             if bundle.shape == (1, 1):
                 call = partial(measurement.values, *given)
-                engine.compile_alone(measurement.metrics.single, work, call, "evaluation")
+                engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")
             return engine.compiled(function, *given)
 
         return programs.get(("evaluation", shapes_of(engine, given)), make)

@@ -90,7 +90,7 @@ def execute(
         record, keeper = Record(np.zeros(bundle.shape)), None
         loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
-            engine.finish(loaded.carry)
+            engine.synchronize(loaded.carry)
         if checkpoints is not None:
             keeper = _Keeper(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
@@ -167,7 +167,7 @@ class _Run:
         with self.clock.phase("step", BASIS):
             renewed = self.renewal(self.record.done, self.carry, self.constants)
             self.carry, self.constants, seconds = renewed
-            self.engine.finish(self.carry)
+            self.engine.synchronize(self.carry)
         self.record.seconds += seconds[:, None]
 
     def step(self, inputs: Inputs) -> float:
@@ -175,7 +175,7 @@ class _Run:
         before = self.clock.seconds["step"]
         with self.clock.phase("step"):
             self.carry = self.segment(self.carry, self.constants, inputs)
-            self.engine.finish(self.carry)
+            self.engine.synchronize(self.carry)
         self.record.done += len(inputs.step)
         return (self.clock.seconds["step"] - before) / len(inputs.step)
 

@@ -73,7 +73,9 @@ def stretch_inputs(
     kind, missing = engine.ops.dtype, (room or length) - length
 
     def sent(array: np.ndarray) -> Any:
-        return engine.send(np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array)
+        return engine.to_device(
+            np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array
+        )
 
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None

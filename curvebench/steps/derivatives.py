@@ -46,7 +46,7 @@ class Derivatives(Protocol):
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """The function mapped over one axis of some of its arguments."""
 
-    def in_turn(self, function: Function, axes: tuple[int | None, ...]) -> Function:
+    def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """As `vmap` with axes 0 or None, one element after another."""
 
     def value_and_grad(self, function: Function, alone: bool) -> Function:
@@ -55,8 +55,8 @@ class Derivatives(Protocol):
         `alone` says that it is not mapped.
         """
 
-    def alone(self, function: Function) -> Function:
-        """A function that is not mapped, as the backend may compile it by itself (`Engine.compile_alone`)."""
+    def unbatched(self, function: Function) -> Function:
+        """A function that is not mapped, which a backend may compile by itself (`compile_unbatched`)."""
 
     def grad(self, function: Function) -> Function:
         """The gradient of a scalar function."""
@@ -108,7 +108,7 @@ class OverLanes:
         # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         in_turn = examples >= self.derivatives.many_examples
-        mapping = self.derivatives.in_turn if in_turn else self.derivatives.vmap
+        mapping = self.derivatives.sequential_map if in_turn else self.derivatives.vmap
         over_settings = mapping(self.mapped, (0, 0, None, *(None for _ in noises)))
         over_seeds = mapping(over_settings, (0, 0, 0 if self.per_seed else None, *(0 for _ in noises)))
         return over_seeds(params, model, batch, *noises)
@@ -228,7 +228,7 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
 
         return one
 
-    single = derivatives.alone(by(derivatives.single_run_ops))
+    single = derivatives.unbatched(by(derivatives.single_run_ops))
     return OverLanes(derivatives, by(derivatives.model_ops), single, per_seed)
 
 

@@ -45,7 +45,7 @@ class Engine(Derivatives, Protocol):
         """Keep notes for the provenance, each once."""
         self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
-    def alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     def context(self) -> AbstractContextManager[Any]:
@@ -71,20 +71,20 @@ class Engine(Derivatives, Protocol):
         """A function compiled for arguments like these."""
         return function
 
-    def compile_alone(
+    def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
-        """Compile a function of `alone` as one graph where so much work is worth its time; whether it is.
+        """Compile a function of `unbatched` as one graph where so much work is worth its time; whether it is.
 
         Args:
-            function: what `alone` or `value_and_grad` gave.
+            function: what `unbatched` or `value_and_grad` gave.
             multiplications: that it will do about, over all its calls.
             call: calls it as it will be called, so that nothing is compiled later.
             what: it is, for the provenance.
         """
         return False  # what calls it is compiled as a whole
 
-    def send(self, array: np.ndarray) -> Array:
+    def to_device(self, array: np.ndarray) -> Array:
         """An array of the host on its way to the device, reals in the precision that is computed in."""
         return self.ops.asarray(array)
 
@@ -92,7 +92,7 @@ class Engine(Derivatives, Protocol):
         """Hold the backend to so many processor threads, where that can be said after its import."""
         self.threads = threads
 
-    def finish(self, value: Any) -> None:
+    def synchronize(self, value: Any) -> None:
         """Wait until a result is computed."""
 
     def state_bytes(self, state: Any) -> int:

@@ -18,12 +18,13 @@ from curvebench.engine.evaluation import Evaluate, evaluator
 from curvebench.engine.inputs import pieces_of, stretch_inputs
 from curvebench.engine.loading import load
 from curvebench.engine.memory import is_held
+from curvebench.engine.programs import Programs
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes
+from curvebench.timing.memory import peak_resident_bytes, resident_bytes, uncollected_so_far
 
 # Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
 # so that the clock's resolution and interrupts are small.
@@ -90,7 +91,7 @@ class _Contestant:
     def __init__(self, method: str, phase: str, bundle: Bundle, engine: Engine, steps: int) -> None:
         self.method, self.phase, self.bundle, self.engine = method, phase, bundle, engine
         self.steps, self.start = stretch(bundle, steps)
-        self.clock = Clock()
+        self.clock, self.programs = Clock(), Programs()
         loaded = self.load()
         with self.clock.phase("data"):
             inputs = stretch_inputs(bundle, engine, 0, self.steps)
@@ -99,11 +100,9 @@ class _Contestant:
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
         """Load the arrays before the first step, from another bundle than the method's where one is given."""
-        # Making the first state counts as loading data and not as compiling: the first method to do so
-        # compiles these operations for all methods.
+        loaded = load(bundle or self.bundle, self.engine, self.clock, self.programs)
         with self.clock.phase("data"):
-            loaded = load(bundle or self.bundle, self.engine)
-            self.engine.finish(loaded.carry)
+            self.engine.synchronize(loaded.carry)
         return loaded
 
     def memory(self) -> Memory:
@@ -117,7 +116,7 @@ class _Contestant:
 
         def run() -> None:
             def steps() -> None:
-                self.engine.finish(self.segment(loaded.carry, loaded.constants, inputs))
+                self.engine.synchronize(self.segment(loaded.carry, loaded.constants, inputs))
 
             device.append(self.engine.device_peak(self.segment, steps))
 
@@ -149,7 +148,7 @@ class _TimedRun:
         engine, bundle, clock = contestant.engine, contestant.bundle, contestant.clock
         self.loaded = contestant.load()
         with clock.phase("compile"):
-            self.measure: Evaluate = evaluator(bundle, engine, self.loaded)
+            self.measure: Evaluate = evaluator(bundle, engine, self.loaded, contestant.programs)
         self.carry: Carry = self.loaded.carry
         start = time.perf_counter()
         self.advance(0)
@@ -163,12 +162,12 @@ class _TimedRun:
         """Return the seconds of a stretch taken `calls` times; inputs are made before the clock starts."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [stretch_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
-        engine.finish(inputs)
+        engine.synchronize(inputs)
 
         def run() -> None:
             for given in inputs:
                 self.carry = self.contestant.segment(self.carry, self.loaded.constants, given)
-            engine.finish(self.carry)
+            engine.synchronize(self.carry)
 
         return seconds_of(run, 1)
 
@@ -243,10 +242,11 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Contestant(method, phase, bundle, engine, steps)
             progress(method)
-        contestants["null"].memory()  # once, so that memory for threads and libraries is charged to no method
-        for method, contestant in contestants.items():
-            with _left_out(method, fail):
-                memory[method] = contestant.memory()
+        with uncollected_so_far():
+            contestants["null"].memory()  # once: memory for threads and libraries is charged to no method
+            for method, contestant in contestants.items():
+                with _left_out(method, fail):
+                    memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])

@@ -38,7 +38,7 @@ class ProblemResult:
         best: the method with the best median.
         reached, failed, seeds: runs that got to the target, that diverged or failed, and runs.
         evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
-        learning_rate: what its sweep chose; None where all its runs failed.
+        learning_rate: what its tuning chose; None where all its runs failed.
         edge: which end of the rates tried that is, so that a better one may lie beyond; None inside.
     """
 

@@ -17,7 +17,7 @@ from curvebench.spec.method import Method
 def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:
     """The table `leaderboard` of boards at one scale, in their order and the best method first.
 
-    Numbers that a board does not have (no target, too few seeds for an interval, no sweep, nothing timed)
+    Numbers that a board does not have (no target, too few seeds for an interval, no tuning, nothing timed)
     are null; the column `workloads` is nested, all others are flat.
     """
     rows = [

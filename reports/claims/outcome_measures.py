@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, run_values, step_seconds
+from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, step_seconds, study_values
 from curvebench.reports.plan import NEARLY_BEST
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
@@ -231,7 +231,7 @@ def gains_over_rates(
     as at it, so that rates which reach it tie.
 
     Args:
-        tuning: the runs of sweeps on one workload and backend, with `method`.
+        tuning: the tuning runs on one workload and backend, with `method`.
         condition: its quantity: `best_learning_rate` gives the logarithm of the ratio of the best rates, of
             equal ones the smallest; `trend` Kendall's tau-b of the learning rate and the gain at it;
             `rates_won` the share of learning rates at which the treated method is better, less the share at
@@ -241,9 +241,7 @@ def gains_over_rates(
         Shape (seeds,).
     """
     direction = study.direction_of(condition.metric)
-    values = run_values(
-        tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
-    ).drop_nulls("value")
+    values = study_values(study, tuning, condition.metric, condition.which).drop_nulls("value")
     values = values.with_columns(held_at(pl.col("value"), direction, condition.floor))
     sides = [
         values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())

@@ -32,6 +32,7 @@ from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
 from curvebench.reports.statistics.steps import LEAST as STEP_LEAST
+from curvebench.results.schema import RUN_COLUMNS
 from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
@@ -154,7 +155,12 @@ class _Pages:
         )
         pages = contents.runs[name]
         for number, rows in enumerate(pages):
-            about = {"study": study, "total": len(pages), "metrics": run_metrics(study)}
+            about = {
+                "study": study,
+                "total": len(pages),
+                "metrics": run_metrics(study),
+                "columns": RUN_COLUMNS,
+            }
             self.render("runs", runs_file(name, number), rows=rows, number=number, **about)
 
     def leaderboard(self, times: Sequence[Any]) -> None:

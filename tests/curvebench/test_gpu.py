@@ -111,7 +111,7 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
         inputs = stretch_inputs(bundle, made, 0, 4)
         segment = made.segment(loaded, inputs)
         carry = segment(loaded.carry, loaded.constants, inputs)
-        made.finish(carry)
+        made.synchronize(carry)
         torch.cuda.set_sync_debug_mode("error")
         try:
             segment(carry, loaded.constants, inputs)

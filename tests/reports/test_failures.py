@@ -16,7 +16,7 @@ SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)
 def jobs(*failed: tuple[str, str, str, str]) -> pl.DataFrame:
     """One job of a study a failure: hash, what, outcome, reason."""
     rows = [
-        ("convex", "sweep", "jax", job, [{"what": what, "outcome": outcome, "reason": reason}])
+        ("convex", "runs", "jax", job, [{"what": what, "outcome": outcome, "reason": reason}])
         for job, what, outcome, reason in failed
     ]
     failures = pl.List(pl.Struct(dict.fromkeys(("what", "outcome", "reason"), pl.String)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from curvebench.results.reading import find_run, named, read, scan
-from curvebench.results.schema import RUNS
+from curvebench.results.schema import OPTIONAL, RUNS, TABLES
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
 from tests.results.rows import rows, target, write
@@ -113,6 +113,16 @@ def test_another_schema_is_refused(tmp_path, change, words):
     change(rows("runs", {})).write_parquet(tmp_path / "runs.parquet")
     with pytest.raises(InputError, match=rf"runs\.parquet: {words}.*another version"):
         scan(tmp_path, "runs")
+
+
+def test_an_optional_column_that_an_old_file_lacks_is_null(tmp_path):
+    for name in ("old", "new"):
+        write(tmp_path / name, jobs=rows("jobs", {"spec_hash": name, "gpu_joules": 2.0}))
+    file = tmp_path / "old" / "jobs.parquet"
+    pl.read_parquet(file).drop(OPTIONAL["jobs"]).write_parquet(file)
+    table = read(tmp_path, "jobs")
+    assert table.schema == TABLES["jobs"]
+    assert dict(table.select("spec_hash", "gpu_joules").iter_rows()) == {"new": 2.0, "old": None}
 
 
 def test_missing_folders_and_tables(tmp_path):

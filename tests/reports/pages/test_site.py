@@ -12,6 +12,7 @@ from curvebench.__main__ import main
 from curvebench.reports.claims.comparison import tried_in
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.schema import RUN_COLUMNS
 from curvebench.spec.archive import HERE
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
@@ -158,3 +159,18 @@ def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pyte
     monkeypatch.setattr("curvebench.reports.pages.study_pages.RUNS_A_PAGE", 50)
     parts = run_pages(study, read_tables(study.tables).runs)
     assert [len(part) for part in parts] == [50, 50, 20]
+
+
+def test_a_column_of_runs_with_a_label_is_on_their_pages(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    declared = RUN_COLUMNS["basis_seconds"]._replace(label="Waiting", written="seconds", unit="for data")
+    monkeypatch.setitem(RUN_COLUMNS, "basis_seconds", declared)
+    before, after = (
+        Page(site / "runs_convex.html").tables[0]
+        for site in (report.site, site_of(report.plan.path, tmp_path))
+    )
+    place = next(number for number, head in enumerate(after[0]) if head.split() == ["Waiting", "for", "data"])
+    assert [row[:place] + row[place + 1 :] for row in after] == before
+    for _, method, *cells in after[1:]:
+        assert (cells[place - 2].strip() == "0 s") == ("@ egop" not in method)

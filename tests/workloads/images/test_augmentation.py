@@ -147,9 +147,11 @@ def test_backends_see_the_same(backend: str):
     batch, noise = _batch(), BOTH.draw(np.random.default_rng(9), BATCH, SIDE)
     expected, _, _ = CLASSIFIER.loss(ops, PARAMS, {}, batch, noise)
     with made.context():
-        sent = [{name: made.send(value) for name, value in one.items()} for one in (PARAMS, batch, noise)]
+        sent = [
+            {name: made.to_device(value) for name, value in one.items()} for one in (PARAMS, batch, noise)
+        ]
         loss, _, _ = CLASSIFIER.loss(made.ops, sent[0], {}, sent[1], sent[2])
-        crops = {name: made.send(value) for name, value in _batch((5,)).items()}
+        crops = {name: made.to_device(value) for name, value in _batch((5,)).items()}
         metrics = CLASSIFIER.evaluate(made.ops, sent[0], {}, crops)
         np.testing.assert_allclose(made.ops.to_numpy(loss), expected, rtol=1e-12)
         np.testing.assert_allclose(
