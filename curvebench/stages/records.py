@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from curvebench.engine.execution import Bundle, Trajectories
+from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.registry import rule_of
 from curvebench.results import schema
 from curvebench.spec.document import targets_on

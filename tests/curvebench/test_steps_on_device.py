@@ -17,7 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.benchmarks.gpu import alive_bytes
-from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.steps import update
 from curvebench.steps.program import Carry
