@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from curvebench.reports.measures import complete_curves, curve_bands, run_values
 from curvebench.reports.statistics.medians import medians
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import TABLES as SCHEMAS
+from curvebench.spec.document import Which
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
 from curvebench.spec.sets import set_folders
@@ -102,9 +103,9 @@ class LoadedResults:
             workload and backend first. A run that failed counts as the worst possible value.
 
         Raises:
-            InputError: for a study, workload, backend or metric that no final run has.
+            InputError: for a study, workload, backend or metric that no final run has, and another `which`.
         """
-        final = self._select(metric, "final", study=study, workload=workload, backend=backend)
+        final = self._select(metric, "final", which, study=study, workload=workload, backend=backend)
         values = run_values(final, metric, which, "maximize" if maximize else "minimize")
         cell = ["study", "workload", "backend"]
         descending = [False, False, False, maximize]
@@ -160,7 +161,7 @@ class LoadedResults:
             InputError: as in `plot_curves`.
         """
         tuning = self._select(
-            metric, "tuning", one_cell=True, study=study, workload=workload, backend=backend
+            metric, "tuning", which, one_cell=True, study=study, workload=workload, backend=backend
         )
         values = run_values(tuning, metric, which, "maximize" if maximize else "minimize")
         finite = sensitivity(values).filter(pl.col("median").is_finite())
@@ -172,14 +173,17 @@ class LoadedResults:
         return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
 
     def _select(
-        self, metric: str, stage: str, *, one_cell: bool = False, **names: str | None
+        self, metric: str, stage: str, which: str = "final", *, one_cell: bool = False, **names: str | None
     ) -> pl.DataFrame:
         """The runs of a stage, and of the study, workload and backend that are named.
 
         Args:
             metric: one that the runs must have.
+            which: the value of it that is asked for, which must be one that runs have.
             one_cell: whether all three must be settled, by a name or because there is one alone.
         """
+        if which not in get_args(Which):
+            raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
         runs = self.runs.filter(stage=stage)
         for column, name in names.items():
             there = sorted(runs[column].unique())

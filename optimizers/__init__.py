@@ -10,7 +10,8 @@ if not __name__.startswith("curvebench."):
         "optimizers is imported as curvebench.optimizers; your own code imports from curvebench itself"
     )
 
-KIND = Kind("optimizer", __name__, "RULES", Rule)
+OF_LIBRARIES = ", or write torch:FILE.py:Class or optax:FILE.py:function for an optimizer of these libraries"
+KIND = Kind("optimizer", __name__, "RULES", Rule, OF_LIBRARIES)
 
 
 def rules() -> dict[str, Rule]:

@@ -56,12 +56,15 @@ class Newcomer:
 
 
 def located(name: str) -> str:
-    """The locator of a method as a user names it: `my.py:Lion` gets the library that its object is like.
+    """The locator of a method as a user names it, with the whole path of a file.
+
+    `my.py:Lion` gets the library that its object is like, where none stands before it.
 
     Raises:
         InputError: where the file cannot be read, or does not hold it.
     """
-    match = None if foreign.is_foreign(name) else FILE.fullmatch(name)
+    library, _, rest = name.partition(":") if foreign.is_foreign(name) else ("", "", name)
+    match = FILE.fullmatch(rest)
     if match is None:
         return name
     path, item = Path(match["path"]).resolve(), match["item"]
@@ -78,7 +81,7 @@ def located(name: str) -> str:
         raise InputError(f"{name}: name what is in the file after a colon: {name}:{(own or ['NAME'])[0]}")
     if item not in defined:
         raise InputError(unknown(match["path"], "optimizer", item, own))
-    return f"{'torch' if isinstance(defined[item], type) else 'optax'}:{path}:{item}"
+    return f"{library or ('torch' if isinstance(defined[item], type) else 'optax')}:{path}:{item}"
 
 
 def write_newcomer(

@@ -153,10 +153,8 @@ class Condition(Document):
         asked = "at_equal" if self.at_a_cost else quantity
         pairs = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
         straight, shared = quantity == "log_linearity", other is not None
-        of_end, of_best = (
-            (*TO_STOP, "log_linearity", "run_seconds"),
-            ("steps_to_target", *TO_NEARLY_BEST),
-        )
+        judges = "final" if quantity in (*TO_STOP, "log_linearity", "run_seconds") else self.which
+        judges = "best" if self.counted in ("steps_to_target", *TO_NEARLY_BEST) else judges
         gains = list(zip(self.methods, self.gain_from or (), self.gain_to or (), strict=False))
         refused = {
             "give exactly one of better, no_worse and same": (
@@ -169,11 +167,7 @@ class Condition(Document):
                 self.at_a_cost and quantity != "value"
             ),
             f"effect: {quantity} has its own; leave it out": quantity != "value" and self.effect is not None,
-            f"metric: {quantity} is of runs to their end; say final": (
-                quantity in of_end and self.which != "final"
-            ),
-            f"metric: {self.counted} is of the best value; say best": self.counted in of_best
-            and self.which != "best",
+            f"metric: {self.counted} is of the {judges} value; say {judges}": judges != self.which,
             f"quantity: {quantity} is of a gain; name the methods in `better`": (
                 quantity in ("trend", "rates_won") and self.better is None
             ),
@@ -375,10 +369,7 @@ class Claim(Document):
     @property
     def written_rule(self) -> Mapping[str, Any]:
         """The id and conditions in plain JSON types, without unset and default values, for the rule hash."""
-        dumped = self.model_dump(mode="json", exclude_none=True, include={"id", "conditions"})
-        for condition in dumped["holds_if"]:
-            condition["test"] = "sign"  # the test that decides is a part of the rule
-            for key, usual in (("quantity", "value"), ("at_equal", "steps"), ("gain_in", "value")):
-                if condition[key] == usual:
-                    del condition[key]
+        dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
+        for written, condition in zip(dumped["holds_if"], self.conditions, strict=True):
+            written |= {"pairs": condition.pairs, "test": "sign"}  # are said even where they are as usual
         return dumped

@@ -21,12 +21,14 @@ class Kind:
         package: of this project, whose modules define them.
         constant: what a module calls those that it defines.
         type: what each must be; it has a `name`.
+        otherwise: how users name what modules need not define, as messages end.
     """
 
     noun: str
     package: str
     constant: str
     type: type
+    otherwise: str = ""
 
     def own(self) -> dict[str, Any]:
         """Those of this project by name.
@@ -63,7 +65,7 @@ class Kind:
         if not isinstance(given, (tuple, list)) or not all(isinstance(item, self.type) for item in given):
             raise InputError(
                 f"{where}: {self.constant} is not there, or is no tuple of {self.type.__name__}; define "
-                f"{self.constant} = (...,) as the modules of curvebench do"
+                f"{self.constant} = (...,) as the modules of curvebench do{self.otherwise}"
             )
         return {item.name: item for item in given}
 

@@ -67,6 +67,7 @@ class Problems:
 
 
 FEW = 40  # names that a message may list
+ENOUGH = 4  # letters of a beginning that a name may be meant by
 
 
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
@@ -80,13 +81,11 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """`; did you mean ...?` with the nearest valid name, in any case; empty where none is near."""
-    names = list(valid)
-    others = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(str(name), names, n=1) or [
-        others[one] for one in difflib.get_close_matches(str(name).lower(), others, n=1)
-    ]
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """`; did you mean ...?` with the nearest valid name in any case, or else the first that begins so."""
+    names, written = {one.lower(): one for one in valid}, str(name).lower()
+    begun = [one for one in names if len(written) >= ENOUGH and one.startswith(written)]
+    close = difflib.get_close_matches(written, names, n=1) or begun
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def no_beginning(name: str, valid: Iterable[str]) -> str:

@@ -56,7 +56,7 @@ class Derivatives(Protocol):
         """
 
     def unbatched(self, function: Function) -> Function:
-        """A function that is not mapped, which a backend may compile by itself (`Engine.compile_unbatched`)."""
+        """A function that is not mapped, which a backend may compile by itself (`compile_unbatched`)."""
 
     def grad(self, function: Function) -> Function:
         """The gradient of a scalar function."""

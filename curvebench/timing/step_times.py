@@ -12,17 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from curvebench.engine.execution import (
-    Bundle,
-    Clock,
-    Evaluate,
-    Programs,
-    evaluator,
-    is_held,
-    load,
-    pieces_of,
-    stretch_inputs,
-)
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import Clock
+from curvebench.engine.evaluation import Evaluate, evaluator
+from curvebench.engine.inputs import pieces_of, stretch_inputs
+from curvebench.engine.loading import load
+from curvebench.engine.memory import is_held
+from curvebench.engine.programs import Programs
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded

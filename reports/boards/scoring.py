@@ -216,6 +216,8 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
     kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {".csv": read_csv, ".parquet": pl.read_parquet}
     if path.suffix not in kinds:
         raise InputError(f"{path}: expected a file that ends in {' or '.join(kinds)}")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; give the path of a table of runs")
     try:
         table = kinds[path.suffix](path)
         missing = [column for column in rules.columns if column not in table.columns]

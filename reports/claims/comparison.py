@@ -53,7 +53,7 @@ from curvebench.spec.claim import (
     Condition,
     effect_of,
 )
-from curvebench.spec.document import Direction, targets_on
+from curvebench.spec.document import targets_on
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -342,8 +342,8 @@ def _of_finals(
         values: of each side, with columns seed and value.
     """
     of_metric = study.direction_of(condition.metric)
-    direction: Direction = "maximize" if condition.of_gain else condition.direction or of_metric
-    effect = "difference" if condition.of_gain else effect_of(condition.effect, direction)
+    direction = condition.direction or of_metric
+    effect = effect_of(condition.effect, direction)
     stop = threshold_of(study, condition, key.workload)
     where = (
         f"study {study.name}: claim {key.claim}: {condition.metric} of {key.treated} and "
@@ -355,7 +355,7 @@ def _of_finals(
         if condition.floor is not None:
             side = side.with_columns(held_at(pl.col("value"), of_metric, condition.floor))
         if condition.counted not in TO_THRESHOLD:
-            side = with_bounds(side, of_metric if condition.of_gain else direction, stop)
+            side = with_bounds(side, of_metric, stop)
         if side["seed"].is_duplicated().any():
             raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
         sides.append(side.select("seed", *COLUMNS, *steps))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, run_values, step_seconds
+from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, step_seconds, study_values
 from curvebench.reports.plan import NEARLY_BEST
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
@@ -241,9 +241,7 @@ def gains_over_rates(
         Shape (seeds,).
     """
     direction = study.direction_of(condition.metric)
-    values = run_values(
-        tuning, condition.metric, condition.which, direction, study.stop.get(condition.metric)
-    ).drop_nulls("value")
+    values = study_values(study, tuning, condition.metric, condition.which).drop_nulls("value")
     values = values.with_columns(held_at(pl.col("value"), direction, condition.floor))
     sides = [
         values.filter(method=name).group_by("seed", "learning_rate").agg(pl.col("value").median())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -183,7 +184,8 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
         "def descent(learning_rate):\n    return None\n\n\nclass Lion:\n    pass\n"
     )
     assert located(f"{tmp_path}/own.py:descent").startswith("optax:")
-    assert located(f"{tmp_path}/own.py:Lion").startswith("torch:")
+    assert located(f"{tmp_path}/own.py:Lion") == f"torch:{tmp_path}/own.py:Lion"
+    assert located(f"torch:{os.path.relpath(tmp_path)}/own.py:Lion") == f"torch:{tmp_path}/own.py:Lion"
     assert located("adam") == "adam"
     with pytest.raises(InputError, match=r"optimizer 'Loin'.*Lion"):
         located(f"{tmp_path}/own.py:Loin")

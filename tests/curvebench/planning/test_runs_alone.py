@@ -89,7 +89,7 @@ def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
     write_alone(config.study_folder, ("shared_across: bases", "shared_across: none"))
     for job in of_rounds(make_plan(config), 1, 2):
         tuned = [one.spec.bases for one in job.upstream if one.spec.stage == "runs"]
-        assert set(tuned) == {job.spec.bases}
+        assert tuned == [job.spec.bases] * len(tuned) != []
     (timing, _) = by_stage(make_plan(config), "timing")
     assert {one.spec.seeds for one in timing.upstream if one.spec.stage == "runs"} == {timing.spec.seeds}
 

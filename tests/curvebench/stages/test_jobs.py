@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import PHASES
+from curvebench.engine.clock import PHASES
 from curvebench.optimizers.bases import bases
 from curvebench.paths import basis_file
 from curvebench.results.reading import named, read

@@ -192,7 +192,7 @@ def test_bad_tables_are_refused_by_name(tmp_path: Path, rows: Sequence[Run], mes
         ("runs.csv", HEAD.replace(",", ";"), "with commas between"),
         ("runs.csv", "a,a\n1,2\n", "the first line names a twice"),
         ("runs.csv", "", "empty"),
-        ("runs.csv", None, "No such file"),
+        ("runs.csv", None, "no such file"),
         ("runs.txt", "", r"ends in \.csv or \.parquet"),
         ("runs.parquet", "no table", "parquet"),
     ],
