@@ -25,7 +25,8 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.execution import load, stretch_inputs
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
 from curvebench.steps.engine import Engine

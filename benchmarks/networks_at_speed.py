@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.engine.execution import Bundle
+from curvebench.engine.bundle import Bundle
 from curvebench.optimizers.bases.change import SHARED
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.rule import Rule

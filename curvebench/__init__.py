@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from curvebench.arrays.numpy_ops import numpy_ops as numpy_ops
     from curvebench.backends.engine import engine as make_engine
-    from curvebench.engine.execution import Bundle as Bundle
+    from curvebench.engine.bundle import Bundle as Bundle
     from curvebench.engine.execution import execute as execute
     from curvebench.interop.optax_transformation import as_optax as as_optax
     from curvebench.interop.replaying import Online as Online

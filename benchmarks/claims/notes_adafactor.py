@@ -14,7 +14,7 @@ from curvebench.benchmarks.claims._matrices import OPS
 from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from curvebench.benchmarks.claims._moves import path
 from curvebench.benchmarks.claims._parts import Random, part
-from curvebench.engine.execution import state_entries
+from curvebench.engine.memory import state_entries
 from curvebench.optimizers import adam_nmf, rules
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, PropertyClaim
 from curvebench.steps.layout import layout

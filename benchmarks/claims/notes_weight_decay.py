@@ -12,7 +12,8 @@ from curvebench.backends.engine import engine
 from curvebench.benchmarks.claims._measures import at_least, at_most, equals, vanishes
 from curvebench.benchmarks.claims._moves import stepped
 from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers import rules
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim

@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom
 from curvebench.workloads import workloads

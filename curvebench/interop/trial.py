@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.errors import InputError
 from curvebench.spec.values import Precision

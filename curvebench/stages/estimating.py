@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from curvebench.engine.execution import WAITING, Clock
+from curvebench.engine.clock import WAITING, Clock
 from curvebench.optimizers.bases import bases
 from curvebench.planning.plan import Plan, PlannedStudy
 from curvebench.progress import Progress
@@ -25,15 +25,7 @@ from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.spec.tuning import Setting
 from curvebench.stages.basis_jobs import estimate_bases
-from curvebench.stages.job import (
-    Instance,
-    Job,
-    instance,
-    precision_of,
-    sampling_of,
-    steps_of,
-    workload_of,
-)
+from curvebench.stages.job import Instance, Job, instance, precision_of, sampling_of, steps_of, workload_of
 from curvebench.stages.run_jobs import run_lanes
 from curvebench.steps.examples import placeholders
 from curvebench.workloads.workload import examples_in

@@ -20,7 +20,8 @@ from numpy.typing import DTypeLike
 from curvebench.basis_estimation.gradients import GradientSampling, Sampler, estimated
 from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.basis_estimation.transformed_inputs import with_changed_inputs
-from curvebench.engine.execution import Bundle, Clock
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
@@ -34,13 +35,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
-from curvebench.stages.supervision import (
-    FAULTS,
-    Attendance,
-    FailedBefore,
-    Failure,
-    failure_of,
-)
+from curvebench.stages.supervision import FAULTS, Attendance, FailedBefore, Failure, failure_of
 from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Problem, Workload, examples_in
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from curvebench.engine.checkpoints import remove_with_empty_parents
-from curvebench.engine.execution import PHASES, Clock
+from curvebench.engine.clock import PHASES, Clock
 from curvebench.paths import FAILED, checkpoints_folder
 from curvebench.planning.wiring import TABLES
 from curvebench.results import schema
@@ -26,13 +26,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
 from curvebench.stages.devices import joules_used, take_device
 from curvebench.stages.job import PARTS, Job
-from curvebench.stages.supervision import (
-    DONE,
-    Attendance,
-    Failure,
-    Interrupted,
-    failure_of,
-)
+from curvebench.stages.supervision import DONE, Attendance, Failure, Interrupted, failure_of
 from curvebench.timing.clocks import limit_threads
 
 # Modules are imported late: each brings a backend or a library that the other stages do without.

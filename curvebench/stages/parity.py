@@ -12,7 +12,10 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
-from curvebench.engine.execution import Bundle, Clock, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import Clock
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import polars as pl
 
+from curvebench.engine.bundle import Bundle
 from curvebench.engine.checkpoints import EVERY, Checkpoints
-from curvebench.engine.execution import Bundle, Programs, execute
+from curvebench.engine.execution import execute
+from curvebench.engine.programs import Programs
 from curvebench.paths import checkpoints_folder
 from curvebench.progress import Progress
 from curvebench.results import schema

@@ -9,20 +9,13 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.engine.execution import PHASES, Bundle
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import PHASES
 from curvebench.progress import Progress
 from curvebench.results.outcomes import finished
 from curvebench.results.reading import read
 from curvebench.spec.method import WorkloadSpec, methods
-from curvebench.stages.job import (
-    Cell,
-    Job,
-    basis_of,
-    bundle_of,
-    instance,
-    precision_of,
-    workload_of,
-)
+from curvebench.stages.job import Cell, Job, basis_of, bundle_of, instance, precision_of, workload_of
 from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 

@@ -12,23 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from curvebench.engine.execution import (
-    Bundle,
-    Clock,
-    Evaluate,
-    Programs,
-    evaluator,
-    is_held,
-    load,
-    pieces_of,
-    stretch_inputs,
-)
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import Clock
+from curvebench.engine.evaluation import Evaluate, evaluator
+from curvebench.engine.inputs import pieces_of, stretch_inputs
+from curvebench.engine.loading import load
+from curvebench.engine.memory import is_held
+from curvebench.engine.programs import Programs
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes, uncollected_so_far
+from curvebench.timing.memory import peak_resident_bytes, resident_bytes
 
 # Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
 # so that the clock's resolution and interrupts are small.
@@ -246,11 +242,10 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Contestant(method, phase, bundle, engine, steps)
             progress(method)
-        with uncollected_so_far():
-            contestants["null"].memory()  # once: memory for threads and libraries is charged to no method
-            for method, contestant in contestants.items():
-                with _left_out(method, fail):
-                    memory[method] = contestant.memory()
+        contestants["null"].memory()  # once, so that memory for threads and libraries is charged to no method
+        for method, contestant in contestants.items():
+            with _left_out(method, fail):
+                memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])

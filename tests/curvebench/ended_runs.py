@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curvebench.backends.engine import engine
-from curvebench.engine import execution
+from curvebench.engine import execution, inputs
 from curvebench.engine.checkpoints import Checkpoints
-from curvebench.engine.execution import Clock, execute
+from curvebench.engine.clock import Clock
+from curvebench.engine.execution import execute
 from tests.curvebench.engine.test_checkpoints import BUNDLES
 
 RESULT = "result.npz"
@@ -62,7 +63,7 @@ def main(name: str, backend: str, precision: str, folder: Path, moment: Moment) 
         os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
-    execution.PRODUCTS, execution.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
+    inputs.PRODUCTS, inputs.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
     kept = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
     bundle = replace(BUNDLES[name](STEPS), evaluations=STEPS // 4)
     found = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=kept)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Trajectories, execute
+from curvebench.engine.bundle import Trajectories
+from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, bases
 from curvebench.timing.memory import peak_resident_bytes, resident_bytes

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES
 from curvebench.steps.layout import layout, leading_name, roles_of

@@ -11,7 +11,8 @@ import pytest
 
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.benchmarks.networks_at_speed import SMALL, TimedNetwork
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.workloads.workload import Workload
 from tests.curvebench.engine.test_execution import make_bundle

@@ -19,7 +19,11 @@ from torch._inductor.exc import InvalidCxxCompiler
 from curvebench import optimizers
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
-from curvebench.engine.execution import Bundle, Trajectories, evaluator, execute, load, stretch_inputs
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.evaluation import evaluator
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers.rule import Rule
 from curvebench.registry import find_rule
 from curvebench.steps.engine import Engine
@@ -432,7 +436,7 @@ def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
     streamed = dataclasses.replace(held.workload, streamed=True, evaluation_batch=24)
     whole = run(held, backend)
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
-    monkeypatch.setattr("curvebench.engine.execution.SENT_BYTES", 1)  # a step at a time
+    monkeypatch.setattr("curvebench.engine.inputs.SENT_BYTES", 1)  # a step at a time
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
 
 

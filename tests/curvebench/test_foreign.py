@@ -14,7 +14,8 @@ import torch
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_contestant import TorchContestant
 from curvebench.commands.studies import check_methods
-from curvebench.engine.execution import Bundle, Trajectories, execute
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.execution import execute
 from curvebench.interop.foreign import named_in
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan

@@ -17,7 +17,9 @@ import pytest
 from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu, networks_at_speed
 from curvebench.benchmarks.networks_at_speed import NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.execution import execute, load, stretch_inputs
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import StepEvaluation

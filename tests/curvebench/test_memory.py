@@ -12,7 +12,8 @@ import torch
 from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu
 from curvebench.benchmarks.networks_at_speed import NETWORKS, TimedNetwork, vit
-from curvebench.engine.execution import load, stretch_inputs
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.workloads.networks.vision_transformer import PlainViT
 from tests.curvebench.test_steps_on_device import Peak

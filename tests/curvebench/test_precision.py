@@ -15,7 +15,11 @@ import torch
 
 from curvebench import optimizers, replay
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, evaluator, execute, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.evaluation import evaluator
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.interop.foreign import rule as foreign_rule
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule

@@ -17,7 +17,8 @@ import pytest
 
 from curvebench import registry as contestants
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, write_specs
 from curvebench.registry import RULES, WORKLOADS, canonical, find_rule, find_workload, known, origin

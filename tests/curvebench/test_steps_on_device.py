@@ -17,9 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.benchmarks.gpu import alive_bytes
-from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
-from curvebench.steps import program
+from curvebench.steps import update
 from curvebench.steps.program import Carry
 from curvebench.workloads.workload import Problem, Role, Workload
 from tests.curvebench.engine.test_execution import make_bundle
@@ -157,7 +160,7 @@ def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
     bundle = _wide(rule)
     together = execute(bundle, engine("torch", "float64"))
     pieces = len(bundle.update.pieces)
-    monkeypatch.setattr(program, "ENTRIES_AT_ONCE", 3 * WIDE * WIDE)
+    monkeypatch.setattr(update, "ENTRIES_AT_ONCE", 3 * WIDE * WIDE)
     few = replace(bundle)
     assert len(few.update.pieces) == pieces + 1  # 3 and 1 of the 4
     found = execute(few, engine("torch", "float64"))

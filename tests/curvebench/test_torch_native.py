@@ -16,7 +16,8 @@ from curvebench.backends import torch_updates
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.backends.torch_native import NATIVE, native_of
-from curvebench.engine.execution import Bundle, Trajectories, execute
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.execution import execute
 from curvebench.timing.step_times import NULL
 from tests.curvebench.engine.test_execution import make_bundle, same
 

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
-from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload

@@ -10,7 +10,10 @@ import pytest
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, lanes_per_bundle, load, state_entries, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
+from curvebench.engine.memory import lanes_per_bundle, state_entries
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.kfac import LayerFactors, damped_inverses

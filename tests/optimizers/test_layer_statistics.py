@@ -12,7 +12,9 @@ import torch
 
 from curvebench.arrays.torch_ops import torch_ops
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.optimizers.layer_statistics import layers_need
 from curvebench.optimizers.layers import Layer, layers_of

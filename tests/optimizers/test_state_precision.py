@@ -15,7 +15,10 @@ import torch
 from curvebench import as_optax, as_torch, replay
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, execute, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
 from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.gradient_descent import Momentum

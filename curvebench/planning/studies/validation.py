@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
-from curvebench.engine.execution import rule_held
+from curvebench.engine.loading import rule_held
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError

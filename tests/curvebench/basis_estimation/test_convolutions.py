@@ -12,7 +12,7 @@ from curvebench.backends.engine import engine
 from curvebench.basis_estimation.decomposition import decomposition_on
 from curvebench.basis_estimation.gradients import GradientSampling, chunk_of, estimated, sampler
 from curvebench.basis_estimation.reestimation import RenewalPlan
-from curvebench.engine.execution import load
+from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import Group, bases
 from curvebench.optimizers.bases.estimators import by_numpy, egop_matrix

@@ -16,7 +16,9 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import GradientSampling
 from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
-from curvebench.engine.execution import Bundle, execute, lanes_per_bundle
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
+from curvebench.engine.memory import lanes_per_bundle
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file

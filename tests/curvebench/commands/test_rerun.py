@@ -23,7 +23,8 @@ from curvebench.commands.rerun import (
     sample,
     share_found,
 )
-from curvebench.engine.execution import Bundle, Trajectories, execute
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.execution import execute
 from curvebench.planning.plan import prepare
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.publish import publish

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from curvebench import optimizers
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, lanes_per_bundle, load, stretch_inputs
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.loading import load
+from curvebench.engine.memory import lanes_per_bundle
 from curvebench.optimizers.options import OptionError
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
 from tests.curvebench.engine.test_execution import make_bundle, run, same

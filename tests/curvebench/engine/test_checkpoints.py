@@ -22,17 +22,12 @@ from hypothesis import strategies as st
 from curvebench import optimizers
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
-from curvebench.engine import execution
+from curvebench.engine import execution, inputs
+from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
-from curvebench.engine.execution import (
-    Bundle,
-    Clock,
-    Pace,
-    Record,
-    Trajectories,
-    execute,
-    pieces_of,
-)
+from curvebench.engine.clock import Clock
+from curvebench.engine.execution import Pace, Record, execute
+from curvebench.engine.inputs import pieces_of
 from curvebench.registry import find_rule
 from tests.curvebench.basis_estimation import test_reestimation as renewed
 from tests.curvebench.engine import test_minibatch_loss as with_losses
@@ -118,8 +113,8 @@ class EndingClock(Clock):
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
     monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(execution, "PRODUCTS", 1)
-    monkeypatch.setattr(execution, "RETURNS", STEPS // 2)
+    monkeypatch.setattr(inputs, "PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "RETURNS", STEPS // 2)
 
 
 def assert_identical(one: Trajectories, other: Trajectories) -> None:
@@ -362,7 +357,7 @@ def test_pieces_of_long_runs_are_short_and_of_few_lengths(
     monkeypatch.undo()
     monkeypatch.setattr(Bundle, "batch_size", examples)
     bundle = make_bundle(batch_size=None, steps=steps, evaluations=evaluations)
-    lengths = execution.stretches(steps, evaluations)
+    lengths = inputs.stretches(steps, evaluations)
     pieces = [pieces_of(bundle, length) for length in lengths]
     assert [sum(each) for each in pieces] == lengths
     found = {piece for each in pieces for piece in each}

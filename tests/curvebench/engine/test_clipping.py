@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from curvebench import optimizers
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import load
+from curvebench.engine.loading import load
 from curvebench.registry import find_rule
 from curvebench.steps.derivatives import StepInfo
 from curvebench.steps.program import Program

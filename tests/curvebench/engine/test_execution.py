@@ -15,17 +15,12 @@ from curvebench import optimizers
 from curvebench.arrays import jax_ops, ops
 from curvebench.backends import jax_engine
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import (
-    CHECKPOINT,
-    PHASES,
-    Bundle,
-    Clock,
-    Trajectories,
-    execute,
-    lanes_per_bundle,
-    load,
-    stretches,
-)
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.clock import CHECKPOINT, PHASES, Clock
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import stretches
+from curvebench.engine.loading import load
+from curvebench.engine.memory import lanes_per_bundle
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curvebench import optimizers
-from curvebench.engine.execution import Trajectories
+from curvebench.engine.bundle import Trajectories
 from curvebench.workloads.workload import MINIBATCH_LOSS, Metric
 from tests.curvebench.engine.test_execution import STEPS, make_bundle, run
 from tests.curvebench.toys import TANH, steep_loss, steps_by_hand

@@ -12,9 +12,13 @@ import pytest
 
 from curvebench import optimizers
 from curvebench.backends.engine import engine
-from curvebench.engine import execution
+from curvebench.engine import execution, inputs, memory
+from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.checkpoints import Checkpoints
-from curvebench.engine.execution import Bundle, Programs, Trajectories, execute, segments_of, tile_of
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import segments_of
+from curvebench.engine.memory import tile_of
+from curvebench.engine.programs import Programs
 from curvebench.engine.tiles import Tile
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.registry import find_rule
@@ -155,8 +159,8 @@ def test_a_run_in_a_tile_goes_on_from_a_checkpoint(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(execution, "PRODUCTS", 1)
-    monkeypatch.setattr(execution, "RETURNS", 6)
+    monkeypatch.setattr(inputs, "PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "RETURNS", 6)
     bundle = make_bundle(seeds=(0, 1), rates=RATES)
     undisturbed = execute(bundle, engine(backend, "float64"), programs=Programs(Tile(5, 2)))
     run, programs = {"run": "of a tile"}, Programs(Tile(5, 2))
@@ -192,7 +196,7 @@ def test_the_tile_has_the_fewest_lanes_that_all_rounds_need() -> None:
 
 def test_a_tile_fits_the_memory() -> None:
     bundle = make_bundle(seeds=range(10), rates=(0.1,))
-    seed, lane = execution.bytes_of(bundle, 8)
+    seed, lane = memory.bytes_of(bundle, 8)
     rounds = [(2, 9), (2, 6), (10, 1)]
     tile = tile_of(bundle, rounds, JAX, 7 * (seed + lane))
     assert tile == Tile(6, 1), "18 slots in three parts"
@@ -203,9 +207,9 @@ def test_a_tile_fits_the_memory() -> None:
 def test_much_work_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle, rounds = make_bundle(seeds=range(10), rates=(0.1,)), [(2, 9), (2, 6), (10, 1)]
     products = (6 + 8) * len(bundle.schedule) * bundle.batch_size * bundle.layout.total
-    monkeypatch.setattr(execution, "MOST_PADDED_PRODUCTS", products)
+    monkeypatch.setattr(memory, "MOST_PADDED_PRODUCTS", products)
     assert tile_of(bundle, rounds, JAX, ROOMY) == Tile(18, 1)
-    monkeypatch.setattr(execution, "MOST_PADDED_PRODUCTS", products - 1)
+    monkeypatch.setattr(memory, "MOST_PADDED_PRODUCTS", products - 1)
     assert tile_of(bundle, rounds, JAX, ROOMY) is None
 
 

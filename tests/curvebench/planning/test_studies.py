@@ -39,7 +39,7 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
     assert study.tuning.choose.model_dump() == choose
     assert study.tuning.names == ("learning_rate",)
     assert study.tuning.model_dump(exclude_none=True).keys() == {
-        *("protocol", "of", "coarse", "choose", "shared_across")
+        *("protocol", "of", "coarse", "choose", "shared_across", "length")
     }
     assert study.schedule == Schedule(name="constant", warmup=0.0, cooldown=0.0, final=0.0)
     assert study.claims[0].conditions[0].smallest_effect == 0.05

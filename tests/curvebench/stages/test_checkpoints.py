@@ -15,9 +15,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from curvebench.__main__ import main
-from curvebench.engine import execution
+from curvebench.engine import inputs
+from curvebench.engine.bundle import Bundle
 from curvebench.engine.checkpoints import Checkpoints
-from curvebench.engine.execution import PHASES, Bundle, execute
+from curvebench.engine.clock import PHASES, Clock
+from curvebench.engine.execution import execute
 from curvebench.reports.failures import failures_of, in_words
 from curvebench.results.reading import read
 from curvebench.spec.job import RunsSpec
@@ -36,8 +38,8 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are kept every 10 of their 400 steps."""
     monkeypatch.setattr(run_jobs, "Checkpoints", partial(Checkpoints, worth=0.0, share=math.inf))
     monkeypatch.setattr(run_jobs, "EVERY", 0.0)
-    monkeypatch.setattr(execution, "PRODUCTS", 1)
-    monkeypatch.setattr(execution, "RETURNS", 40)
+    monkeypatch.setattr(inputs, "PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "RETURNS", 40)
 
 
 def ended_after(
@@ -125,12 +127,12 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(
     ended_after(200, SWEEP, tmp_path, monkeypatch)
     (file,) = (tmp_path / "checkpoints").rglob("000000000200.npz")
     told: list[float] = []
-    before = execution.Clock.take_over
+    before = Clock.take_over
 
-    def taken_over(clock: execution.Clock, seconds: dict[str, float]) -> None:
+    def taken_over(clock: Clock, seconds: dict[str, float]) -> None:
         before(clock, dict.fromkeys(seconds, 1000.0))
 
-    monkeypatch.setattr(execution.Clock, "take_over", taken_over)
+    monkeypatch.setattr(Clock, "take_over", taken_over)
     step = Journal.step
 
     def stepped(journal: Journal, done: int, earlier: float = 0.0) -> None:

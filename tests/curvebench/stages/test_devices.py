@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import Clock
+from curvebench.engine.clock import Clock
 from curvebench.stages import devices, jobs
 from tests.conftest import ROOT
 from tests.curvebench.stages.test_jobs import SWEEP, written

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.engine.execution import Clock
+from curvebench.engine.clock import Clock
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
 from curvebench.registry import find_workload

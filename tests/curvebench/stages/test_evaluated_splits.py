@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import execute, load
+from curvebench.engine.execution import execute
+from curvebench.engine.loading import load
 from curvebench.stages.records import lane_of
 from curvebench.workloads.workload import MINIBATCH_LOSS, Metric
 from tests.curvebench.engine.test_execution import make_bundle, run

@@ -20,7 +20,8 @@ import polars as pl
 import pytest
 import torch
 
-from curvebench.engine.execution import Bundle, execute
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.execution import execute
 from curvebench.results import tuning
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
@@ -287,9 +288,7 @@ def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr(
-        "curvebench.engine.execution.lanes_per_bundle", raises
-    )  # it asks for the state's size
+    monkeypatch.setattr("curvebench.engine.programs.lanes_per_bundle", raises)  # it asks for the state's size
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 

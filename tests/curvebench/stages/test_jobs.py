@@ -17,7 +17,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import PHASES, Bundle, Trajectories, execute
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.clock import PHASES
+from curvebench.engine.execution import execute
 from curvebench.optimizers.bases import bases
 from curvebench.paths import basis_file
 from curvebench.results.reading import named, read

@@ -14,7 +14,7 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
-from curvebench.engine.execution import Clock
+from curvebench.engine.clock import Clock
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases.estimators import egop_matrix

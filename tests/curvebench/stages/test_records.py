@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curvebench.engine.execution import Trajectories
+from curvebench.engine.bundle import Trajectories
 from curvebench.stages.records import best, lane_of, steps_to
 from tests.curvebench.toys import TANH
 

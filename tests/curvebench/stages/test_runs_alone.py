@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from curvebench.engine.execution import Bundle
+from curvebench.engine.bundle import Bundle
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
 from curvebench.results.merging import merge

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.engine.execution import Bundle
+from curvebench.engine.bundle import Bundle
 from curvebench.engine.schedules import multipliers
 from curvebench.results.reading import named, read
 from curvebench.spec.errors import InputError

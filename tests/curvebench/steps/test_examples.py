@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.engine.execution import Bundle, Clock, Trajectories, execute, prefetch_inputs
+from curvebench.engine.bundle import Bundle, Trajectories
+from curvebench.engine.clock import Clock
+from curvebench.engine.execution import execute
+from curvebench.engine.inputs import prefetch_inputs
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.steps.examples import gathered, generators_of, prefetched
@@ -173,7 +176,7 @@ def test_an_evaluation_fetches_each_example_once(backend: str):
 def test_waiting_for_a_slow_source_is_time_of_data(monkeypatch: pytest.MonkeyPatch):
     """On a clock that only fetching moves, and with all steps in one piece, for which the first waits."""
     slow = Noisy()
-    now = "curvebench.engine.execution.time.perf_counter"
+    now = "curvebench.engine.clock.time.perf_counter"
     monkeypatch.setattr(now, lambda: float(slow.count(is_training=True)))  # each example takes a second
     clock = Clock()
     run(dataclasses.replace(bundle_of(slow, MINIBATCH_LOSS), evaluations=1), clock=clock)

@@ -1,0 +1,122 @@
+"""Loading a bundle: its program, and its arrays on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.clock import Clock
+from curvebench.engine.memory import arrays_of, is_held
+from curvebench.engine.programs import Programs, shapes_of
+from curvebench.optimizers.rule import Rule
+from curvebench.optimizers.state_precision import with_parameters_in_half
+from curvebench.precision import Policy
+from curvebench.steps.derivatives import StepEvaluation
+from curvebench.steps.engine import Engine
+from curvebench.steps.program import Constants, Loaded, Program
+from curvebench.steps.torch_rule import TorchRule
+from curvebench.steps.update import Update
+from curvebench.workloads.workload import MINIBATCH_LOSS, Split
+
+
+def stacked(
+    bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
+    if bundle.workload.shared_data:
+        return examples(bundle.problems[0].splits[split])
+    found = [examples(problem.splits[split]) for problem in bundle.problems]
+    slots = bundle.placement.seeds
+    return {name: np.stack([found[seed][name] for seed in slots]) for name in found[0]}
+
+
+def rule_held(rule: Rule, policy: Policy) -> Rule:
+    """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in.
+    """
+    rule.check_dtype(policy.parameters)
+    as_computed = policy.parameters == policy.computed or isinstance(rule, TorchRule)
+    return rule if as_computed else with_parameters_in_half(rule)
+
+
+def program_of(bundle: Bundle, engine: Engine) -> Program:
+    """The functions of a bundle's steps, which hold no arrays.
+
+    Raises:
+        OptionError: for a precision of parameters that the rule does not run in, and for a need that cannot
+            be taken part by part where gradients are accumulated.
+    """
+    workload, lay = bundle.workload, bundle.layout
+    for need in bundle.needs:
+        need.check_accumulation(bundle.rule.name, bundle.gradient_accumulation)
+    per_seed = bundle.orders is not None or not workload.shared_data
+    return Program(
+        ops=engine.ops,
+        update=Update(rule_held(bundle.rule, engine.policy), lay),
+        evaluation=StepEvaluation(engine, workload.loss, per_seed, workload.likelihood, lay, bundle.needs),
+        stop_gradient_norm=bundle.stop_gradient_norm,
+        held=engine.policy.parameters,
+        clip_gradient_norm=bundle.clip_gradient_norm,
+        parts=bundle.gradient_accumulation,
+        accumulate=engine.accumulate,
+        averages_losses=MINIBATCH_LOSS in workload.metrics,
+    )
+
+
+def load(
+    bundle: Bundle, engine: Engine, clock: Clock | None = None, programs: Programs | None = None
+) -> Loaded:
+    """Move a bundle to its device and build its program; call inside the engine's context.
+
+    Args:
+        bundle: what is moved.
+        engine: the backend.
+        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
+            tracing and compiling its operations does.
+        programs: of the cell, where it has other bundles too.
+
+    Raises:
+        OptionError: as `program_of`.
+    """
+    ops, workload = engine.ops, bundle.workload
+    programs = programs or Programs()
+    program = programs.get("program", partial(program_of, bundle, engine))
+    slots, width = bundle.shape
+    shares_rows = workload.shared_data or bundle.orders is None
+
+    def lanes(values: Sequence[np.ndarray]) -> Any:
+        stacked = bundle.by_slot(np.stack(values))[:, None]
+        return ops.asarray(np.repeat(stacked, width, axis=1))
+
+    def hyperparameter(values: np.ndarray) -> Any:
+        settings = np.arange(width)[None] if bundle.tile is None else bundle.placement.settings
+        return ops.asarray(np.asarray(values, np.float64)[settings][..., None])
+
+    clock = clock or Clock()
+    with clock.phase("data"):
+        splits = {
+            split: {name: ops.asarray(array) for name, array in stacked(bundle, split, arrays_of).items()}
+            for split in bundle.problems[0].splits
+            if is_held(workload, split)
+        }
+        constants = Constants(
+            data={} if workload.streamed else splits["train"],
+            rows=None if shares_rows else ops.asarray(np.arange(slots)[:, None]),
+            matrices=tuple(ops.bases(bundle.by_slot(matrix)) for matrix in bundle.matrices.values()),
+            hyper={name: hyperparameter(values) for name, values in bundle.hyperparameters.items()},
+        )
+        params = {
+            name: lanes([p.parameters[name] for p in bundle.problems]) for name in bundle.layout.parameters
+        }
+        model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
+    with clock.phase("compile"):
+        given = (params, model, constants)
+        key = ("start", shapes_of(engine, given))
+        carry = programs.get(key, lambda: engine.compiled(program.start, *given))(*given)
+    return Loaded(program, carry, constants, splits)
