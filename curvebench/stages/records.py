@@ -164,7 +164,10 @@ def _row(
     built: tuple[Bundle, LoadedBasis] | None,
     together: int,
 ) -> dict[str, Any]:
-    """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built."""
+    """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built.
+
+    Columns of `curvebench.results.schema.RUNS` that the row leaves out are null.
+    """
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
     gradients += int(lane.besides[-1]) if len(lane.besides) else 0
@@ -183,10 +186,8 @@ def _row(
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
-        "seconds": None,
         "outcome": lane.outcome,
         "outcome_step": lane.outcome_step,
-        "reason": None,
         "steps": lane.total_steps,
         "gradient_evaluations": gradients,
         "basis_gradient_evaluations": built[1].gradient_evaluations if built else 0,
@@ -197,17 +198,10 @@ def _row(
             {"name": name, "value": value, "step": step} for name, (value, step) in bests.items()
         ],
         "targets": [
-            {
-                "metric": metric,
-                "threshold": at,
-                "steps": lane.reached.get(metric),
-                "seconds": None,
-                "seconds_kind": None,
-            }
+            {"metric": metric, "threshold": at, "steps": lane.reached.get(metric)}
             for metric, at in targets_on(job.training.targets, cell.workload.name).items()
             if metric in cell.workload.metrics
         ],
-        "state_bytes": None,
         "bundle_lanes": together,
     }
 

@@ -6,8 +6,7 @@ import ctypes
 import gc
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 PROCESS = Path("/proc/self")
@@ -23,20 +22,6 @@ def resident_bytes(process: Path = PROCESS) -> int | None:
         if trim is not None:
             trim(0)
     return _status(process, "VmRSS")
-
-
-@contextmanager
-def uncollected_so_far() -> Iterator[None]:
-    """Keep all objects that exist now out of garbage collections until the end of the block.
-
-    A collection passes over every object; libraries make a million of them, which takes 60 ms or more.
-    """
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int | None:

@@ -24,7 +24,7 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes, uncollected_so_far
+from curvebench.timing.memory import peak_resident_bytes, resident_bytes
 
 # Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
 # so that the clock's resolution and interrupts are small.
@@ -242,11 +242,10 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Contestant(method, phase, bundle, engine, steps)
             progress(method)
-        with uncollected_so_far():
-            contestants["null"].memory()  # once: memory for threads and libraries is charged to no method
-            for method, contestant in contestants.items():
-                with _left_out(method, fail):
-                    memory[method] = contestant.memory()
+        contestants["null"].memory()  # once, so that memory for threads and libraries is charged to no method
+        for method, contestant in contestants.items():
+            with _left_out(method, fail):
+                memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])

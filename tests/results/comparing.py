@@ -10,20 +10,16 @@ import polars as pl
 from polars.testing import assert_frame_equal
 
 from curvebench.results.reading import read
-from curvebench.results.schema import JOBS, MEMORY
+from curvebench.results.schema import JOBS, MEMORY, RUNS
 
 # All that may differ between two computations of one spec: how long they took, when, and in how much memory.
 # Columns, and fields of the structs that a column lists.
 VARYING: dict[str, Sequence[str]] = {
-    "runs": ("basis_seconds", "targets.seconds"),  # of a basis job; modelled from a timing job
+    # of a basis job, and modelled from a timing job
+    "runs": [*(name for name in RUNS if name.endswith("_seconds")), "targets.seconds"],
     "timings": ("seconds", "steps"),  # a measured stretch is repeated until it is long beside the clock
     "memory": [name for name in MEMORY if name.endswith("_bytes")],
-    "jobs": [
-        *(name for name in JOBS if name.endswith("_seconds")),
-        "gpu_joules",
-        "peak_memory_bytes",
-        "started",
-    ],
+    "jobs": ["started", *(name for name in JOBS if name.endswith(("_seconds", "_joules", "_bytes")))],
 }
 
 

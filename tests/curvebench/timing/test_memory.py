@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes, uncollected_so_far
+from curvebench.timing.memory import peak_resident_bytes, resident_bytes
 from tests.curvebench.alone import alone
 
 MEGABYTE = 10**6
@@ -44,23 +43,3 @@ def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tm
     assert peak_resident_bytes(lambda: done.append(1), nowhere) is None
     assert resident_bytes(nowhere) is None
     assert done == [1]
-
-
-def test_objects_of_before_are_collected_again_when_a_block_has_ended():
-    class Cycle:
-        def __init__(self) -> None:
-            self.itself = self
-
-    before = Cycle()
-    with uncollected_so_far():
-        seen = weakref.ref(before)
-        del before
-        resident_bytes()
-        assert seen() is not None, "is passed over"
-        new = Cycle()
-        made = weakref.ref(new)
-        del new
-        resident_bytes()
-        assert made() is None
-    resident_bytes()
-    assert seen() is None
