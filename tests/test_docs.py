@@ -60,6 +60,7 @@ def follow(page: Path, project: Path, variables: dict[str, str], chosen: list[St
     """Do steps of the page in order, in a copy of the project, which has few studies and claims as a rule."""
     if page.name not in WHOLE_PROJECT:
         leave_tiny(project)
+    variables.pop("CURVEBENCH_DATA", None)  # of made images, which commands refuse
     for step in chosen:
         if step.file is not None:
             target = project / step.file
