@@ -20,7 +20,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-MOST_PADDED_PRODUCTS = 2 * 10**10  # of lanes that a tile computes for nothing: about what compiling takes
+# Products of a parameter and an example in all rounds of a cell, up to which the rounds share a tile. With
+# more work, a round's steps are so much faster in its own shape, where the settings of a seed share matrix
+# products, that this saves more than compiling once: docs/performance.md has the times.
+MOST_PRODUCTS = 2 * 10**9
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
@@ -80,8 +83,8 @@ def tile_of(
 
     It is the one that computes the fewest lanes, of those the widest: settings of a seed share its minibatch
     and its basis. Rounds keep their shapes where there is one round, where bases are estimated anew (each
-    belongs to one setting), where the backend runs several lanes without compiling, and where lanes that are
-    computed for nothing would be more work than compiling.
+    belongs to one setting), where the backend runs several lanes without compiling, and where the work of the
+    steps outweighs compiling (`MOST_PRODUCTS`).
 
     Args:
         bundle: lanes of the cell with the schedule of its longest round.
@@ -93,7 +96,8 @@ def tile_of(
         return None
     if runs_singly(bundle):
         return Tile(1, 1)
-    if not engine.compiles_lanes:
+    products = len(bundle.schedule) * bundle.batch_size * bundle.layout.total
+    if not engine.compiles_lanes or products * sum(map(math.prod, rounds)) > MOST_PRODUCTS:
         return None
     seed, lane = bytes_of(bundle, engine.itemsize)
     widest = max(1, min(max(settings for _, settings in rounds), (memory_limit_bytes - seed) // lane))
@@ -103,11 +107,7 @@ def tile_of(
 
     width = min(range(1, widest + 1), key=lambda width: (slots(width) * width, -width))
     fitting = max(1, memory_limit_bytes // (seed + width * lane))
-    tile = Tile(math.ceil(slots(width) / math.ceil(slots(width) / fitting)), width)
-    computed = sum(len(tile.parts(*lanes)) for lanes in rounds) * tile.slots * tile.width
-    padded = computed - sum(math.prod(lanes) for lanes in rounds)
-    products = len(bundle.schedule) * bundle.batch_size * bundle.layout.total
-    return tile if padded * products <= MOST_PADDED_PRODUCTS else None
+    return Tile(math.ceil(slots(width) / math.ceil(slots(width) / fitting)), width)
 
 
 def state_entries(rule: Rule, lay: Layout) -> int:

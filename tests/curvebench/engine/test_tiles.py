@@ -204,12 +204,12 @@ def test_a_tile_fits_the_memory() -> None:
     assert tile_of(bundle, rounds, JAX, 1) == Tile(1, 1)
 
 
-def test_much_work_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle, rounds = make_bundle(seeds=range(10), rates=(0.1,)), [(2, 9), (2, 6), (10, 1)]
-    products = (6 + 8) * len(bundle.schedule) * bundle.batch_size * bundle.layout.total
-    monkeypatch.setattr(memory, "MOST_PADDED_PRODUCTS", products)
+    products = (18 + 12 + 10) * len(bundle.schedule) * bundle.batch_size * bundle.layout.total
+    monkeypatch.setattr(memory, "MOST_PRODUCTS", products)
     assert tile_of(bundle, rounds, JAX, ROOMY) == Tile(18, 1)
-    monkeypatch.setattr(memory, "MOST_PADDED_PRODUCTS", products - 1)
+    monkeypatch.setattr(memory, "MOST_PRODUCTS", products - 1)
     assert tile_of(bundle, rounds, JAX, ROOMY) is None
 
 
