@@ -24,6 +24,8 @@ NAMES = {
     "curvebench.steps.update": "harness.engine.program",
     "curvebench.steps": "harness.engine",
     "curvebench.interop.replaying": "harness.engine.replaying",
+    "curvebench.engine.bundle": "harness.engine.execution",
+    "curvebench.engine.memory": "harness.engine.execution",
     "curvebench.timing.clocks": "benchmarks.kernels.clock",
     "curvebench.timing.interleaving": "benchmarks.kernels.interleaving",
     "curvebench.benchmarks": "benchmarks",
