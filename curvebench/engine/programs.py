@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.inputs import segments_of
 from curvebench.engine.memory import lanes_per_bundle, tile_of
-from curvebench.engine.tiles import Tile, cuts
+from curvebench.engine.tiles import Tile
 from curvebench.steps.engine import Engine, Segment
 from curvebench.steps.program import Inputs, Loaded
 
@@ -47,11 +46,8 @@ class Programs:
 
     def parts(self, bundle: Bundle, engine: Engine, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
         """The seeds and the settings of a round that are run together, one after the other."""
-        if self.tile is not None:
-            return self.tile.parts(*bundle.lanes)
-        size = lanes_per_bundle(bundle, engine.itemsize, memory_limit_bytes)
-        seeds, settings = map(cuts, bundle.lanes, size)
-        return list(itertools.product(seeds, settings))
+        tile = self.tile or Tile(*lanes_per_bundle(bundle, engine.itemsize, memory_limit_bytes))
+        return tile.parts(*bundle.lanes)
 
     def extend(self, steps: int, room: int) -> None:
         """Make room for a run of so many steps, of which so many are one segment."""
