@@ -32,7 +32,7 @@ from curvebench.results import schema
 from curvebench.results.writing import NotWritten, write_table
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, TrainingSpec, job_folder, upstream_folder
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, TrainingSpec, job_folder, upstream_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
 from curvebench.stages.supervision import FAULTS, Attendance, FailedBefore, Failure, failure_of
@@ -109,6 +109,12 @@ class Job:
     def notes(self) -> list[str]:
         """What it and its engines note for the provenance."""
         return sorted({*self.own_notes, *(note for made in self.engines for note in made.notes)})
+
+    @property
+    def runs(self) -> RunsSpec:
+        """The spec of a job that makes runs."""
+        assert isinstance(self.spec, RunsSpec)
+        return self.spec
 
     @property
     def training(self) -> TrainingSpec:

@@ -14,7 +14,6 @@ from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.registry import rule_of
 from curvebench.results import schema
 from curvebench.spec.document import targets_on
-from curvebench.spec.job import RunsSpec
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
@@ -172,8 +171,7 @@ def _row(
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
     gradients += int(lane.besides[-1]) if len(lane.besides) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
-    spec, (number, seed, setting) = job.spec, place
-    assert isinstance(spec, RunsSpec)
+    spec, (number, seed, setting) = job.runs, place
     (in_round,) = spec.rounds
     rule = rule_of(cell.optimizer, job.training.schedule.name)
     hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})

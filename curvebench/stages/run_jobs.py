@@ -55,8 +55,7 @@ def run_lanes(job: Job) -> None:
     all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
     if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
     """
-    spec = job.spec
-    assert isinstance(spec, RunsSpec)
+    spec = job.runs
     progress = Progress(f"{spec.study} {spec.who} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [
@@ -81,8 +80,7 @@ def _of_workload(
     Args:
         numbers: gives each cell of the job its number.
     """
-    spec = job.spec
-    assert isinstance(spec, RunsSpec)
+    spec = job.runs
     found, tables = workload_of(workload, job.training.evaluated_splits), list[RunTables]()
     problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
@@ -130,8 +128,7 @@ def _settings_of(
         job: as it is in the round.
         tuned: the runs of the tuning rounds before, on the workload.
     """
-    spec = job.spec
-    assert isinstance(spec, RunsSpec)
+    spec = job.runs
     if (settings := spec.settings) is not None:
         return lambda basis: settings
     tuning, (number,) = spec.tuning, spec.rounds
@@ -363,7 +360,7 @@ class _CellRun:
 
     @property
     def _alone(self) -> bool:
-        return isinstance(self.job.spec, RunsSpec) and self.job.spec.alone
+        return self.job.runs.alone
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
         """Turns the steps done by lanes into their share of the job's work."""
