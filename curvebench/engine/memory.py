@@ -51,12 +51,12 @@ def runs_singly(bundle: Bundle) -> bool:
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     """Bytes on the device of what the lanes of a seed share, and of each lane.
 
-    Counted are the basis of a seed, twice where V may be stored with V^T; of each lane four copies of its
-    parameters, two of its state, what the rule needs besides the gradient, and twice the activations of the part of a minibatch, or of the largest split, that is
-    evaluated at once, taken as one number for every example and row of a parameter; and a seed's data where
-    it is stored on the device. Accumulation holds the gradient and the needs of a part beside their sums, and
-    clipping the gradient as it was. Settings do not share a basis that is estimated anew around each one's
-    iterate.
+    The basis of a seed counts twice where V may be stored with V^T. A lane counts four copies of its
+    parameters, two of its state, what the rule needs besides the gradient, and twice the activations of the
+    part of a minibatch, or of the largest split, that is evaluated at once, taken as one number for every
+    example and row of a parameter. A seed's data count where they are stored on the device. Accumulation
+    stores the gradient and the needs of a part beside their sums, and clipping the gradient as it was.
+    Settings do not share a basis that is estimated anew around each one's iterate.
     """
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
