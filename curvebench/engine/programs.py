@@ -54,7 +54,8 @@ class Programs:
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
         most = lanes_per_bundle(bundle, engine.itemsize, memory_limit_bytes)
-        return list(itertools.product(*map(cuts, bundle.lanes, most)))
+        seeds, settings = map(cuts, bundle.lanes, most)
+        return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
         """Make room for a run of so many steps, of which so many are one segment."""
