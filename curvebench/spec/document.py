@@ -14,6 +14,7 @@ Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
 Positive = Annotated[int, Field(ge=1)]
+TAGS = ("protocol", "quantity", "at_equal")  # keys that say which model of a union a part of a study has
 
 
 class Document(BaseModel):
@@ -114,8 +115,8 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     location += error["loc"][-1:] if kind == "missing" else ()
     key = dotted(location)
     if kind == "extra_forbidden":
-        place = location[:-1]
-        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], _keys(whole, place))}"
+        valid = _keys(whole, error["loc"][:-1])
+        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], valid)}"
     said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
     value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{said}".removeprefix(": ")
@@ -140,25 +141,25 @@ def dotted(location: tuple[str | int, ...]) -> str:
 
 
 def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are valid at a place of a document."""
+    """Return the keys that are valid at a place of a document, as pydantic names it: with tags of unions."""
     models = [whole]
     for step in location:
-        fields = [
-            field
-            for model in models
-            for name, field in model.model_fields.items()
-            if step in (name, field.alias)
+        fields = [(model, name, field) for model in models for name, field in model.model_fields.items()]
+        inner = [field.annotation for _, name, field in fields if step in (name, field.alias)]
+        tagged = [
+            model for model, name, field in fields if name in TAGS and step in get_args(field.annotation)
         ]
-        if fields:  # an index or the key of a mapping leads no further down
-            models = [inner for field in fields for inner in _models(field.annotation)]
+        # an index or the key of a mapping leads no further down
+        models = [model for annotation in inner for model in models_of(annotation)] or tagged or models
     return [field.alias or name for model in models for name, field in model.model_fields.items()]
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _models(argument)
+        yield from models_of(argument)
 
 
 def targets_on(targets: Targets, workload: str) -> dict[str, float]:
