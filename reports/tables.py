@@ -1,4 +1,4 @@
-"""Reading a study's tables for the report: one machine a backend, final curves only, plain text columns."""
+"""Reading a study's tables for the report: final curves only, plain text columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import polars as pl
 
 from curvebench.reports.failures import blame_workloads
 from curvebench.reports.figures.curves import recorded_steps, with_step_evaluations
-from curvebench.reports.machines import one_machine
 from curvebench.results.merging import mixed_hardware
 from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
@@ -21,8 +20,8 @@ class Tables:
     (`curvebench.reports.figures.curves`).
 
     `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
-    `warnings` which machines were left out, and where those that stay differ in hardware. `runs` has
-    `step_evaluations` too, the gradient evaluations that a step costs.
+    `warnings` where runs come from several machines. `runs` has `step_evaluations` too, the gradient
+    evaluations that a step costs.
     """
 
     curves: tuple[Path, ...]
@@ -64,18 +63,11 @@ def read_tables(folder: Path) -> Tables:
         InputError: when a table is missing or damaged.
     """
     text = [pl.col("stage").cast(pl.String), pl.col("outcome").cast(pl.String)]
-    runs, timings, left_out = one_machine(
-        with_method(read(folder, "runs").with_columns(text)), with_method(read(folder, "timings"))
-    )
-    measured = timings.select("backend", "machine").unique()
-    memory = with_method(read(folder, "memory")).join(
-        measured, on=measured.columns, how="semi", nulls_equal=True
-    )
+    runs = with_method(read(folder, "runs").with_columns(text))
+    timings, memory = (with_method(read(folder, table)) for table in ("timings", "memory"))
     mixed = [
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
     runs = with_step_evaluations(folder, runs)
     jobs, recorded = read(folder, "jobs"), recorded_steps(folder, runs)
-    return Tables(
-        tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, (*left_out, *mixed)
-    )
+    return Tables(tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, tuple(mixed))
