@@ -174,6 +174,8 @@ def test_the_page_of_the_architecture_names_what_there_is():
     text = (ROOT / "docs/architecture.md").read_text()
     named = {name.replace("NAME", "convex") for name in re.findall(r"`([a-z_]+(?:/[\w.]+)+)`", text)}
     assert not [name for name in named if not (ROOT / name).exists()]
+    for file, function in re.findall(r"`([\w/]+\.py)` \| `(\w+)`", text):
+        assert f"def {function}(" in (ROOT / file).read_text(), function
     drawn = (ROOT / "docs/images/architecture.svg").read_text()
     rooms = {
         path.parent.name
