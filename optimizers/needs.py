@@ -109,10 +109,11 @@ class LossAtPoint:
 class Need:
     """A value that a rule uses besides the gradient. The rule finds it in `hyper`, under the need's name.
 
-    Args: name: key of the value in `hyper`. description: noun phrase for messages such as "needs
-        <description> of the loss". evaluate: `evaluate(loss: LossAtPoint) -> value` for one run, an array or
-        nested mappings of arrays. The
-            engine maps it over lanes.
+    Args:
+        name: key of the value in `hyper`.
+        description: noun phrase for messages such as "needs <description> of the loss".
+        evaluate: `evaluate(loss: LossAtPoint) -> value` for one run, an array or nested mappings of arrays.
+            The engine maps it over lanes.
         gradient_evaluations: `gradient_evaluations(model) -> int`, the cost of one evaluation, counted in
             gradients of the minibatch loss and added to that of the gradient itself.
         entries: `entries(model) -> int`, the number of floats in the value of one run.

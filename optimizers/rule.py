@@ -149,11 +149,13 @@ class Rule:
     Arrays have shape `(..., n)` or `(..., m, n)`. Every leading axis is a batch axis: lanes, and stacked
     parameters of equal shape. Each hyperparameter is an array that broadcasts against the parameter.
 
-    Args: name: the name in studies and tables. source: the source document and equation. hyperparameters: the
-        rule's hyperparameters by full name; `learning_rate` is one of them. init: `init(ops, param) ->
-        state`. update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each
-        hyperparameter to
-            its array, and also has `step` (1 at the first update) and `schedule` (a multiplier, by which
+    Args:
+        name: the name in studies and tables.
+        source: the source document and equation.
+        hyperparameters: the rule's hyperparameters by full name; `learning_rate` is one of them.
+        init: `init(ops, param) -> state`.
+        update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each hyperparameter
+            to its array, and also has `step` (1 at the first update) and `schedule` (a multiplier, by which
             `learning_rate` is already multiplied).
         scope: what an entry of the update depends on. `entry`: only on the same entry of its inputs; the rule
             receives all parameters as one flat buffer. `leaf`: on its whole parameter; the rule receives the

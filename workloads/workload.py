@@ -200,14 +200,15 @@ class Workload:
 
     Every function receives `ops`, the array functions of the backend that calls it, and must use no others.
 
-    Args: name: the name in studies and tables. description: one line for `curvebench list` and the report.
-        source: file and place in the source documents. metrics: the metrics of an evaluation by full name:
-        the split, an underscore and the key that `evaluate`
-            returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which the
-            executor
-            computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and `minibatch_loss`,
-                the
-            mean loss of the steps since the last evaluation, which needs no pass over the data.
+    Args:
+        name: the name in studies and tables.
+        description: one line for `curvebench list` and the report.
+        source: file and place in the source documents.
+        metrics: the metrics of an evaluation by full name: the split, an underscore and the key that
+            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which
+            the executor computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and
+            `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs no pass over
+            the data.
         settings: the settings that a study may change; `batch_size` is one of them (null: full batch).
         dtype: the precision of runs for which a study gives none (docs/reference/precision.md).
         shared_data: whether `splits` is the same for every seed. Lanes then share one copy.
