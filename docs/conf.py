@@ -8,11 +8,11 @@ import curvebench
 
 project = "curvebench"
 author = "The curvebench authors"
-copyright = "the curvebench authors, BSD-3-Clause"
+project_copyright = "the curvebench authors, BSD-3-Clause"
 release = curvebench.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "results/published/README.md", "results/published/*/README.md"]
+include_patterns = ["*.md", "docs/**.md", "results/published/**README.md"]
 exclude_patterns = ["docs/site"]
 myst_heading_anchors = 4
 default_role = "code"  # docstrings write code in single backticks, as Markdown does
