@@ -177,7 +177,7 @@ class _CellRun:
         cell, spec = self.cell, self.job.runs
         self.lanes = Lanes(self.number, 0, len(spec.seeds), 0, len(cell.settings))
         names, settings = (cell.workload.name, cell.basis.label), list(map(dict, cell.settings))
-        key = json.dumps([*names, *spec.rounds, spec.seeds, settings, spec.budget])
+        key = json.dumps([*names, *spec.rounds, spec.seeds, settings])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.folder = self.job.folder / PARTS / self.key
         self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)
