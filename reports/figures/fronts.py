@@ -20,13 +20,12 @@ from curvebench.reports.figures.drawing import (
 from curvebench.reports.figures.palette import MUTED, PAPER, TEXT
 from curvebench.reports.figures.study_figures import FigureCell
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.measures import CHARGED_GRADIENTS, median_by_method, step_seconds, study_values
+from curvebench.reports.measures import CHARGED_GRADIENTS, StudyProblem, median_by_method
 from curvebench.reports.statistics.pareto import on_front
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
-from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import step_seconds
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.method import IDENTITY, Method
-from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 COSTS = {
     "evaluations": "gradient evaluations, basis included",
@@ -50,20 +49,18 @@ class Standing:
     on_front: bool
 
 
-def standings(
-    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables
-) -> dict[str, list[Standing]]:
+def standings(problem: StudyProblem) -> dict[str, list[Standing]]:
     """Every method's place by each cost; seconds are left out where a method was not timed.
 
     A failed run's loss is the worst, and it costs what it has used. Missing runs, and seeds that not all
     methods have, are left out.
     """
-    here = (pl.col("workload") == workload.name) & (pl.col("backend") == backend)
-    final = study_values(study, tables.runs.filter(here, pl.col("stage") == "final")).drop_nulls("value")
+    study, final = problem.study, problem.values
     shared = final.filter(pl.len().over("seed") == final["method"].n_unique())
     if not len(shared):
         return {}
-    step = step_seconds(tables.timings.filter(here)).unique("method", keep="last", maintain_order=True)
+    timed = step_seconds(problem.of(problem.tables.timings))
+    step = timed.unique("method", keep="last", maintain_order=True)
     frame = shared.join(step.select("method", "median"), on="method", how="left").with_columns(
         evaluations=CHARGED_GRADIENTS.cast(pl.Float64),
         seconds=pl.col("steps") * pl.col("median") + pl.col("basis_seconds").fill_null(0),
@@ -87,7 +84,7 @@ def standings(
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the front where all methods share a seed, against the costs by which they differ."""
-    every = standings(cell.study, cell.workload, cell.backend, cell.tables)
+    every = standings(cell)
     found = {cost: places for cost, places in every.items() if len({one.cost.median for one in places}) > 1}
     if found:
         yield _draw(cell, found)

@@ -21,7 +21,7 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
     A target that no run reached has no figure.
     """
-    for metric, threshold in cell.study.targets_on(cell.workload).items():
+    for metric, threshold in cell.targets.items():
         times = target_times(cell.final, metric)
         if times["reached"].any():
             yield _draw(cell, metric, threshold, times)

@@ -9,8 +9,9 @@ import pytest
 
 from curvebench.reports.figures.fronts import Standing, draw_front, standings
 from curvebench.reports.figures.study_figures import FigureCell
-from curvebench.reports.measures import step_seconds
+from curvebench.reports.measures import problems_of
 from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import step_seconds
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.example_sets import with_metric
@@ -20,7 +21,7 @@ Places = dict[str, dict[str, Standing]]  # by cost and method
 
 
 def on_jax(study: StudyPlan, tables: Tables) -> Places:
-    found = standings(study, study.workloads[0], "jax", tables)
+    found = standings(*problems_of(study, tables))
     return {cost: {each.method: each for each in own} for cost, own in found.items()}
 
 
