@@ -21,7 +21,8 @@ PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis",
 def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The jobs of final runs that hold one method on one workload, their seconds cut into `PHASES`.
 
-    A basis that another job estimated before is charged to the job, once a seed. What a table of an earlier
+    A job that makes the tuning runs too counts whole, with these runs. A basis that another job estimated
+    before is charged to the job, once a seed. What a table of an earlier
     version does not tell apart is null, and among the phase that it is `curvebench.results.schema.WITHIN`.
 
     Returns:
@@ -31,7 +32,8 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """
     ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
     of_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
-    runs = tables.runs.filter(of_final)
+    once = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
+    runs = tables.runs.filter(of_final).with_columns(charged=once)
     whole = pl.when(pl.col("outcome").is_in(ends).all())
     batch = (pl.col("examples") / pl.col("gradient_evaluations")).max()
     held = (
@@ -44,7 +46,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
             alone=(pl.col("bundle_lanes") == 1).all(),
             steps=whole.then(pl.col("steps").sum()),
             examples=whole.then(pl.col("steps").sum() * batch),
-            charged=pl.col("basis_seconds").fill_null(0).sum(),
+            charged=pl.col("charged").sum(),
         )
         .filter(cells=1)
     )
@@ -52,7 +54,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
     waiting, anew, kept = (pl.col(f"{part}_seconds") for part in ("waiting", "basis", "checkpoint"))
     anew = anew if study.estimates_anew else anew.fill_null(0)
-    before = ((pl.col("charged") - anew) / pl.col("settings")).clip(lower_bound=0)
+    before = (pl.col("charged") - anew / pl.col("settings")).clip(lower_bound=0)
     return (
         held.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
         .with_columns(

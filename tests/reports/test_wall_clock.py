@@ -85,6 +85,20 @@ def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[Stud
         assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
 
 
+def test_a_job_that_tunes_too_is_charged_the_basis_of_each_seed_once(long: tuple[StudyPlan, Tables]):
+    """Its seeds have different numbers of runs: all rates on tuning seeds, one on final seeds."""
+    study, tables = long
+    runs = tables.runs.filter(method="adam @ egop").with_columns(
+        spec_hash=pl.lit("whole"), basis_seconds=(pl.col("seed") % 7 + 1).cast(pl.Float64)
+    )
+    assert runs["seed"].value_counts()["count"].n_unique() > 1
+    jobs = pl.DataFrame([job("whole", 1)], schema=TABLES["jobs"])
+    (row,) = final_jobs(study, replace(tables, runs=runs, jobs=jobs)).to_dicts()
+    assert row["runs"] == len(runs)
+    assert row["basis_seconds"] == pytest.approx(sum(seed % 7 + 1 for seed in set(runs["seed"])))
+    assert_adds_up(row)
+
+
 def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
     rows = rows_of(*long)
     assert list(rows) == list(long[0].methods)
