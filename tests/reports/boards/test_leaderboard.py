@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.table import board_table
 from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
+from curvebench.reports.sets.derived import board_table
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import TABLES
