@@ -28,7 +28,7 @@ from curvebench.benchmarks.kernels.steps import (
     start,
 )
 from curvebench.optimizers import rules
-from curvebench.reports.pages.kernel_ratios import read_ratios
+from curvebench.reports.pages.kernels import read_ratios
 from tests.optimizers.families.soap import qr_in_float64
 
 ROOT = Path(__file__).resolve().parents[2]
