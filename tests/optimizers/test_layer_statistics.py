@@ -42,8 +42,8 @@ def observing(fisher: str) -> Any:
 def bundle_of(workload: Workload, fisher: str) -> Bundle:
     settings = workload.complete({"batch_size": BATCH})
     workload, rule = dataclasses.replace(workload, dtype="float64"), observing(fisher)
-    shape: Any = (range(SEEDS), (0.1, 0.2), BATCH, False, 1)
-    return make_bundle(workload, rule, *shape, given=settings, evaluations=1, settings=settings)
+    lanes = make_bundle(workload, rule, range(SEEDS), (0.1, 0.2), BATCH, basis=False, steps=1, given=settings)
+    return dataclasses.replace(lanes, evaluations=1, settings=settings)
 
 
 def observed(bundle: Bundle, backend: str) -> Statistics:
