@@ -115,8 +115,13 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     location += error["loc"][-1:] if kind == "missing" else ()
     key = dotted(location)
     if kind == "extra_forbidden":
+        place = location[:-1]
         valid = _keys(whole, error["loc"][:-1])
-        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], valid)}"
+        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], valid)}"
+    if kind == "union_tag_invalid":  # of documents that a key of their own tells apart
+        about = error["ctx"]
+        name, valid = about["discriminator"].strip("'"), about["expected_tags"].replace("'", "").split(", ")
+        return f"{key}.{name}: {unknown(owner, name, about['tag'], valid)}"
     said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
     value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{said}".removeprefix(": ")
@@ -141,17 +146,25 @@ def dotted(location: tuple[str | int, ...]) -> str:
 
 
 def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are valid at a place of a document, as pydantic names it: with tags of unions."""
+    """Return the keys that are valid at a place of a document, where unions have pydantic's names."""
     models = [whole]
     for step in location:
-        fields = [(model, name, field) for model in models for name, field in model.model_fields.items()]
-        inner = [field.annotation for _, name, field in fields if step in (name, field.alias)]
-        tagged = [
-            model for model, name, field in fields if name in TAGS and step in get_args(field.annotation)
+        fields = [
+            field
+            for model in models
+            for name, field in model.model_fields.items()
+            if step in (name, field.alias)
         ]
-        # an index or the key of a mapping leads no further down
-        models = [model for annotation in inner for model in models_of(annotation)] or tagged or models
+        if fields:  # an index or the key of a mapping leads no further down
+            models = [inner for field in fields for inner in models_of(field.annotation)]
+        models = [model for model in models if _has_tag(model, step)] or models
     return [field.alias or name for model in models for name, field in model.model_fields.items()]
+
+
+def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
+    """Whether a document is the one of several that a key tells apart by this value."""
+    fields = model.model_fields.items()
+    return any(name in TAGS and tag in get_args(field.annotation) for name, field in fields)
 
 
 def models_of(annotation: Any) -> Iterator[type[BaseModel]]:

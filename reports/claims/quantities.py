@@ -12,22 +12,20 @@ import polars as pl
 
 from curvebench.reports.claims.censoring import with_bounds
 from curvebench.reports.measures import (
-    CELL,
     CHARGED_GRADIENTS,
     RUN_STEPS,
     cost_to_stop,
     cost_until,
     held_at,
-    step_seconds,
     steps_to_target,
     study_values,
 )
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
-from curvebench.reports.tables import Tables
-from curvebench.reports.wall_clock import final_jobs
+from curvebench.reports.tables import CELL, Tables
+from curvebench.reports.wall_clock import final_jobs, step_seconds
 from curvebench.results.outcomes import failed, missing
-from curvebench.results.reading import naming_damage, scan
+from curvebench.results.reading import read
 from curvebench.results.tuning import comparable, worst
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.costs import (
@@ -110,15 +108,13 @@ class Quantity:
 
 def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Read the curves of runs: columns run, step and value of a metric, in order."""
-    with naming_damage(tables.curves):
-        return (
-            scan(tables.curves, "curves")
-            .filter(pl.col("metric") == metric)
-            .join(runs.select("run").lazy(), on="run", how="semi")
-            .select("run", "step", "value")
-            .sort("run", "step")
-            .collect(engine="streaming")
-        )
+    names = runs.select("run").lazy()
+
+    def of_runs(curves: pl.LazyFrame) -> pl.LazyFrame:
+        own = curves.filter(metric=metric).join(names, on="run", how="semi")
+        return own.select("run", "step", "value").sort("run", "step")
+
+    return read(tables.curves, "curves", of_runs)
 
 
 def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
@@ -328,9 +324,7 @@ class TrainedSeconds(Quantity):
         it. Null of runs that share a job.
         """
         known = runs.filter(~missing())
-        if not len(known):
-            return known.with_columns(value=pl.lit(None, pl.Float64))
-        jobs = final_jobs(self.study, self.tables, known["workload"][0], known["backend"][0]).filter(runs=1)
+        jobs = final_jobs(self.study, self.tables).filter(runs=1)
         parts = ("step_seconds", "waiting_seconds", "basis_seconds")
         took = pl.sum_horizontal(pl.col(part).fill_null(0) for part in parts)
         own, key = jobs.select("spec_hash", "machine", value=took), ["spec_hash", "machine"]
