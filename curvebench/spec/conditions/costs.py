@@ -11,14 +11,14 @@ from curvebench.spec.document import Direction
 NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
 
 
-class Cost(Condition):
+class CostOfRuns(Condition):
     """A cost of final runs, which is compared between methods."""
 
     than: Methods
     direction = "minimize"
 
 
-class CostToStop(Cost):
+class CostToStop(CostOfRuns):
     """The steps or gradients until runs stopped at a threshold; a run that did not would have cost more.
 
     The gradients are those of the basis too.
@@ -34,7 +34,7 @@ class CostToStop(Cost):
             yield f"quantity: runs do not stop at a {self.metric}; give it in stop"
 
 
-class StepsToTarget(Cost):
+class StepsToTarget(CostOfRuns):
     """The steps until an evaluation met a target; a run that ended without it would have taken more.
 
     Args:
@@ -57,7 +57,7 @@ class StepsToTarget(Cost):
         return not self.meets_targets
 
 
-class SecondsToNearlyBest(Cost):
+class SecondsToNearlyBest(CostOfRuns):
     """The seconds until a run first has nearly its best value, with or without those of the basis."""
 
     quantity: Literal["seconds_to_nearly_best", "training_seconds_to_nearly_best"]
@@ -70,7 +70,7 @@ class SecondsToNearlyBest(Cost):
         return self.quantity == "seconds_to_nearly_best"
 
 
-class RunSeconds(Cost):
+class RunSeconds(CostOfRuns):
     """The seconds that a run trained for."""
 
     quantity: Literal["run_seconds"]
