@@ -135,14 +135,6 @@ class Need:
     of_likelihood: str = ""
     is_mean: bool = False
 
-    def check_accumulation(self, owner: str, parts: int) -> None:
-        """Raise OptionError where a rule, `owner`, takes it of a minibatch in so many parts, and cannot."""
-        if parts > 1 and not self.is_mean:
-            raise OptionError(
-                f"{owner}: needs {self.description} of the whole minibatch, which is not the mean over its "
-                "parts; leave gradient_accumulation out"
-            )
-
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
         """Raise OptionError where a workload does not give the likelihood that a rule, `owner`, needs."""
         if self.of_likelihood and likelihood is None:

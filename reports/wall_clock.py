@@ -26,7 +26,8 @@ def final_jobs(study: StudyPlan, tables: Tables, workload: str, backend: str) ->
         steps and examples (of all runs; null where one did not take them all), and `{phase}_seconds`, whose
         sum is total_seconds.
     """
-    ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
+    # without a stop, runs go on past a target
+    ends = ["budget"] if study.training.stop else ["budget", "reached"]
     of_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
     runs = tables.runs.filter(backend=backend).filter(of_final)
     whole = pl.when(pl.col("outcome").is_in(ends).all())

@@ -66,9 +66,9 @@ class TorchSegment:
         program = self.program
         stopped_at = program.stopped_at(carry, context.info, context.inputs)
         model = context.info.model
-        if program.clip_gradient_norm is not None:
+        if program.protocol.clip_gradient_norm is not None:
             context = replace(context, info=program.clipped(context.info))
-        if program.stop_gradient_norm is not None:
+        if program.protocol.stop_gradient_norm is not None:
             context = replace(context, held=stopped_at > 0)
             model = where_lanes(program.ops, context.held, carry.model, model)
         # Model state may be parameters, which the update overwrites.

@@ -192,9 +192,8 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
 
     needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
     values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
-    held = (
-        None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
-    )
+    stops = program.protocol.stop_gradient_norm is not None
+    held = torch.zeros_like(carry.stopped_at, dtype=torch.bool) if stops else None
     with compiling(), never_eager(), torch.no_grad():
         for step in steppers.values():
             param = piece.take(ops, carry.coordinates.clone())

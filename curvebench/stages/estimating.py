@@ -153,7 +153,7 @@ class _Meter:
         rounds = [one for one in map(spec.in_round, spec.rounds) if basis in one.bases]
         counts = [len(one.seeds) * one.tries(one.rounds[0]) for one in rounds]
         if spec.device != "cpu":
-            start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.evaluated_splits)
+            start, (step, evaluation) = 0.0, self.counted(spec, workload, spec.training.evaluated_splits)
         else:
             few = min(steps_of(spec, self.instance(workload)), STEPS)
             lanes = min(max(counts), LANES)
@@ -165,7 +165,7 @@ class _Meter:
         seconds = start
         for one, runs in zip(rounds, counts, strict=True):
             steps = steps_of(one, self.instance(workload))
-            seconds += runs * (steps * step + (one.evaluations + 1) * evaluation)
+            seconds += runs * (steps * step + (one.training.evaluations + 1) * evaluation)
         return Cost(0, sum(counts), seconds)
 
     def measured(
@@ -179,6 +179,7 @@ class _Meter:
         """Return the clock of a job that makes a run of a few steps at each setting."""
         known = bases()[basis.name].estimated
         needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
+        schedule = spec.training.schedule
         short = spec.changed(
             rounds=(spec.final_round,),
             workloads=(workload,),
@@ -186,7 +187,7 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            schedule=spec.schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
+            schedule=schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
             evaluations=1,
             upstream={"bases": needed},
             **NOTHING_ELSE,

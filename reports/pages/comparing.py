@@ -115,7 +115,7 @@ def _contests(
     study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
 ) -> Iterator[Matchups]:
     final = final_runs(runs, workload.name, backend)
-    stop, where = study.stop.get(study.metric), (study.name, workload.name)
+    stop, where = study.training.stop.get(study.metric), (study.name, workload.name)
     values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
     name = metric_name(study.metric, study.which)
     methods = _methods(study, values)

@@ -24,7 +24,7 @@ from curvebench.reports.pages.versions import (
     renamed_here,
 )
 from curvebench.reports.tables import Tables
-from curvebench.spec.archive import shown_plans
+from curvebench.results.archive import shown_plans
 from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 

@@ -135,7 +135,12 @@ def results_rows(study: StudyPlan, workload: WorkloadPlan, backend: str, runs: p
                 "missing": total["missing"],
                 "failed": share_interval(total["failed"], counted) if counted else None,
                 "metrics": [
-                    {"name": name, "which": which, "value": found.get(method), "stop": study.stop.get(name)}
+                    {
+                        "name": name,
+                        "which": which,
+                        "value": found.get(method),
+                        "stop": study.training.stop.get(name),
+                    }
                     for (name, which), found in columns.items()
                 ],
                 "targets": [

@@ -16,7 +16,7 @@ from curvebench.reports import formatting
 from curvebench.reports.claims.wording import requirement, say
 from curvebench.reports.formatting import slug
 from curvebench.results.intervals import median_interval
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import Schedule
 from tests.reports.conftest import words_of
 
 TABLE = YAML(typ="safe").load(Path(__file__).with_name("words.yaml"))

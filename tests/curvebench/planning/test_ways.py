@@ -19,7 +19,6 @@ WAY = {
     "curvebench.planning.studies.reading",
     "curvebench.planning.studies.study",
     "curvebench.planning.studies.seeds",
-    "curvebench.planning.studies.description",
     "curvebench.spec.values",
     "curvebench.spec.document",
     "curvebench.spec.plan",  # as pages have it too

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.newcomer import as_json, as_text, newcomers
-from curvebench.spec.archive import HERE
+from curvebench.results.archive import HERE
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies, words_of
 from tests.reports.synthetic import CHOSEN, RATES

@@ -14,7 +14,7 @@ from curvebench.reports.pages import heat_map as heat_map_module
 from curvebench.reports.pages.heat_map import HeatCell, folded, heat_map
 from curvebench.reports.pages.overview import Answer, answers
 from curvebench.reports.pages.study_pages import study_page
-from curvebench.spec.archive import HERE
+from curvebench.results.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, words_of

@@ -12,8 +12,8 @@ from curvebench.__main__ import main
 from curvebench.reports.claims.comparison import tried_in
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.archive import HERE
 from curvebench.results.schema import RUN_COLUMNS
-from curvebench.spec.archive import HERE
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, changed_plan, site_of, words_of
