@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -112,44 +112,54 @@ class FusedUpdate:
 
 @dataclass(frozen=True)
 class TorchOptimUpdate:
-    """A torch.optim.Optimizer on leaves that are views of a single run's buffer."""
+    """A torch.optim.Optimizer for each lane, on leaves that are views of the lane's part of the buffer.
+
+    Args:
+        rule: makes the optimizers.
+        values: hyperparameters by name, of each lane.
+    """
 
     rule: TorchRule
-    values: Mapping[str, float]
+    values: Sequence[Mapping[str, float]]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the whole buffer; the carry's state becomes what steps it."""
+        """The update of the whole buffer; the carry's state becomes the optimizers that step its lanes."""
         lay, ops = program.update.layout, program.ops
-        views = lay.unflatten(ops, carry.coordinates)
-        leaves = {name: view[0, 0].detach().requires_grad_() for name, view in views.items()}
-        held: list[TorchContestant | KeptContestant] = carry.state[number]
-        contestant = held[0] if held else None
-        if not (isinstance(contestant, TorchContestant) and contestant.is_on(list(leaves.values()))):
-            optimizers = self.rule.make(leaves, lay.roles, self.values)
-            made = TorchContestant(
-                f"torch:{self.rule.source}", optimizers, list(leaves.values()), self.rule.closure
-            )
-            if contestant is not None:
-                made.take_over(contestant.kept())
-            contestant, held[:] = made, [made]
 
-        def by_leaf(flat: torch.Tensor) -> list[torch.Tensor]:
-            return [grad[0, 0] for grad in lay.unflatten(ops, flat).values()]
+        def by_lane(flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+            arrays = lay.unflatten(ops, flat).values()
+            return zip(*(array.flatten(0, 1).unbind(0) for array in arrays), strict=True)
+
+        held: list[TorchContestant | KeptContestant] = carry.state[number]
+        contestants = list[TorchContestant]()
+        for lane, (views, values) in enumerate(zip(by_lane(carry.coordinates), self.values, strict=True)):
+            before = held[lane] if held else None
+            if isinstance(before, TorchContestant) and before.is_on(views):
+                contestants.append(before)
+                continue
+            leaves = [view.detach().requires_grad_() for view in views]
+            optimizers = self.rule.make(dict(zip(lay.shapes, leaves, strict=True)), lay.roles, values)
+            made = TorchContestant(f"torch:{self.rule.source}", optimizers, leaves, self.rule.closure)
+            if before is not None:
+                made.take_over(before.kept())
+            contestants.append(made)
+        held[:] = contestants
 
         def update(context: StepContext) -> None:
-            if context.held is not None and bool(context.held):
-                return
-
-            def evaluate() -> tuple[torch.Tensor, list[torch.Tensor]]:
+            def evaluate() -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+                assert len(contestants) == 1, "a closure evaluates the loss of one lane (runs_singly)"
                 with torch.no_grad():
                     point = program.parameters(carry.coordinates, context.constants.matrices)
                     work = program.update.work_of(context.number)
                     info = program.evaluate(point, context.model, context.constants, context.inputs, work)
                     info = program.clipped(info)
                     flat = program.coordinates(info.gradient, context.constants.matrices)
-                    return info.loss[0, 0], by_leaf(flat)
+                    return info.loss[0, 0], next(by_lane(flat))
 
-            contestant.step(by_leaf(context.flat), context.schedule, evaluate)
+            stops = [False] * len(contestants) if context.held is None else context.held.flatten().tolist()
+            for contestant, grads, stopped in zip(contestants, by_lane(context.flat), stops, strict=True):
+                if not stopped:
+                    contestant.step(grads, context.schedule, evaluate)
 
         return update
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from curvebench.reports import measures
+from curvebench.reports.measures import StudyProblem, problems_of
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import peak_memory, step_pairs
 from curvebench.results.intervals import MedianInterval
-from curvebench.spec.plan import StudyPlan, WorkloadPlan
+from curvebench.spec.plan import StudyPlan
 from curvebench.spec.sources import Source, source_of
 from curvebench.spec.tuning import TwoStageSweep
 
@@ -222,7 +224,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
     mean rank.
     """
-    cells = [_cell(finished, backend) for finished in _finished(studies, backend)]
+    cells = [_cell(problem) for problem in _finished(studies, backend)]
     ranks = board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
@@ -282,17 +284,10 @@ class _Cell:
     times: pl.DataFrame
 
 
-Finished = tuple[StudyPlan, WorkloadPlan, Tables, pl.DataFrame, pl.DataFrame]
-
-
-def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
-    """Each workload that has headline values: study, workload, tables, final runs and their values."""
-    for study, tables in studies:
-        for workload in study.workloads:
-            runs = measures.final_runs(tables.runs, workload.name, backend)
-            values = measures.study_values(study, runs).drop_nulls("value")
-            if len(values):
-                yield study, workload, tables, runs, values
+def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
+    """Each workload that has headline values."""
+    problems = (problem for own in studies for problem in problems_of(*own, backend))
+    return [problem for problem in problems if len(problem.values)]
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
@@ -302,35 +297,28 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
         Columns stratum (study and workload), seed, method, rank.
     """
     found = [
-        instance_ranks(values, study.direction == "maximize").with_columns(
-            stratum=pl.lit(f"{study.name}/{workload.name}")
-        )
-        for study, workload, _, _, values in _finished(studies, backend)
+        instance_ranks(one.values, one.study.direction == "maximize").with_columns(stratum=pl.lit(one.name))
+        for one in _finished(studies, backend)
     ]
     schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
     return pl.concat([pl.DataFrame(schema=schema), *found])
 
 
-def _cell(finished: Finished, backend: str) -> _Cell:
+def _cell(problem: StudyProblem) -> _Cell:
     """The cell of a workload from its final runs and their headline values."""
-    study, workload, tables, runs, values = finished
+    study, runs, values = problem.study, problem.final, problem.values
     won = {
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    target = measures.target_of(study, workload)
-    aimed = target[0] if target else ""  # of which no run has times
+    aimed = problem.target[0] if problem.target else ""  # of which no run has times
     reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
-    decades = _decades(study, measures.tuning_runs(study, workload.name, backend, tables.runs, own=True))
-    budgets = {
-        row.pop("method"): TuningBudget(**row)
-        for row in measures.tuning_budgets(
-            measures.tuning_runs(study, workload.name, backend, tables.runs)
-        ).to_dicts()
-    }
+    decades = _decades(study, measures.tuning_runs(problem, own=True))
+    spent = measures.tuning_budgets(measures.tuning_runs(problem))
+    budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
@@ -346,11 +334,11 @@ def _cell(finished: Finished, backend: str) -> _Cell:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    column = Column(study, workload.name, target, seeds, measures.enough_seeds(values))
+    column = Column(study, problem.workload.name, problem.target, seeds, measures.enough_seeds(values))
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(
         submission="method",
-        workload=pl.lit(f"{study.name}/{workload.name}"),
+        workload=pl.lit(problem.name),
         study="seed",
         seconds=pl.col("value").clip(lower_bound=1.0),
     )
@@ -390,7 +378,7 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
     if reference is None:
         return {}
     pairs = [
-        measures.step_pairs(
+        step_pairs(
             tables.timings.filter(pl.col("backend") == backend),
             {method: reference for method in study.methods if method != reference},
         ).select("method", "repetition", "value")
@@ -402,7 +390,7 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
     """Where memory was measured, and each method's peak on the workload that takes most."""
-    peaks = pl.concat([measures.peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     found = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(found) and not found["device"].has_nulls() else "host"
     return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())

@@ -22,10 +22,8 @@ from curvebench.reports.statistics.anytime import (
     target_values,
 )
 from curvebench.reports.statistics.shares import Share
-from curvebench.reports.tables import Tables
 from curvebench.results.outcomes import missing
-from curvebench.results.reading import naming_damage, scan
-from curvebench.spec.plan import StudyPlan
+from curvebench.results.reading import read
 
 POINTS = 160  # of a line over evaluations
 TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}  # places of the targets of tables, and what they leave
@@ -110,12 +108,12 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     Raises:
         InputError: when a table of curves is missing or damaged.
     """
-    tables = {study.name: (study, own) for study, own in studies}
+    every = (one for own in studies for one in measures.problems_of(*own, board.backend))
+    problems = {(one.study.name, one.workload.name): one for one in every}
     methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
     for place, column in enumerate(board.columns):
-        study, own = tables[column.study.name]
-        curves = _curves(study, own, measures.final_runs(own.runs, column.workload, board.backend))
+        curves = _curves(problems[column.study.name, column.workload])
         for _, instance in curves.group_by("seed", maintain_order=True):
             found = _instance(instance, methods)
             if found is not None:
@@ -136,29 +134,20 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     return _in_order(shown)
 
 
-def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
+def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
-    kept = runs.filter(~missing()).select(
-        "run", "method", "seed", "steps", basis=measures.BASIS_GRADIENTS, length=measures.CHARGED_GRADIENTS
-    )
+    study, about = problem.study, ("method", "seed", "steps", "length")
+    runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
+    kept = runs.select("run", *about, basis=measures.BASIS_GRADIENTS).lazy()
+    evaluations = pl.col("gradient_evaluations") + pl.col("basis")
     value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
-    with naming_damage(tables.curves):
-        return (
-            scan(tables.curves, "curves")
-            .filter(pl.col("metric") == study.metric)
-            .join(kept.lazy(), on="run")
-            .select(
-                "method",
-                "seed",
-                "steps",
-                "length",
-                "step",
-                evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-                value=value * (1 if study.direction == "minimize" else -1),
-            )
-            .sort("seed", "method", "step")
-            .collect(engine="streaming")
-        )
+    less = value * (1 if study.direction == "minimize" else -1)
+
+    def in_order(curves: pl.LazyFrame) -> pl.LazyFrame:
+        own = curves.filter(metric=study.metric).join(kept, on="run")
+        return own.select(*about, "step", evaluations=evaluations, value=less).sort("seed", "method", "step")
+
+    return read(problem.tables.curves, "curves", in_order)
 
 
 def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats] | None:

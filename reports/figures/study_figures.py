@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports import measures
-from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
     Figure,
@@ -31,8 +30,8 @@ from curvebench.reports.figures.drawing import (
 from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.medians import quartile_bands
-from curvebench.reports.tables import Tables
-from curvebench.reports.wall_clock import paces
+from curvebench.reports.tables import Tables, final_curves
+from curvebench.reports.wall_clock import paces, with_seconds
 from curvebench.results.tuning import comparable
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -59,29 +58,15 @@ SPARSE = 0.12  # between two marks of a curve, as a share of it
 
 
 @dataclass(frozen=True)
-class FigureCell:
-    """What figures are of: a workload of a study on a backend, its final runs, and where files go."""
+class FigureCell(measures.StudyProblem):
+    """What figures are of, and the folder where files go."""
 
-    study: StudyPlan
-    workload: WorkloadPlan
-    backend: str
-    tables: Tables
     out: Path
-
-    @property
-    def runs(self) -> pl.DataFrame:
-        """All runs, those of tuning too."""
-        return self.tables.runs.filter(workload=self.workload.name, backend=self.backend)
 
     @property
     def tuning_runs(self) -> pl.DataFrame:
         """The tuning runs whose results can be compared."""
         return comparable(self.runs.filter(stage="tuning"), self.study.tuning)
-
-    @property
-    def final(self) -> pl.DataFrame:
-        """The final runs."""
-        return measures.final_runs(self.tables.runs, self.workload.name, self.backend)
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -169,14 +154,14 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
     same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
-    pace = paces(study, cell.tables, cell.workload.name, cell.backend)
+    pace = paces(cell)
     timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
-        recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
+        recorded = final_curves(cell.tables, final, metric)
         curves = measures.complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
             bands = measures.curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
-            bands = measures.with_seconds(bands, final, pace)
+            bands = with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *known[:1]):

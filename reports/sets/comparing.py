@@ -14,7 +14,7 @@ from curvebench.reports import formatting
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.claims.verdict_list import compared_of
 from curvebench.reports.claims.wording import reason
-from curvebench.reports.measures import CELL, headline_limit, held_at, study_values
+from curvebench.reports.measures import headline_limit, held_at, study_values
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
@@ -22,6 +22,7 @@ from curvebench.reports.sets.contents import provenance_of
 from curvebench.reports.sets.sides import Side
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import CELL
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.results.schema import CLAIMS
 from curvebench.spec.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from curvebench.reports.statistics.values import ordered_values
+from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
 NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods

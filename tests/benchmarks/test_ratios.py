@@ -13,7 +13,7 @@ import pytest
 
 from curvebench.benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
 from curvebench.benchmarks.kernels.ratios import contests, main
-from curvebench.reports.pages.kernel_ratios import read_ratios
+from curvebench.reports.pages.kernels import read_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
 

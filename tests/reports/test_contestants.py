@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.study_pages import options_of, settings_rows
 from curvebench.reports.tables import read_tables
 from curvebench.results.schema import TABLES
@@ -45,10 +46,9 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     plan = read_plan(path)
     (study,) = plan.studies
     found = read_tables(tables)
-    (workload,) = study.workloads
 
     def rows_on(backend: str) -> dict[str, dict]:
-        rows = settings_rows(study, workload.name, backend, found.runs, tried_in(study, found))
+        rows = settings_rows(problems_of(study, found, backend)[0], tried_in(study, found))
         return {row["method"]: row for row in rows}
 
     rows = rows_on("torch")

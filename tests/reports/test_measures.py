@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from curvebench.reports.measures import (
-    CELL,
     CHARGED_GRADIENTS,
     RUN_STEPS,
     best_methods,
@@ -19,24 +18,23 @@ from curvebench.reports.measures import (
     curve_bands,
     evaluations_to_target,
     nearly_best_decades,
-    own_seconds,
-    references,
+    problems_of,
     run_values,
     seconds_to_target,
     sensitivity,
-    step_ratios,
-    step_seconds,
     steps_to_target,
     study_values,
     tuned_as,
     tuning_budgets,
     tuning_runs,
-    with_seconds,
 )
+from curvebench.reports.tables import CELL, Tables
+from curvebench.reports.wall_clock import own_seconds, references, step_ratios, step_seconds, with_seconds
 from curvebench.results.reading import with_method
 from curvebench.results.schema import CURVES, RUNS
 from curvebench.spec.document import Direction
 from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.results.rows import rows
@@ -191,8 +189,8 @@ def test_a_forgiving_method_does_nearly_as_well_over_decades(
     assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
 
 
-def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
-    study = replace(report.plan.study("digits_mlp"), tuned_on={"jax": "jax", "torch": "jax"})
+def test_a_setting_is_tuned_where_and_by_whom_the_study_says(study: StudyPlan, tables: Tables):
+    study = replace(study, tuned_on={"jax": "jax", "torch": "jax"})
     table = runs(
         run("a", stage="tuning"),
         run("b", stage="tuning", round=1, basis="egop", gradient_evaluations=7, basis_gradient_evaluations=5),
@@ -205,17 +203,19 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
     shared = replace(study, shared_across="bases")
     assert tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
 
-    budgets = tuning_budgets(tuning_runs(study, "w", "torch", table)).sort("method")
+    tables = replace(tables, runs=table.with_columns(workload=pl.col("workload").replace("w", "digits_mlp")))
+    (separate,), (together,) = (problems_of(one, tables, "torch") for one in (study, shared))
+    budgets = tuning_budgets(tuning_runs(separate)).sort("method")
     assert budgets.rows() == [
         ("adam", "adam", 1, 20),
         ("adam @ egop", "adam @ egop", 1, 12),
         ("sgd", "sgd", 1, 20),
     ]
-    own = tuning_runs(shared, "w", "torch", table, own=True)
+    own = tuning_runs(together, own=True)
     assert own.sort("method")["method", "tuner"].rows() == [
         (method, method) for method in ("adam", "adam @ egop", "sgd")
     ]
-    budgets = tuning_budgets(tuning_runs(shared, "w", "torch", table)).sort("method")
+    budgets = tuning_budgets(tuning_runs(together)).sort("method")
     assert budgets.rows()[:2] == [("adam", "adam", 1, 20), ("adam @ egop", "adam", 1, 20)]
 
 

@@ -138,6 +138,12 @@ def test_of_settings_that_tie_or_all_diverge_the_smallest_go_on():
         assert list(second) == sorted(first, key=lambda setting: setting["learning_rate"])[:6]
 
 
+def test_every_round_of_a_halving_has_its_number_of_runs_where_settings_are_equal():
+    """As of a method that is not tuned, whose space is one point."""
+    fixed = HALVING.sized({"space": {"learning_rate": {"low": 0.1, "high": 0.1, "scale": "log"}}})
+    assert tuple(len(tried) for tried, *_ in played(fixed, distance(1.0))) == fixed.rounds
+
+
 def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round():
     assert HALVING.shares == (Fraction(1, 4), Fraction(1, 2), Fraction(1))
     assert {share * count for share, count in zip(HALVING.shares, HALVING.rounds, strict=True)} == {3}
@@ -148,6 +154,12 @@ def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round()
     short.check_lengths({"epochs": 40}, 20)
     with pytest.raises(ValueError, match=r"runs of 1/20 .* 1/20 of 10 evaluations.* a multiple of 20"):
         short.check_lengths({"epochs": 40}, 10)
+
+
+def test_a_parzen_search_draws_other_settings_in_each_round():
+    (*_, (_, outcome, _)) = played(KINDS[4], distance(0.01))
+    drawn = [KINDS[4].settings(number, generator("study", "tpe"), outcome) for number in (1, 2)]
+    assert not {*map(str, drawn[0])} & {*map(str, drawn[1])}
 
 
 def test_a_parzen_search_comes_nearer_to_the_best_rate():

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.table import board_table
-from curvebench.reports.measures import evaluations_to_target, final_runs, study_values
+from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
+from curvebench.reports.sets.derived import board_table
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import TABLES
@@ -186,7 +186,7 @@ def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digi
 @pytest.mark.parametrize(("metric", "worst"), [("train_loss", "max"), ("validation_accuracy", "min")])
 def test_all_runs_beyond_the_floor_tie(study: StudyPlan, tables: Tables, metric: str, worst: str):
     measured = replace(study, metric=metric, targets={})
-    values = study_values(measured, final_runs(tables.runs, "digits_mlp", "jax"))["value"]
+    values = problems_of(measured, tables)[0].values["value"]
     floor = getattr(values.filter(values.is_finite()), worst)()
     held = replace(measured, compare=measured.compare.model_copy(update={"floor": floor}))
     rows = {row.method: row for row in leaderboard([(held, tables)], "jax").rows}
@@ -202,14 +202,14 @@ def test_all_runs_beyond_the_floor_tie(study: StudyPlan, tables: Tables, metric:
         assert row.mean_rank is not None
         ranks.add(row.mean_rank.value)
     assert len(ranks) == 1
-    shown = results_rows(held, held.workloads[0], "jax", tables.runs)
+    shown = results_rows(*problems_of(held, tables))
     assert {row["method"] for row in shown if row["best"]} >= {row.method for row in finished}
     before = leaderboard([(measured, tables)], "jax")
     assert len({row.wins and row.wins.successes for row in before.rows}) > 1
 
 
 def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
-    runs = final_runs(tables.runs, "digits_mlp", "jax")
+    runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
     named = study_values(held, runs, held.metric, held.which)  # as a claim asks, whose floor is its own

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from curvebench.reports.statistics import profiles
 from curvebench.reports.statistics.ranks import stratified_mean
-from curvebench.reports.statistics.shares import joined, probability_of_improvement
-from curvebench.reports.statistics.survival import reached_shares
+from curvebench.reports.statistics.shares import joined, probability_of_improvement, reached_shares
 from curvebench.results.intervals import interval_order, median_interval
 from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_documented
 

@@ -1,4 +1,4 @@
-"""Loss against cost: the methods of a workload that no other beats in one without losing in the other."""
+"""Figures of what runs cost: the share that has reached a target by each cost, and loss against cost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import polars as pl
 from curvebench.reports.figures.drawing import (
     Axes,
     Drawn,
+    as_float,
+    floats,
     key_line,
     log_axes,
     on_axis,
@@ -18,15 +20,98 @@ from curvebench.reports.figures.drawing import (
     panel_grid,
 )
 from curvebench.reports.figures.palette import MUTED, PAPER, TEXT
-from curvebench.reports.figures.study_figures import FigureCell
+from curvebench.reports.figures.study_figures import FigureCell, complete, optimizer_panels
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.measures import CHARGED_GRADIENTS, median_by_method, step_seconds, study_values
-from curvebench.reports.statistics.pareto import on_front
+from curvebench.reports.measures import (
+    BASIS_GRADIENTS,
+    CHARGED_GRADIENTS,
+    StudyProblem,
+    evaluations_to_target,
+    median_by_method,
+)
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
-from curvebench.reports.tables import Tables
+from curvebench.reports.statistics.selection import on_front
+from curvebench.reports.statistics.shares import reached_shares
+from curvebench.reports.wall_clock import step_seconds
 from curvebench.results.intervals import MedianInterval
+from curvebench.results.outcomes import failed
 from curvebench.spec.method import IDENTITY, Method
-from curvebench.spec.plan import StudyPlan, WorkloadPlan
+
+LABEL = "gradient evaluations, basis included"
+
+
+def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
+    """Draw the share of runs that have reached each target against gradient evaluations.
+
+    A target that no run reached has no figure.
+    """
+    for metric, threshold in cell.targets.items():
+        times = target_times(cell.final, metric)
+        if times["reached"].any():
+            yield _reached(cell, metric, threshold, times)
+
+
+def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """When each run reached a target, or ended without it, in gradient evaluations, the basis included.
+
+    A run that failed never reaches the target: its time is the budget, the steps of the longest run. One
+    that starts at its target has taken no gradient, and counts as one evaluation: a time is above 0.
+
+    Args:
+        runs: the final runs of one workload on one backend, as `evaluations_to_target` takes them.
+
+    Returns:
+        The rows of `evaluations_to_target` with columns time, reached.
+    """
+    found = evaluations_to_target(runs, metric)
+    longest = pl.col("steps").max()
+    steps = pl.when(failed()).then(longest).otherwise(pl.col("steps"))
+    ended = (steps * pl.col("step_evaluations") + BASIS_GRADIENTS).cast(pl.Float64)
+    reached = pl.col("value").is_finite()
+    time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
+    return found.with_columns(time=time, reached=reached)
+
+
+def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) -> Drawn:
+    # A basis that costs several times the budget would press the curves into the frame.
+    budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
+    end = as_float(times["time"].max())
+    log = "x" if end > 4 * as_float(budgets) else ""
+    start, edge = (as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
+    shares = reached_shares(times).rename(
+        {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
+    )
+    curves = {method: _from_start(own, start, end * edge) for method, own in cell.lines(shares).items()}
+    with optimizer_panels(curves, log) as grid:
+        cell.draw(grid, curves, "time", ghosts=True, marks=0.25, drawstyle="steps-post")
+        for method, curve in curves.items():
+            optimizer = Method.of(method).optimizer
+            missed = times.filter(~pl.col("reached"), method=method)["time"].unique()
+            marks = curve.filter(pl.col("time").is_in(missed.implode()))
+            grid.panels[optimizer].plot(
+                floats(marks, "time"), floats(marks, "median"), "|", markersize=9, markeredgewidth=1.6,
+                color=cell.looks[optimizer].ink.light, clip_on=False,
+            )  # fmt: skip
+        next(iter(grid.panels.values())).set(xlim=(start, end * edge), ylim=(-0.02, 1.04))
+        complete(grid, LABEL, "share of seeds", curves)
+        at = pl.col("time").filter(pl.col("reached"))
+        reached = times.group_by("method").agg(
+            pl.col("reached").sum(), count=pl.len(), first=at.min(), last=at.max()
+        )
+        facts = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
+        return cell.save(grid.figure, "target", f"{metric}.target", metric, facts)
+
+
+def _from_start(own: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
+    """The shares of a method from the start on, as steps; to the end only where all have reached it."""
+    own = own.drop("method")
+    first = pl.DataFrame({"time": [start]} | {name: [0.0] for name in own.columns[1:]})
+    last = own.tail(1).filter(pl.col("median") == 1).with_columns(time=pl.lit(end))
+    return pl.concat([first, own, last])
+
+
+# --- loss against cost ----------------------------------------------------------------------------
+
 
 COSTS = {
     "evaluations": "gradient evaluations, basis included",
@@ -50,20 +135,18 @@ class Standing:
     on_front: bool
 
 
-def standings(
-    study: StudyPlan, workload: WorkloadPlan, backend: str, tables: Tables
-) -> dict[str, list[Standing]]:
+def standings(problem: StudyProblem) -> dict[str, list[Standing]]:
     """Every method's place by each cost; seconds are left out where a method was not timed.
 
     A failed run's loss is the worst, and it costs what it has used. Missing runs, and seeds that not all
     methods have, are left out.
     """
-    here = (pl.col("workload") == workload.name) & (pl.col("backend") == backend)
-    final = study_values(study, tables.runs.filter(here, pl.col("stage") == "final")).drop_nulls("value")
+    study, final = problem.study, problem.values
     shared = final.filter(pl.len().over("seed") == final["method"].n_unique())
     if not len(shared):
         return {}
-    step = step_seconds(tables.timings.filter(here)).unique("method", keep="last", maintain_order=True)
+    timed = step_seconds(problem.of(problem.tables.timings))
+    step = timed.unique("method", keep="last", maintain_order=True)
     frame = shared.join(step.select("method", "median"), on="method", how="left").with_columns(
         evaluations=CHARGED_GRADIENTS.cast(pl.Float64),
         seconds=pl.col("steps") * pl.col("median") + pl.col("basis_seconds").fill_null(0),
@@ -87,13 +170,13 @@ def standings(
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the front where all methods share a seed, against the costs by which they differ."""
-    every = standings(cell.study, cell.workload, cell.backend, cell.tables)
+    every = standings(cell)
     found = {cost: places for cost, places in every.items() if len({one.cost.median for one in places}) > 1}
     if found:
-        yield _draw(cell, found)
+        yield _front(cell, found)
 
 
-def _draw(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
+def _front(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
     study, methods = cell.study, next(iter(found.values()))
     log_y = log_axes(study.direction, pl.Series([each.value.low for each in methods]))
     with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as grid:
