@@ -13,13 +13,28 @@ import torch
 from torch.utils import _pytree as pytree
 
 from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
-from curvebench.backends.torch_compiled import Compilable, NoCompiler, Stepper, require_compiler, stepper
+from curvebench.backends.torch_compiled import (
+    Compilable,
+    LossGradient,
+    NoCompiler,
+    Stepper,
+    require_compiler,
+    stepper,
+    vjp,
+)
 from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
-from curvebench.backends.torch_gradients import LossGradient, vjp
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_replay import replayed
-from curvebench.backends.torch_segment import TorchSegment, inputs_by_step, on_device
-from curvebench.backends.torch_updates import BufferUpdate, FusedUpdate, RuleUpdate, TorchOptimUpdate, warm
+from curvebench.backends.torch_segment import (
+    BufferUpdate,
+    FusedUpdate,
+    RuleUpdate,
+    TorchOptimUpdate,
+    TorchSegment,
+    inputs_by_step,
+    on_device,
+    warm,
+)
 from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError

@@ -156,6 +156,10 @@ def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round()
         short.check_lengths({"epochs": 40}, 10)
 
 
+def test_a_size_that_names_the_same_protocol_keeps_the_rest():
+    assert HALVING.sized({"protocol": "successive_halving", "budget": 8}) == HALVING.sized({"budget": 8})
+
+
 def test_a_parzen_search_draws_other_settings_in_each_round():
     (*_, (_, outcome, _)) = played(KINDS[4], distance(0.01))
     drawn = [KINDS[4].settings(number, generator("study", "tpe"), outcome) for number in (1, 2)]
