@@ -321,9 +321,22 @@ class Planner:
             seeds: of the final round; empty: it is not made here.
         """
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
-        jobs = upstream
+        tuning, jobs = self.study.tuning.for_optimizer(optimizer), upstream
         for share in self._selections(optimizer, tunes, seeds):
-            jobs += (self._runs(backend, optimizer, share, jobs),)
+            read = tuple(job for job in jobs if share.reads(job.spec, tuning))
+            spec = RunsSpec(
+                stage="runs",
+                tuning=tuning,
+                rounds=share.rounds,
+                tuning_seeds=share.tuning_seeds,
+                alone=share.alone,
+                setting=share.setting,
+                compared=self._compared(optimizer, share.bases) if share.seeds else (),
+                claim_rules=self.study.rules if share.seeds else {},
+                **self._common(backend, (optimizer,), share, read),
+                **self._training(backend),
+            )
+            jobs += (PlannedJob(spec, self.results, sum(spec.lanes), read),)
         return jobs[len(upstream) :]
 
     def _selections(
@@ -354,26 +367,6 @@ class Planner:
                 yield RunSelection((workload,), (basis,), (), (number,), (seed,), True, setting)
         for workload, basis, seed in product(alone, bases, seeds):
             yield RunSelection((workload,), (basis,), (seed,), (final,), (), True)
-
-    def _runs(
-        self, backend: str, optimizer: OptimizerSpec, share: RunSelection, upstream: tuple[PlannedJob, ...]
-    ) -> PlannedJob:
-        """Return the job that makes a share of an optimizer's runs; it reads some of the `upstream` jobs."""
-        tuning = self.study.tuning.for_optimizer(optimizer)
-        read = tuple(job for job in upstream if share.reads(job.spec, tuning))
-        spec = RunsSpec(
-            stage="runs",
-            tuning=tuning,
-            rounds=share.rounds,
-            tuning_seeds=share.tuning_seeds,
-            alone=share.alone,
-            setting=share.setting,
-            compared=self._compared(optimizer, share.bases) if share.seeds else (),
-            claim_rules=self.study.rules if share.seeds else {},
-            **self._common(backend, (optimizer,), share, read),
-            **self._training(backend),
-        )
-        return PlannedJob(spec, self.results, sum(spec.lanes), read)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""
@@ -408,7 +401,10 @@ class Planner:
             "workloads": share.workloads,
             "bases": share.bases,
             "seeds": share.seeds,
-            "upstream": _by_stage(upstream),
+            "upstream": {
+                stage: tuple(job.spec.hash for job in upstream if job.spec.stage == stage)
+                for stage in dict.fromkeys(job.spec.stage for job in upstream)
+            },
             **self.tree.decisive((), locators, share.workloads, share.bases, PACKAGES[backend]),
         }
 
@@ -420,14 +416,6 @@ class Planner:
     def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
         """Return the optimizers that run on a backend: those of other libraries run on one alone."""
         return tuple(one for one in self.study.optimizers if one.runs_on(backend))
-
-
-def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
-    """The hashes of jobs by their stage."""
-    found: dict[str, tuple[str, ...]] = {}
-    for job in upstream:
-        found[job.spec.stage] = (*found.get(job.spec.stage, ()), job.spec.hash)
-    return found
 
 
 def _gathered(spec: JobSpec) -> list[str]:

@@ -72,19 +72,11 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         "seeds": study.seeds,
         "backends": {name: seeds for name, seeds in of_backends.items() if seeds},
         "workloads": [
-            {
-                "name": one.name,
-                "locator": one.locator,
-                "settings": _said(one.settings, find_workload(one.locator).settings),
-            }
+            {**vars(one.spec), "settings": _said(one.settings, find_workload(one.locator).settings)}
             for one in study.workloads
         ],
         "bases": [
-            {
-                "label": one.label,
-                "name": one.name,
-                "options": _said(one.options, bases()[one.name].options),
-            }
+            {"label": one.label, "name": one.name, "options": _said(one.options, bases()[one.name].options)}
             for one in study.bases
         ],
         "optimizers": [
