@@ -18,19 +18,10 @@ from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
+from curvebench.spec import sets
 from curvebench.spec.archive import alone, read_publication
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, ReportPlan
-from curvebench.spec.sets import (
-    PLAN,
-    PROVENANCE,
-    WAIVERS,
-    between_markers,
-    check_name,
-    check_page,
-    check_seeds,
-    check_waivers,
-)
 
 
 def publish(
@@ -58,9 +49,9 @@ def publish(
         InputError: for a name, a waiver, seeds or a page that will not do.
         InputError: when something stands in the way, or a table is missing or damaged.
     """
-    name, waive = check_name(name, folder), check_waivers(waive)
+    name, waive = sets.check_name(name, folder), sets.check_waivers(waive)
     if readme is not None:
-        check_page(readme)
+        sets.check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
     with new_folder(folder / name) as stage:
@@ -69,7 +60,7 @@ def publish(
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
         shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
-        write_text(readme, between_markers(readme.read_text(), readme, [shown]))
+        write_text(readme, sets.between_markers(readme.read_text(), readme, [shown]))
     return folder / name
 
 
@@ -109,14 +100,14 @@ def _write(
         InputError: when something that is not waived stands in the way, or whoever checks the set would
             refuse it.
     """
-    check_seeds(plan.folders.get("seeds_of"))
+    sets.check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code
     contents = gather(plan)
     for where, frames in contents.frames.items():
         for table, frame in frames.items():
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
     plan = _moved(plan, name)
-    write_text(stage / PLAN, plan.to_json())
+    write_text(stage / sets.PLAN, plan.to_json())
     tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
     found = all_objections(code, plan, contents.frames, tables["claims"])
     if refused := [each for each in found if each.kind not in waive]:
@@ -124,8 +115,8 @@ def _write(
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
     provenance = _provenance(plan, contents, code, published)
-    write_text(stage / PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
-    write_text(stage / PROVENANCE, as_json(provenance))
+    write_text(stage / sets.PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
+    write_text(stage / sets.PROVENANCE, as_json(provenance))
     write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
     write_text(stage / "README.md", readme_of(read_set(stage), provenance, tables["leaderboard"]))
     for file, text in texts(tables["leaderboard"]).items():
@@ -137,7 +128,7 @@ def _write(
 
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
     yield f"{name}: not published"
-    for kind in WAIVERS:
+    for kind in sets.WAIVERS:
         own = [each for each in found if each.kind == kind]
         yield from (f"  {say('objections.jinja', 'sentence', each)}" for each in own)
         for words in dict.fromkeys(say("objections.jinja", "remedy", each) for each in own):
