@@ -70,17 +70,16 @@ class Runtimes:
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
         """By what is left at a target of `TABLED`, and by method, what it takes on each of the problems."""
         owns = [self.problem == place for place in np.unique(self.problem)]
+        methods = list(zip(self.methods, self.times, self.lengths, strict=True))
         return [
             (
                 left,
                 [
-                    (method, [_expected(times[own], lengths[own]) for own in owns])
-                    for method, times, lengths in zip(
-                        self.methods, self.times[:, :, target], self.lengths, strict=True
-                    )
+                    (name, [_expected(times[own, at], spent[own]) for own in owns])
+                    for name, times, spent in methods
                 ],
             )
-            for target, left in TABLED.items()
+            for at, left in TABLED.items()
         ]
 
     @property

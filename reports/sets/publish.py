@@ -82,12 +82,7 @@ def renew(folder: Path, code: Revision) -> None:
 
 
 def _write(
-    stage: Path,
-    name: str,
-    plan: ReportPlan,
-    waive: Sequence[str],
-    code: Revision | None,
-    published: str,
+    stage: Path, name: str, plan: ReportPlan, waive: Sequence[str], code: Revision | None, published: str
 ) -> None:
     """Write all files of a set.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from curvebench.reports.pages.parity import jobs_of, matrix, parity_page, parity_rows
+from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.results.schema import COMPARISONS
 from curvebench.spec.plan import ParityPlan
 from tests.reports.conftest import Report
@@ -30,8 +30,3 @@ def test_what_is_judged_is_counted_and_what_fails_is_named(plan: ParityPlan):
     assert (page["judged"], page["measured"]) == (6, 6)
     assert [(row["optimizer"], row["problem"]) for row in page["failed"]] == [(DIFFERENT, "bowl")]
     assert page["worst"] == 3e-5
-
-
-def test_the_provenance_has_the_jobs(report: Report, plan: ParityPlan):
-    provenance = (report.site / "provenance.html").read_text()
-    assert provenance.count("<td>parity</td><td>parity</td>") == len(jobs_of(plan)) == 3
