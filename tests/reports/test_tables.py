@@ -101,10 +101,7 @@ def test_the_machine_with_most_runs_is_shown_and_jobs_spread_over_machines_all_s
     tables = read_tables(plans[0].studies[0].tables)
     first = tables.runs["run"].first()
     more = pl.concat(
-        [
-            tables.runs.filter(pl.col("run") != first),
-            tables.runs.with_columns(pl.lit("m2").alias("machine")),
-        ]
+        [tables.runs.filter(pl.col("run") != first), tables.runs.with_columns(pl.lit("m2").alias("machine"))]
     )
     assert machine_by_backend(more) == {"jax": "m2", "torch": "m1"}
     runs, _, sentences = one_machine(more, tables.timings)

@@ -128,11 +128,7 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     assert digits.tuned_equally
     paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations
     assert paid == runs * BASIS_EVALUATIONS
-    sharing = replace(
-        study,
-        shared_across="bases",
-        tuned_on={"jax": "jax", "torch": "jax"},
-    )
+    sharing = replace(study, shared_across="bases", tuned_on={"jax": "jax", "torch": "jax"})
     own = tables.runs.filter((pl.col("stage") == "final") | (pl.col("backend") == "jax"))
     shared = leaderboard([(sharing, replace(tables, runs=own))], "torch")
     by_method = {row.method: row.tuning for row in shared.rows}
@@ -149,9 +145,7 @@ def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(study: 
     assert [row.decades for row in losses.rows] == [row.decades for row in own.rows]
 
 
-def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
-    studies: Studies,
-):
+def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(studies: Studies):
     (first, tables), *_ = studies
     few = replace(first, name="mine", methods=first.methods[:2])
     before, after = leaderboards(studies), leaderboards([*studies, (few, tables)])
