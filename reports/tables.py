@@ -1,4 +1,4 @@
-"""Reading a study's tables for the report: one machine a backend, final curves at the shown steps."""
+"""Reading a study's tables for the report: plain text columns, final curves at the shown steps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
 
 CELL = ("workload", "backend", "method")
-MACHINE = pl.col("machine").fill_null("unknown")
 SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; curves stay on disk
-    (`final_curves`).
+    """The tables of one study, with `method` added; curves stay on disk (`final_curves`).
 
     `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
-    `warnings` which machines were left out, and where those that stay differ in hardware. `runs` has
-    `step_evaluations` too, the gradient evaluations that a step costs.
+    `warnings` where runs come from several machines. `runs` has `step_evaluations` too, the gradient
+    evaluations that a step costs.
     """
 
     curves: tuple[Path, ...]
@@ -66,74 +64,14 @@ def read_tables(folder: Path) -> Tables:
         InputError: when a table is missing or damaged.
     """
     text = [pl.col("stage").cast(pl.String), pl.col("outcome").cast(pl.String)]
-    runs, timings, left_out = one_machine(
-        with_method(read(folder, "runs").with_columns(text)), with_method(read(folder, "timings"))
-    )
-    measured = timings.select("backend", "machine").unique()
-    memory = with_method(read(folder, "memory")).join(
-        measured, on=measured.columns, how="semi", nulls_equal=True
-    )
+    runs = with_method(read(folder, "runs").with_columns(text))
+    timings, memory = (with_method(read(folder, table)) for table in ("timings", "memory"))
     mixed = [
         f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
     ]
     runs = with_step_evaluations(folder, runs)
     jobs, recorded = read(folder, "jobs"), recorded_steps(folder, runs)
-    return Tables(
-        tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, (*left_out, *mixed)
-    )
-
-
-# --- one machine a backend -----------------------------------------------------------------------
-
-
-def machine_by_backend(runs: pl.DataFrame) -> dict[str, str]:
-    """The machine with the most runs on each backend; of several, the first by name."""
-    counts = runs.group_by("backend", MACHINE).len().sort("len", "machine", descending=[True, False])
-    return dict(
-        counts.unique("backend", keep="first", maintain_order=True).select("backend", "machine").rows()
-    )
-
-
-def one_machine(runs: pl.DataFrame, timings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
-    """Keep one machine on every backend where machines repeat each other: their results are not pooled.
-
-    Where each run and each timing comes from one machine only (jobs spread over a cluster), all stay.
-
-    Args:
-        runs, timings: the tables of one study, with `method`.
-
-    Returns:
-        The rows that statistics use, and one sentence for every backend that lost some.
-    """
-    chosen = machine_by_backend(runs)
-    repeated = _repeated(runs, "stage", "round", "seed")
-    timed = (repeated | _repeated(timings.filter(phase="step"), "repetition")) & chosen.keys()
-    sentences = [_sentence(backend, chosen[backend], runs, timings) for backend in sorted(timed)]
-    own = pl.col("backend").replace_strict(chosen, default=None, return_dtype=pl.String) == MACHINE
-    kept_runs, kept_timings = (
-        frame.filter(~pl.col("backend").is_in(list(backends)) | own)
-        for frame, backends in ((runs, repeated), (timings, timed))
-    )
-    return kept_runs, kept_timings, sentences
-
-
-def _repeated(frame: pl.DataFrame, *key: str) -> set[str]:
-    """The backends on which more than one machine measured the same of a cell, which the key names."""
-    return set(frame.filter(MACHINE.n_unique().over(*CELL, *key) > 1)["backend"])
-
-
-def _sentence(backend: str, chosen: str, runs: pl.DataFrame, timings: pl.DataFrame) -> str:
-    own = (frame.filter(backend=backend).group_by(MACHINE).len() for frame in (runs, timings))
-    counts, seconds = (dict(frame.rows()) for frame in own)
-
-    def counted(name: str) -> str:
-        return f"{name} ({counts.get(name, 0)} runs, {seconds.get(name, 0)} timings)"
-
-    others = ", ".join(counted(name) for name in sorted({*counts, *seconds} - {chosen}))
-    return (
-        f"{backend}: machines repeat each other, and their results are not pooled. "
-        f"Shown is machine {counted(chosen)}; left out: {others}."
-    )
+    return Tables(tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, tuple(mixed))
 
 
 # --- curves of final runs ------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from curvebench.timing.interleaving import Ratios, interleaved
 from .cases import timed
 from .networks import kfac_contest
 from .peers import Contest, peers
-from .shapes import SHAPE_SETS
-from .steps import STEPS, optimizer_step
+from .steps import SHAPE_SETS, STEPS, optimizer_step
 
 REPETITIONS = 41
 # Of a rule as it is compared: what is not at its default.

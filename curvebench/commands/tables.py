@@ -1,4 +1,4 @@
-"""`curvebench tables`: of jobs as one (merge), of machines as one (combine), as CSV (export); the seconds."""
+"""`curvebench tables`: of jobs as one (merge), as CSV (export); where the seconds went."""
 
 from __future__ import annotations
 
@@ -25,24 +25,6 @@ def merge(given: Namespace) -> None:
     from curvebench.results import merging
 
     merging.merge([folder for path in given.jobs for folder in _folders(path)], given.out)
-    print(_summary(given.out))
-
-
-@command(
-    "tables combine",
-    argument("out", type=Path, metavar="OUT", help="folder for the combined tables"),
-    argument("first", type=Path, metavar="A", help="folder of merged tables"),
-    argument("second", type=Path, metavar="B", help="folder of merged tables of another machine"),
-    argument("more", type=Path, nargs="*", metavar="MORE", help="further folders"),
-)
-def combine(given: Namespace) -> None:
-    """Combine merged tables of several machines.
-
-    Every row is kept under its machine; a run is then called <run>@<machine>.
-    """
-    from curvebench.results import merging
-
-    merging.combine([given.first, given.second, *given.more], given.out)
     print(_summary(given.out))
 
 

@@ -49,7 +49,6 @@ def bundle_of(workload: Workload, fisher: str) -> Bundle:
         orders=np.random.default_rng(0).integers(0, 60, (1, SEEDS, BATCH)),
         hyperparameters={"learning_rate": np.array([0.1, 0.2])},
         schedule=np.ones(1),
-        evaluations=1,
         settings=settings,
         randoms=randoms,
     )

@@ -43,8 +43,8 @@ def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.Data
     runs = []
     for (place, setting), seed in product(enumerate(tried), (0, 1)):
         loss, outcome = result(number, setting, seed)
-        about = {"workload": "toy", "round": number, "seed": seed, "outcome": outcome, **setting}
-        runs.append(tuning_run(f"{number}-{place}-{seed}", loss, **about))
+        about: dict[str, Any] = {"round": number, "seed": seed, "outcome": outcome, **setting}
+        runs.append(tuning_run(f"{number}-{place}-{seed}", loss, workload="toy", **about))
     return rows("runs", *runs)
 
 
@@ -150,6 +150,16 @@ def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round()
     short.check_lengths({"epochs": 40}, 20)
     with pytest.raises(ValueError, match=r"runs of 1/20 .* 1/20 of 10 evaluations.* a multiple of 20"):
         short.check_lengths({"epochs": 40}, 10)
+
+
+def test_a_size_that_names_the_same_protocol_keeps_the_rest():
+    assert HALVING.sized({"protocol": "successive_halving", "budget": 8}) == HALVING.sized({"budget": 8})
+
+
+def test_a_parzen_search_draws_other_settings_in_each_round():
+    (*_, (_, outcome, _)) = played(KINDS[4], distance(0.01))
+    drawn = [KINDS[4].settings(number, generator("study", "tpe"), outcome) for number in (1, 2)]
+    assert not {*map(str, drawn[0])} & {*map(str, drawn[1])}
 
 
 def test_a_parzen_search_comes_nearer_to_the_best_rate():
