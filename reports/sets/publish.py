@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
-from curvebench.reports.sets.contents import Contents, gather, provenance_of
+from curvebench.reports.sets.contents import gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
@@ -109,7 +108,17 @@ def _write(
         raise InputError("\n".join(_refusal(name, refused)))
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
-    provenance = _provenance(plan, contents, code, published)
+    provenance = {
+        "name": plan.published,
+        "scale": plan.scale,
+        "published": published,
+        **dict(zip(("commit", "dirty"), code, strict=True)),
+        "licence": LICENCE,
+        "rule_version": RULE_VERSION,
+        "thinned_curves": list(contents.thinned),
+        "whole_curves": list(contents.whole),
+        **provenance_of(contents.jobs, contents.runs),
+    }
     write_text(stage / sets.PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
     write_text(stage / sets.PROVENANCE, as_json(provenance))
     write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
@@ -154,19 +163,3 @@ def _moved(plan: ReportPlan, name: str) -> ReportPlan:
             "waived": (),
         }
     )
-
-
-def _provenance(plan: ReportPlan, contents: Contents, code: Revision, published: str) -> dict[str, Any]:
-    revision, dirty = code
-    return {
-        "name": plan.published,
-        "scale": plan.scale,
-        "published": published,
-        "commit": revision,
-        "dirty": dirty,
-        "licence": LICENCE,
-        "rule_version": RULE_VERSION,
-        "thinned_curves": list(contents.thinned),
-        "whole_curves": list(contents.whole),
-        **provenance_of(contents.jobs, contents.runs),
-    }

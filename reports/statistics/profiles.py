@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -58,7 +59,11 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
     """
     contest = _contest(runs, variants or {})
     seconds = np.stack([_medians(each) for each in _studies(runs, contest, paired=False)], axis=-1)
-    return _pairs(contest, seconds=seconds, ratio=_ratios(seconds, contest))
+    names = product(contest.submissions, contest.workloads)
+    frame = pl.DataFrame(list(names), schema=["submission", "workload"], orient="row")
+    values = {"seconds": seconds.ravel(), "ratio": _ratios(seconds, contest).ravel()}
+    finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values]
+    return frame.with_columns(pl.Series(name, each) for name, each in values.items()).with_columns(finite)
 
 
 def score_intervals(
@@ -177,17 +182,6 @@ def _tiers(studies: Studies, contest: _Contest, drawn: np.ndarray) -> np.ndarray
         above, tier = (equals, tier + 1) if opens else (np.append(above, equals), tier)
         tiers[equals] = tier
     return tiers
-
-
-def _pairs(contest: _Contest, **values: np.ndarray) -> pl.DataFrame:
-    """A row for every submission and workload, of values of that shape; null what is not finite."""
-    shape = (len(contest.submissions), len(contest.workloads))
-    names = {
-        "submission": np.repeat(contest.submissions, shape[1]),
-        "workload": np.tile(contest.workloads, shape[0]),
-    }
-    frame = pl.DataFrame(names | {name: each.ravel() for name, each in values.items()})
-    return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values)
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
