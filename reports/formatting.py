@@ -251,8 +251,7 @@ WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and p
 
 def word_of(value: float) -> str:
     """The word for a number that is infinite or not a number."""
-    infinity, minus_infinity, nan = WORDS
-    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
+    return WORDS[2 if math.isnan(value) else int(value < 0)]
 
 
 def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: None) -> Any:

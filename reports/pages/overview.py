@@ -138,20 +138,19 @@ def _answer(problem: measures.StudyProblem) -> Answer:
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
     there = set(values["method"])
     baseline = next(method for method in study.methods if method in there)
-    times = measures.evaluations_to_target(final, target[0]) if target else final.clear()
+    aimed = target[0] if target else ""  # of which no run has times
+    times = measures.evaluations_to_target(final, aimed)
 
     def winner(measure: Literal["target", "end"], best: BestMethods) -> Winner:
         runs = final.filter(method=best.method)
-        evaluations = times.filter(method=best.method)["value"] if len(times) else pl.Series(dtype=pl.Float64)
+        evaluations = times.filter(method=best.method)["value"]
         return Winner(
             measure=measure,
             best=best,
             value=median_interval(values.filter(method=best.method)["value"].to_numpy()),
             effect=None if best.method == baseline else effect_by_seed(study, values, best.method, baseline),
             evaluations=measures.complete_interval(evaluations),
-            seconds=measures.complete_interval(measures.seconds_to_target(runs, target[0])["value"])
-            if target
-            else None,
+            seconds=measures.complete_interval(measures.seconds_to_target(runs, aimed)["value"]),
             basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
             reached=measures.reached_share(evaluations),
         )

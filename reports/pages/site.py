@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.reports import formatting
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
+from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
 from curvebench.reports.pages import study_pages
@@ -63,13 +64,13 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     log("leaderboard")
     boards = contents.boards
     log("overview")
-    render("index", where=study_pages.when_and_where(contents.own.jobs), **contents.overview())
+    render("index", **contents.overview())
     for place, each in enumerate(contents.with_pages, start=1):
         name = each.study.name
         log(f"{study_file(name)}, study {place} of {len(contents.with_pages)}")
         answers, board = contents.answers_of(each), contents.board_of(each.study)
         about = study_pages.study_page(each.study, each.tables, each.figures, answers, board)
-        render("study", study_file(name), version=each, **about)
+        render("study", study_file(name), study=each.study, version=each, **about)
         pages = contents.runs[name]
         shown = {"study": each.study, "total": len(pages), "metrics": study_pages.run_metrics(each.study)}
         for number, rows in enumerate(pages):
@@ -119,6 +120,7 @@ def _environment(contents: SiteContents) -> Environment:
         "causes": CAUSES,
         "run_columns": RUN_COLUMNS,
         "axes": AXES,
+        "most_drawn": MOST_DRAWN,
     }
     return environment
 
