@@ -294,7 +294,10 @@ def _column(problem: StudyProblem) -> Column:
     aimed = problem.target[0] if problem.target else ""  # of which no run has times
     reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
-    decades = _decades(study, measures.tuning_runs(problem, own=True))
+    swept = isinstance(study.tuning, TwoStageSweep)
+    tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
+    near = measures.nearly_best_decades(tried, study.direction)
+    decades = measures.median_by_method(near) if swept else {}
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
@@ -321,15 +324,6 @@ def _column(problem: StudyProblem) -> Column:
     )
     enough = measures.enough_seeds(values)
     return Column(study, problem.workload.name, problem.target, seeds, enough, entries, times)
-
-
-def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
-    """Of every method whose learning rates were swept, from its own tuning runs."""
-    if not isinstance(study.tuning, TwoStageSweep):
-        return {}
-    return measures.median_by_method(
-        measures.nearly_best_decades(measures.study_values(study, own), study.direction)
-    )
 
 
 # --- over workloads ------------------------------------------------------------------------------

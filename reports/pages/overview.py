@@ -54,11 +54,6 @@ class BestMethods:
         """Whether the seeds are enough to distinguish a method from the others."""
         return self.least <= ALPHA
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The others that may be the best."""
-        return self.methods[1:]
-
 
 @dataclass(frozen=True)
 class Winner:
@@ -107,11 +102,6 @@ class Answer:
     ends: Winner
     medians: Mapping[str, float]
     shared: bool = False
-
-    @property
-    def seeds(self) -> int:
-        """Of the method that ends best."""
-        return self.ends.value.count
 
     @property
     def agree(self) -> bool:

@@ -12,14 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvebench.results.tuning import (
-    RESAMPLES,
-    Tried,
-    resamples,
-    settings_of,
-    shares_of_choices,
-    tried,
-)
+from curvebench.results.tuning import RESAMPLES, Tried, resamples, settings_of, shares_of_choices, tried
 from tests.results.rows import judge, rows, tuning_run
 
 

@@ -86,7 +86,6 @@ def test_where_both_measures_agree_there_is_one_row(study, tables):
 def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables):
     found = answer(study, unpaid(copied(tables, "adam @ egop", "adam")))
     assert found.ends.best.methods == ("adam", "adam @ egop")
-    assert found.ends.best.others == ("adam @ egop",)
     assert found.agree
     assert sentence(found).endswith("has the lowest training loss after equal steps (or adam @ egop).")
 
