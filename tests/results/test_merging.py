@@ -138,7 +138,4 @@ def test_the_command_line_merges_jobs_that_are_named_or_listed_in_a_file(tmp_pat
     (tmp_path / "jobs").write_text("\n".join(jobs))
     for given in (jobs, [str(tmp_path / "jobs")]):
         assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *given]) == 0
-        printed = capsys.readouterr().out
-        assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in printed
-        assert "machine m1, cpu Toy CPU, cores 2, threads 1, system Linux, jobs 2" in printed
-        assert "several machines" not in printed
+        assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in capsys.readouterr().out
