@@ -294,10 +294,10 @@ def _column(problem: StudyProblem) -> Column:
     aimed = problem.target[0] if problem.target else ""  # of which no run has times
     reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
-    swept = isinstance(study.tuning, TwoStageSweep)
-    tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
-    near = measures.nearly_best_decades(tried, study.direction)
-    decades = measures.median_by_method(near) if swept else {}
+    decades: dict[str, MedianInterval] = {}
+    if isinstance(study.tuning, TwoStageSweep):  # of methods whose rates were swept, from their own tuning
+        tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
+        decades = measures.median_by_method(measures.nearly_best_decades(tried, study.direction))
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
