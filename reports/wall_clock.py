@@ -102,8 +102,7 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
     jobs = problem.of(final_jobs(problem.study, problem.tables)).filter("alone").drop_nulls("steps")
     taken = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
     own = jobs.group_by(CELL).agg(
-        each=(taken / pl.col("steps")).median(),
-        compile=(pl.col("compile_seconds") / pl.col("runs")).median(),
+        each=(taken / pl.col("steps")).median(), compile=(pl.col("compile_seconds") / pl.col("runs")).median()
     )
     wanted = set(problem.final.filter(finished())["method"])
     by_jobs = not wanted <= set(timed["method"]) and wanted <= set(own["method"])

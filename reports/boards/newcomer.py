@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import polars as pl
 
@@ -79,13 +79,6 @@ class Placed:
     field_problems: int
     problems: tuple[ProblemResult, ...]
     standing: Mapping[str, Standing]
-
-    @property
-    def by_standing(self) -> dict[Standing, list[str]]:
-        """The other methods by how the newcomer stands to them."""
-        return {
-            how: [name for name, one in self.standing.items() if one == how] for how in get_args(Standing)
-        }
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:

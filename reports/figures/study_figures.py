@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,7 +181,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
     log = log_axes(direction, bands["lower_quartile"])
     with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as grid:
         for axis, title in titles.items():
-            if as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max()):
+            if _is_wide(bands, axis):
                 grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
@@ -197,8 +197,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
     direction = cell.study.direction_of(metric)
-    # A basis that costs several times the budget would press the curves into the frame.
-    log_x = as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
+    log_x = _is_wide(bands, axis)
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as grid:
         cell.draw(grid, lines, axis, ghosts=True, marks=SPARSE)
@@ -206,6 +205,11 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
         complete(grid, AXES[axis], metric_name(metric), lines)
         facts = {"axis": axis, "axis_label": AXES[axis], "bands": bands, "lines": lines, "timed": timed}
         return cell.save(grid.figure, "curve", f"{metric}.{axis}", metric, facts)
+
+
+def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
+    """Whether a basis costs several times the budget, which would press curves into the frame."""
+    return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
@@ -254,14 +258,12 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 # --- parts of figures with a panel an optimizer --------------------------------------------------
 
 
-def optimizer_panels(methods: Sequence[str] | Mapping[str, Any], log: str) -> AbstractContextManager[Grid]:
+def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
     """A grid with a panel for each optimizer of the methods, as `panel_grid` gives it."""
     return panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
-def complete(
-    grid: Grid, x: str, y: str, methods: Sequence[str] | Mapping[str, Any], more: Sequence[Any] = ()
-) -> None:
+def complete(grid: Grid, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
     """The labels of the axes and a key of the bases' dashes, with further lines."""
     dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
     grid.draw_key([*dashed(dashes), *more])

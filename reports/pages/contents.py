@@ -212,7 +212,7 @@ class SiteContents:
     def overview(self) -> dict[str, Any]:
         """The map, whose columns are as the first board ranks them, and answers, those on the map first."""
         kept, more = folded(self.answers)
-        heat = heat_map(kept, self.first_board)
+        heat = heat_map(kept, self._boards[0])
         on_map = {id(row.answer) for row in heat.leading.rows}
         shown = sorted(kept, key=lambda answer: id(answer) not in on_map)
         return {"heat": heat, "answers": shown, "more_answers": more}
@@ -229,27 +229,20 @@ class SiteContents:
         return by_source(leaderboards(self.studies))
 
     @property
-    def first_board(self) -> Board | None:
-        """The board with most results."""
-        return self._boards[0]
-
-    @property
     def other_boards(self) -> dict[Source, list[Board]]:
-        """The other boards by source."""
+        """The other boards than the first one by source."""
         return self._boards[1]
 
     @property
     def boards(self) -> list[Board]:
-        """All boards, the first board first."""
-        first = [] if self.first_board is None else [self.first_board]
-        return [*first, *(board for boards in self.other_boards.values() for board in boards)]
+        """All boards, first the one with most results."""
+        first, others = self._boards
+        return [*([first] if first else []), *(board for boards in others.values() for board in boards)]
 
     def board_of(self, study: StudyPlan) -> Board | None:
         """The board that a study's first backend is on."""
-        for board in self.boards:
-            if board.backend == study.backends[0] and any(one.study is study for one in board.columns):
-                return board
-        return None
+        leading = (board for board in self.boards if board.backend == study.backends[0])
+        return next((board for board in leading if any(one.study is study for one in board.columns)), None)
 
     # --- claims ----------------------------------------------------------------------------------
 
