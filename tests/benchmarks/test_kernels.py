@@ -1,4 +1,4 @@
-"""Kernel cases: right results, imports, peers that take equal steps, ratios to them in table and file, and pytest-benchmark."""
+"""Kernel cases: right results, imports, peers that take equal steps, ratios to them, and pytest-benchmark."""
 
 from __future__ import annotations
 
