@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import polars as pl
 
@@ -17,9 +17,9 @@ from curvebench.reports.measures import chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
+from curvebench.results.archive import HERE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.outcomes import failed
-from curvebench.spec.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Contribution
@@ -59,7 +59,7 @@ class Placed:
     """A newcomer on the board of the study that it joins.
 
     Args:
-        place: the published set that it is of, or `curvebench.spec.archive.HERE`.
+        place: the published set that it is of, or `curvebench.results.archive.HERE`.
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.
@@ -79,13 +79,6 @@ class Placed:
     field_problems: int
     problems: tuple[ProblemResult, ...]
     standing: Mapping[str, Standing]
-
-    @property
-    def by_standing(self) -> dict[Standing, list[str]]:
-        """The other methods by how the newcomer stands to them."""
-        return {
-            how: [name for name, one in self.standing.items() if one == how] for how in get_args(Standing)
-        }
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:

@@ -11,16 +11,8 @@ import polars as pl
 
 from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
-from curvebench.reports.statistics.anytime import (
-    EACH,
-    Bands,
-    Floats,
-    Integers,
-    ecdf_bands,
-    expected_running_time,
-    first_times,
-    target_values,
-)
+from curvebench.reports.statistics import anytime
+from curvebench.reports.statistics.anytime import EACH, Bands, Floats, Integers
 from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
@@ -67,7 +59,7 @@ class Runtimes:
     @cached_property
     def bands(self) -> Bands:
         """The share of (problem, target, seed) that each method has reached `at` each number."""
-        return ecdf_bands(self.times, self.problem, self.at)
+        return anytime.ecdf_bands(self.times, self.problem, self.at)
 
     @property
     def seeds(self) -> int:
@@ -78,17 +70,16 @@ class Runtimes:
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
         """By what is left at a target of `TABLED`, and by method, what it takes on each of the problems."""
         owns = [self.problem == place for place in np.unique(self.problem)]
+        methods = list(zip(self.methods, self.times, self.lengths, strict=True))
         return [
             (
                 left,
                 [
-                    (method, [_expected(times[own], lengths[own]) for own in owns])
-                    for method, times, lengths in zip(
-                        self.methods, self.times[:, :, target], self.lengths, strict=True
-                    )
+                    (name, [_expected(times[own, at], spent[own]) for own in owns])
+                    for name, times, spent in methods
                 ],
             )
-            for target, left in TABLED.items()
+            for at, left in TABLED.items()
         ]
 
     @property
@@ -156,13 +147,15 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
     start, least = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
     if not len(start) or not cast(float, least.min()) < cast(float, start.max()):
         return None
-    targets = target_values(start.to_numpy().max(keepdims=True), least.to_numpy().min(keepdims=True))[0]
+    targets = anytime.target_values(start.to_numpy().max(keepdims=True), least.to_numpy().min(keepdims=True))[
+        0
+    ]
     times, lengths = np.full((len(methods), len(targets)), np.inf), np.zeros(len(methods))
     for (method,), run in curves.group_by("method"):
         if method in methods:
             place = methods.index(str(method))
             evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
-            times[place] = np.maximum(first_times(evaluations, value, targets), 1.0)  # above 0
+            times[place] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)  # above 0
             lengths[place] = max(run["length"][0], run["evaluations"][-1])
     return times, lengths
 
@@ -170,7 +163,7 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
 def _expected(times: Floats, lengths: Floats) -> Expected:
     """Of one method, problem and target; of each seed the time and the length of its run."""
     reached = Share(int(np.isfinite(times).sum()), len(times))
-    return Expected(float(expected_running_time(times, lengths)), reached)
+    return Expected(float(anytime.expected_running_time(times, lengths)), reached)
 
 
 def _in_order(found: Runtimes) -> Runtimes:

@@ -39,7 +39,6 @@ from curvebench.spec.conditions.learning_rates import BestLearningRate, GainOver
 from curvebench.spec.conditions.log_linearity import LogLinearity
 from curvebench.spec.conditions.share_of_gain import ShareOfGain
 from curvebench.spec.conditions.value import Value, ValueAtEqualCost
-from curvebench.spec.document import targets_on
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
@@ -133,7 +132,7 @@ class JudgedValue(Quantity):
     def threshold(self, workload: str) -> float | None:
         """Return the floor, otherwise the stop."""
         floor: float | None = self.condition.floor
-        return self.study.stop.get(self.condition.metric) if floor is None else floor
+        return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the judged value of runs."""
@@ -184,7 +183,7 @@ class ValueAtCost(JudgedValue):
         found = pl.when(~dead).then("final") if self.condition.which == "final" else pl.col("best")
         evaluated = pl.col("failed") | pl.col("run").is_in(curves["run"].unique().implode())
         known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-        value = held_at(known, direction, self.study.stop.get(metric))
+        value = held_at(known, direction, self.study.training.stop.get(metric))
         steps = pl.when(pl.col("each") > 0).then("affords")
         equal = self.bounded(joined.select("run", "seed", value=value, affords=steps))
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
@@ -200,7 +199,7 @@ class ValueAtCost(JudgedValue):
             both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
         else:
             both = timed(self.tables, both).with_columns(start="basis_seconds")
-        steps: Any = self.study.budget.get("steps") or runs["steps"].max()
+        steps: Any = self.study.training.budget.get("steps") or runs["steps"].max()
         start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
         least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
         paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
@@ -214,7 +213,7 @@ class KeptGain(JudgedValue):
     def threshold(self, workload: str) -> float | None:
         """Return the target where steps are gained, otherwise what bounds values."""
         if self.condition.meets_targets:
-            return targets_on(self.study.targets, workload).get(self.condition.metric)
+            return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -275,7 +274,7 @@ class StopCost(Quantity):
 
     def threshold(self, workload: str) -> float | None:
         """Return the stop."""
-        return self.study.stop.get(self.condition.metric)
+        return self.study.training.stop.get(self.condition.metric)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the cost of runs, as far as it is known."""
@@ -287,7 +286,7 @@ class TargetSteps(Quantity):
 
     def threshold(self, workload: str) -> float | None:
         """Return the target."""
-        own, targets = self.condition.target, targets_on(self.study.targets, workload)
+        own, targets = self.condition.target, self.study.training.targets_on(workload)
         return targets.get(self.condition.metric) if own is None else own
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:

@@ -8,27 +8,12 @@ from math import isfinite
 
 import polars as pl
 
-from curvebench.reports.figures.drawing import (
-    Axes,
-    Drawn,
-    as_float,
-    floats,
-    key_line,
-    log_axes,
-    on_axis,
-    optimizer_keys,
-    panel_grid,
-)
+from curvebench.reports import measures
+from curvebench.reports.figures import drawing
+from curvebench.reports.figures.drawing import Axes, Drawn, floats
 from curvebench.reports.figures.palette import MUTED, PAPER, TEXT
 from curvebench.reports.figures.study_figures import FigureCell, complete, optimizer_panels
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.measures import (
-    BASIS_GRADIENTS,
-    CHARGED_GRADIENTS,
-    StudyProblem,
-    evaluations_to_target,
-    median_by_method,
-)
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.statistics.selection import on_front
 from curvebench.reports.statistics.shares import reached_shares
@@ -63,10 +48,10 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     Returns:
         The rows of `evaluations_to_target` with columns time, reached.
     """
-    found = evaluations_to_target(runs, metric)
+    found = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
     steps = pl.when(failed()).then(longest).otherwise(pl.col("steps"))
-    ended = (steps * pl.col("step_evaluations") + BASIS_GRADIENTS).cast(pl.Float64)
+    ended = (steps * pl.col("step_evaluations") + measures.BASIS_GRADIENTS).cast(pl.Float64)
     reached = pl.col("value").is_finite()
     time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
     return found.with_columns(time=time, reached=reached)
@@ -75,9 +60,9 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) -> Drawn:
     # A basis that costs several times the budget would press the curves into the frame.
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
-    end = as_float(times["time"].max())
-    log = "x" if end > 4 * as_float(budgets) else ""
-    start, edge = (as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
+    end = drawing.as_float(times["time"].max())
+    log = "x" if end > 4 * drawing.as_float(budgets) else ""
+    start, edge = (drawing.as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
     shares = reached_shares(times).rename(
         {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
     )
@@ -135,7 +120,7 @@ class Standing:
     on_front: bool
 
 
-def standings(problem: StudyProblem) -> dict[str, list[Standing]]:
+def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
     """Every method's place by each cost; seconds are left out where a method was not timed.
 
     A failed run's loss is the worst, and it costs what it has used. Missing runs, and seeds that not all
@@ -148,15 +133,15 @@ def standings(problem: StudyProblem) -> dict[str, list[Standing]]:
     timed = step_seconds(problem.of(problem.tables.timings))
     step = timed.unique("method", keep="last", maintain_order=True)
     frame = shared.join(step.select("method", "median"), on="method", how="left").with_columns(
-        evaluations=CHARGED_GRADIENTS.cast(pl.Float64),
+        evaluations=measures.CHARGED_GRADIENTS.cast(pl.Float64),
         seconds=pl.col("steps") * pl.col("median") + pl.col("basis_seconds").fill_null(0),
     )
-    values, sign = median_by_method(frame), 1 if study.direction == "minimize" else -1
+    values, sign = measures.median_by_method(frame), 1 if study.direction == "minimize" else -1
     methods = [method for method in study.methods if method in values]
     losses = [sign * values[method].median for method in methods]
     found = {}
     for name in (name for name in COSTS if not frame[name].has_nulls()):
-        costs = median_by_method(frame, name)
+        costs = measures.median_by_method(frame, name)
         front = on_front(losses, [costs[method].median for method in methods], NEGLIGIBLE)
         found[name] = [
             Standing(method, values[method], costs[method], bool(best))
@@ -178,14 +163,16 @@ def draw_front(cell: FigureCell) -> Iterator[Drawn]:
 
 def _front(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
     study, methods = cell.study, next(iter(found.values()))
-    log_y = log_axes(study.direction, pl.Series([each.value.low for each in methods]))
-    with panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as grid:
+    log_y = drawing.log_axes(study.direction, pl.Series([each.value.low for each in methods]))
+    with drawing.panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as grid:
         for panel, places in zip(grid.panels.values(), found.values(), strict=True):
             _panel(cell, panel, places)
-        handles = optimizer_keys(cell.looks, linestyle="", markersize=6)
+        handles = drawing.optimizer_keys(cell.looks, linestyle="", markersize=6)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
-        handles.append(key_line("in a basis", marker="o", **hollow))
-        handles.append(key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2))
+        handles.append(drawing.key_line("in a basis", marker="o", **hollow))
+        handles.append(
+            drawing.key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2)
+        )
         grid.draw_key(handles)
         grid.label("cost", metric_name(study.metric, study.which))
         facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
@@ -197,7 +184,7 @@ def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:
     if max(costs) > 4 * min(costs):
         panel.set_xscale("log")
     drawn = [each for each in places if isfinite(each.value.median)]
-    heights = on_axis(panel, (each.value.median for each in drawn))
+    heights = drawing.on_axis(panel, (each.value.median for each in drawn))
     placed = zip(drawn, heights, strict=True)
     front = [(each.cost.median, height) for each, height in placed if each.on_front]
     panel.plot(

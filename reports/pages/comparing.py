@@ -11,14 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.claims.censoring import (
-    Interval,
-    PairedEffect,
-    paired_effect,
-    paired_gains,
-    unknown_words,
-    with_bounds,
-)
+from curvebench.reports.claims import censoring
+from curvebench.reports.claims.censoring import Interval, PairedEffect
 from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
 from curvebench.reports.measures import StudyProblem, evaluations_to_target, median_by_method, problems_of
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
@@ -94,8 +88,8 @@ class Matchups:
             if both.any():
                 left, right = one.at(both), other.at(both)
                 about = (self.direction, self.effect)
-                effect = paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
-                gains = paired_gains(left, right, *about, NEGLIGIBLE)
+                effect = censoring.paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
+                gains = censoring.paired_gains(left, right, *about, NEGLIGIBLE)
                 found[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
         return found
 
@@ -113,11 +107,11 @@ def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
 
 def _contests(problem: StudyProblem) -> Iterator[Matchups]:
     study, where = problem.study, (problem.study.name, problem.workload.name)
-    stop = study.stop.get(study.metric)
-    values = with_bounds(problem.values, study.direction, stop)
+    stop = study.training.stop.get(study.metric)
+    values = censoring.with_bounds(problem.values, study.direction, stop)
     name = metric_name(study.metric, study.which)
     methods = _methods(study, values)
-    yield Matchups(*where, name, study.direction, False, stop, unknown_words(stop), values, methods)
+    yield Matchups(*where, name, study.direction, False, stop, censoring.unknown_words(stop), values, methods)
     for metric, threshold in problem.targets.items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(problem.final, metric)

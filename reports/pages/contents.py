@@ -20,7 +20,7 @@ from curvebench.reports.pages.parity import parity_page, parity_rows
 from curvebench.reports.pages.study_pages import Rows, run_pages
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
-from curvebench.spec.archive import shown_plans
+from curvebench.results.archive import shown_plans
 from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 
@@ -86,12 +86,14 @@ class Version:
 def read_version(plan: ReportPlan) -> Version:
     """Read the tables and figures of a plan, and the verdicts on its claims.
 
+    A study that was run here and joins another has no figures of its own, and no page that would show them.
+
     Raises:
         InputError: when a table or a list of figures is missing or damaged.
     """
     studies = tuple(
-        ShownStudy(study, study, tables_of(study), read_figures(study.figures), plan)
-        for study in plan.studies
+        ShownStudy(study, study, tables_of(study), read_figures(study.figures) if is_drawn else [], plan)
+        for study, is_drawn in ((study, bool(plan.published) or not study.joins) for study in plan.studies)
     )
     measures = check_rows(plan.checks) if plan.checks else None
     check_figures = read_figures(plan.checks.figures) if plan.checks else []
@@ -210,7 +212,7 @@ class SiteContents:
     def overview(self) -> dict[str, Any]:
         """The map, whose columns are as the first board ranks them, and answers, those on the map first."""
         kept, more = folded(self.answers)
-        heat = heat_map(kept, self.first_board)
+        heat = heat_map(kept, self._boards[0])
         on_map = {id(row.answer) for row in heat.leading.rows}
         shown = sorted(kept, key=lambda answer: id(answer) not in on_map)
         return {"heat": heat, "answers": shown, "more_answers": more}
@@ -227,27 +229,20 @@ class SiteContents:
         return by_source(leaderboards(self.studies))
 
     @property
-    def first_board(self) -> Board | None:
-        """The board with most results."""
-        return self._boards[0]
-
-    @property
     def other_boards(self) -> dict[Source, list[Board]]:
-        """The other boards by source."""
+        """The other boards than the first one by source."""
         return self._boards[1]
 
     @property
     def boards(self) -> list[Board]:
-        """All boards, the first board first."""
-        first = [] if self.first_board is None else [self.first_board]
-        return [*first, *(board for boards in self.other_boards.values() for board in boards)]
+        """All boards, first the one with most results."""
+        first, others = self._boards
+        return [*([first] if first else []), *(board for boards in others.values() for board in boards)]
 
     def board_of(self, study: StudyPlan) -> Board | None:
         """The board that a study's first backend is on."""
-        for board in self.boards:
-            if board.backend == study.backends[0] and any(one.study is study for one in board.columns):
-                return board
-        return None
+        leading = (board for board in self.boards if board.backend == study.backends[0])
+        return next((board for board in leading if any(one.study is study for one in board.columns)), None)
 
     # --- claims ----------------------------------------------------------------------------------
 

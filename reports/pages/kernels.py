@@ -138,34 +138,35 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
     return sorted(steps, key=lambda step: (-place[step["commit"]], step["case"], step["backend"]))
 
 
-def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the page shows of one machine and environment.
-
-    Args:
-        frame: the rows of that machine, in the order of commits.
-        name: its title.
-        facts: what asv knows of the machine.
-    """
+def machine_parts(stored: Stored) -> list[dict[str, Any]]:
+    """Everything that the page shows of each machine and environment."""
+    several = pl.col("environment").n_unique().over("machine") > 1
+    both = pl.format("{}, {}", "machine", "environment")
+    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
     before = pl.col("value").forward_fill().shift(1).over("measure", "case", "backend")
-    changes = frame.with_columns(change=pl.when(before > 0).then(pl.col("value") / before))
-    tables = {
-        measure: [
+    parts = []
+    for (name,), frame in sorted(named.group_by("name")):
+        facts = stored.machines.get(frame["machine"][0], {})
+        changes = frame.with_columns(change=pl.when(before > 0).then(pl.col("value") / before))
+        tables = {
+            measure: [
+                {"case": case, "backend": backend, "cells": {one["commit"]: one for one in points.to_dicts()}}
+                for (case, backend), points in sorted(
+                    changes.filter(measure=measure).group_by("case", "backend")
+                )
+            ]
+            for measure in MEASURES.values()
+        }
+        parts.append(
             {
-                "case": case,
-                "backend": backend,
-                "cells": {point["commit"]: point for point in points.to_dicts()},
+                "name": name,
+                "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
+                "commits": frame.select("commit", "day").unique("commit", maintain_order=True).to_dicts(),
+                "tables": tables,
+                "steps": steps_of(frame.filter(measure="seconds")),
             }
-            for (case, backend), points in sorted(changes.filter(measure=measure).group_by("case", "backend"))
-        ]
-        for measure in MEASURES.values()
-    }
-    return {
-        "name": name,
-        "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
-        "commits": frame.select("commit", "day").unique("commit", maintain_order=True).to_dicts(),
-        "tables": tables,
-        "steps": steps_of(frame.filter(measure="seconds")),
-    }
+        )
+    return parts
 
 
 def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -173,17 +174,6 @@ def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
     machines = pl.col("machine").unique().sort()
     grouped = frame.sort(*ORDER).group_by("commit", "day", maintain_order=True).agg(machines)
     return grouped.reverse().to_dicts()
-
-
-def machine_parts(stored: Stored) -> list[dict[str, Any]]:
-    """What is shown of each machine and environment."""
-    several = pl.col("environment").n_unique().over("machine") > 1
-    both = pl.format("{}, {}", "machine", "environment")
-    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
-    return [
-        machine_part(rows, name, stored.machines.get(rows["machine"][0], {}))
-        for (name,), rows in sorted(named.group_by("name"))
-    ]
 
 
 def kernels_page(folder: Path | None) -> dict[str, Any]:

@@ -54,11 +54,6 @@ class BestMethods:
         """Whether the seeds are enough to distinguish a method from the others."""
         return self.least <= ALPHA
 
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The others that may be the best."""
-        return self.methods[1:]
-
 
 @dataclass(frozen=True)
 class Winner:
@@ -109,11 +104,6 @@ class Answer:
     shared: bool = False
 
     @property
-    def seeds(self) -> int:
-        """Of the method that ends best."""
-        return self.ends.value.count
-
-    @property
     def agree(self) -> bool:
         """Whether the method to use is the one that ends best."""
         return self.use.best.method == self.ends.best.method
@@ -138,20 +128,19 @@ def _answer(problem: measures.StudyProblem) -> Answer:
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
     there = set(values["method"])
     baseline = next(method for method in study.methods if method in there)
-    times = measures.evaluations_to_target(final, target[0]) if target else final.clear()
+    aimed = target[0] if target else ""  # of which no run has times
+    times = measures.evaluations_to_target(final, aimed)
 
     def winner(measure: Literal["target", "end"], best: BestMethods) -> Winner:
         runs = final.filter(method=best.method)
-        evaluations = times.filter(method=best.method)["value"] if len(times) else pl.Series(dtype=pl.Float64)
+        evaluations = times.filter(method=best.method)["value"]
         return Winner(
             measure=measure,
             best=best,
             value=median_interval(values.filter(method=best.method)["value"].to_numpy()),
             effect=None if best.method == baseline else effect_by_seed(study, values, best.method, baseline),
             evaluations=measures.complete_interval(evaluations),
-            seconds=measures.complete_interval(measures.seconds_to_target(runs, target[0])["value"])
-            if target
-            else None,
+            seconds=measures.complete_interval(measures.seconds_to_target(runs, aimed)["value"]),
             basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
             reached=measures.reached_share(evaluations),
         )

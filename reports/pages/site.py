@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.reports import formatting
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
+from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
+from curvebench.reports.pages import study_pages
 from curvebench.reports.pages.comparing import comparison_page
 from curvebench.reports.pages.contents import SiteContents, read_version
 from curvebench.reports.pages.kernels import kernels_page
-from curvebench.reports.pages.study_pages import (
-    Rows,
-    final_seeds,
-    provenance_page,
-    run_metrics,
-    study_page,
-    when_and_where,
-)
+from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
 from curvebench.reports.sets.files import new_folder
@@ -69,15 +64,15 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     log("leaderboard")
     boards = contents.boards
     log("overview")
-    render("index", where=when_and_where(contents.own.jobs), **contents.overview())
+    render("index", **contents.overview())
     for place, each in enumerate(contents.with_pages, start=1):
         name = each.study.name
         log(f"{study_file(name)}, study {place} of {len(contents.with_pages)}")
         answers, board = contents.answers_of(each), contents.board_of(each.study)
-        about = study_page(each.study, each.tables, each.figures, answers, board)
-        render("study", study_file(name), version=each, **about)
+        about = study_pages.study_page(each.study, each.tables, each.figures, answers, board)
+        render("study", study_file(name), study=each.study, version=each, **about)
         pages = contents.runs[name]
-        shown = {"study": each.study, "total": len(pages), "metrics": run_metrics(each.study)}
+        shown = {"study": each.study, "total": len(pages), "metrics": study_pages.run_metrics(each.study)}
         for number, rows in enumerate(pages):
             render("runs", runs_file(name, number), rows=rows, number=number, **shown)
     log("figures of the leaderboard")
@@ -92,7 +87,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     render("methods", documents=sources())
     if contents.claims["claims"]:
         render("claims", **contents.claims)
-    render("provenance", **provenance_page(contents.jobs))
+    render("provenance", **study_pages.provenance_page(contents.jobs))
     drawn = [asdict(figure) for one in times if one for figure in one.figures]
     log(f"{len(texts)} files to {out}")
     _write(out, texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, drawn)])
@@ -121,10 +116,11 @@ def _environment(contents: SiteContents) -> Environment:
         "study_file": study_file,
         "runs_file": runs_file,
         "runs_link": lambda study, method: runs_link(contents.runs[study], study, method),
-        "final_seeds": final_seeds,
+        "final_seeds": study_pages.final_seeds,
         "causes": CAUSES,
         "run_columns": RUN_COLUMNS,
         "axes": AXES,
+        "most_drawn": MOST_DRAWN,
     }
     return environment
 

@@ -15,7 +15,6 @@ from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import TriedOf, tried_in
 from curvebench.reports.failures import faults_of
-from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
 from curvebench.reports.pages.overview import Answer, heat_map
 from curvebench.reports.statistics.shares import share_interval
@@ -49,26 +48,14 @@ def study_page(
     several = board and not study.claims and len(answers) > 1
     heat = heat_map(answers, board).leading if several else None
     return {
-        "study": study,
         "parts": parts,
         "answers": answers,
         "board": board,
         "heat": heat if heat and heat.rows else None,
-        "most_drawn": MOST_DRAWN,
         "newcomers": newcomers(study, tables),
-        "headline": headline(study, figures),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),
-        "seeds": {name: final_seeds(tables, name) for name in tables.runs["backend"].unique().sort()},
-        "warnings": tables.warnings,
     }
-
-
-def headline(study: StudyPlan, figures: Rows) -> dict[str, Any] | None:
-    """The curve that heads the page: the metric that is compared, on the first workload and backend."""
-    about = (study.metric, "charged_evaluations", study.workloads[0].name, study.backends[0])
-    keys = ("metric", "axis", "workload", "backend")
-    return next((one for one in figures if tuple(one[key] for key in keys) == about), None)
 
 
 def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[str, Any]:
@@ -254,16 +241,4 @@ def provenance_page(jobs: pl.DataFrame) -> dict[str, Any]:
         "jobs": jobs.sort("started", "spec_hash").to_dicts(),
         "seconds": job_seconds(jobs),
         "notes": sorted(Counter(jobs["notes"].explode().drop_nulls()).items()),
-    }
-
-
-def when_and_where(jobs: pl.DataFrame) -> dict[str, Any]:
-    """First and last start of a job (UTC), hardware, and the commits, for the overview."""
-    if jobs.is_empty():
-        return {}
-    return {
-        "first": jobs["started"].min(),
-        "last": jobs["started"].max(),
-        "hardware": jobs.select("cpu", "cores", "gpu", "system").unique(maintain_order=True).to_dicts(),
-        "commits": jobs.select("commit", "dirty").unique(maintain_order=True).drop_nulls("commit").to_dicts(),
     }

@@ -12,7 +12,6 @@ import polars as pl
 
 from curvebench.reports.claims.quantities import ValueAtCost
 from curvebench.reports.figures.series import series_rows
-from curvebench.reports.pages.parity import jobs_of
 from curvebench.reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.merging import machines
@@ -83,8 +82,10 @@ def gather(plan: ReportPlan) -> Contents:
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
-            rows = read([folder / f"{where}.parquet" for folder in part.tables], where)
-            frames[where] = {where: rows, "jobs": jobs_of(part)}
+            frames[where] = {
+                table: read([folder / f"{table}.parquet" for folder in part.tables], table)
+                for table in (where, "jobs")
+            }
     if plan.checks is not None:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:

@@ -107,11 +107,7 @@ class Question:
 
 
 def decide(
-    question: Question,
-    gains: ArrayLike,
-    refuting_p_value: float,
-    alpha: float,
-    most: ArrayLike | None = None,
+    question: Question, gains: ArrayLike, refuting_p_value: float, alpha: float, most: ArrayLike | None = None
 ) -> Finding:
     """What paired gains say of a relation.
 

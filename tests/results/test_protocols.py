@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge, Tried, comparable, groups_tried
 from curvebench.seeding import generator
 from curvebench.spec.tuning import PROTOCOLS, Setting, SuccessiveHalving, Tuning
+from tests.results.rows import rows, tuning_run
 
 CRITERION = {"choose": "median final train_loss", "shared_across": "none"}
 SPACE = {"space": {"learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"}}}
@@ -36,29 +38,23 @@ Result = Callable[[int, Setting, int], tuple[float, str]]  # loss and outcome by
 Played = tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]
 
 
-def rows(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
+def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
     """The runs of a round at its settings, with two seeds."""
-    names = dict.fromkeys(RUNS)
     runs = []
-    for place, setting in enumerate(tried):
-        for seed in (0, 1):
-            loss, outcome = result(number, setting, seed)
-            metrics = [{"name": "train_loss", "value": loss}]
-            about = {"run": f"{number}-{place}-{seed}", "stage": "tuning", "round": number, "seed": seed}
-            about |= {"workload": "toy", "optimizer": "adam", "basis": "identity", "outcome": outcome}
-            runs.append({**names, **about, **setting, "final_metrics": metrics})
-    return pl.DataFrame(runs, schema=RUNS)
+    for (place, setting), seed in product(enumerate(tried), (0, 1)):
+        loss, outcome = result(number, setting, seed)
+        about: dict[str, Any] = {"round": number, "seed": seed, "outcome": outcome, **setting}
+        runs.append(tuning_run(f"{number}-{place}-{seed}", loss, workload="toy", **about))
+    return rows("runs", *runs)
 
 
-def played(
-    protocol: Tuning, result: Result
-) -> Iterator[tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]]:
+def played(protocol: Tuning, result: Result) -> Iterator[Played]:
     """Yield the settings of each round, and what is known after it."""
     judge, runs = Judge(protocol, lambda metric: "minimize", {}), pl.DataFrame(schema=RUNS)
     outcome: Tried | None = None
     for number in range(len(protocol.rounds)):
         tried = protocol.settings(number, generator("study", protocol.protocol), outcome)
-        runs = pl.concat([runs, rows(number, tried, result)])
+        runs = pl.concat([runs, round_of(number, tried, result)])
         outcome = groups_tried(runs, judge).get(("toy", "identity"))
         yield tried, outcome, runs
 

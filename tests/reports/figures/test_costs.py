@@ -47,8 +47,7 @@ def test_a_diverged_run_never_reaches_the_target_and_its_time_is_the_budget(time
 def test_a_run_that_misses_ends_with_its_budget_and_the_basis_is_charged(tables: Tables):
     final = tables.runs.filter(stage="final", backend="jax")
     missed = final.with_columns(
-        reached_after(None),
-        outcome=pl.when(outcome="diverged").then("outcome").otherwise(pl.lit("budget")),
+        reached_after(None), outcome=pl.when(outcome="diverged").then("outcome").otherwise(pl.lit("budget"))
     )
     found = target_times(missed, METRIC)
     assert not found["reached"].any()

@@ -46,10 +46,7 @@ def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        *("", "[]", {"date": None}, {"date": 10**17}, {"env_name": None}),
-        {"results": {"x.time_call": [[1]]}},
-    ],
+    [*("", "[]", {"date": None}, {"date": 10**17}, {"env_name": None}), {"results": {"x.time_call": [[1]]}}],
     ids=str,
 )
 def test_a_damaged_file_is_named_and_the_rest_is_shown(

@@ -17,7 +17,7 @@ from curvebench.reports.pages.overview import Answer, HeatCell, answers, best_me
 from curvebench.reports.pages.study_pages import study_page
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
-from curvebench.spec.archive import HERE
+from curvebench.results.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
@@ -86,7 +86,6 @@ def test_where_both_measures_agree_there_is_one_row(study, tables):
 def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables):
     found = answer(study, unpaid(copied(tables, "adam @ egop", "adam")))
     assert found.ends.best.methods == ("adam", "adam @ egop")
-    assert found.ends.best.others == ("adam @ egop",)
     assert found.agree
     assert sentence(found).endswith("has the lowest training loss after equal steps (or adam @ egop).")
 
@@ -219,11 +218,7 @@ def test_cells_are_ratios_to_the_best_and_misses(mapped: list[Answer]):
     assert [row.answer.workload.name for row in heat.rows] == ["one", "two"]
     assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem of several has no column"
     assert heat_map([one]).methods == ("adam", "sgd", "muon", "alone")
-    assert heat.rows[0].cells == (
-        HeatCell(1.0, 0, True),
-        HeatCell(1.09, 0, True),
-        HeatCell(inf, 5, False),
-    )
+    assert heat.rows[0].cells == (HeatCell(1.0, 0, True), HeatCell(1.09, 0, True), HeatCell(inf, 5, False))
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
     shown = words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
     assert re.findall(r'<td class="heat-\d">([^<]*)<', shown)[:3] == ["1", "1.1", "∞"], "1 is the best alone"

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from curvebench.reports.statistics.decisions import holm
-from curvebench.reports.statistics.paired import (
-    effect_for,
-    ordered_values,
-    paired_values,
-    sign_p_value,
-)
+from curvebench.reports.statistics.paired import effect_for, ordered_values, paired_values, sign_p_value
 from curvebench.reports.statistics.ranks import instance_ranks, tolerant_ranks, wins
 from curvebench.reports.statistics.selection import best_set
 from curvebench.reports.statistics.shares import probability_of_improvement
@@ -44,11 +39,7 @@ def test_losses_compare_by_ratio_and_what_may_be_negative_by_difference():
 
 def test_only_seeds_that_both_ran_are_paired():
     frame = pl.DataFrame(
-        {
-            "seed": [1, 2, 3, 2, 1],
-            "method": ["a", "a", "a", "b", "b"],
-            "value": [1.0, 2.0, 9.0, 4.0, None],
-        }
+        {"seed": [1, 2, 3, 2, 1], "method": ["a", "a", "a", "b", "b"], "value": [1.0, 2.0, 9.0, 4.0, None]}
     )
     found = paired_values(frame, "value", "a", "b")
     assert found.rows() == [(2, 2.0, 4.0)]
@@ -64,11 +55,7 @@ def test_a_pair_counts_once():
 
 NAN = float("nan")
 FRAME = pl.DataFrame(
-    {
-        "seed": [1, 2, 3] * 2,
-        "method": ["a"] * 3 + ["b"] * 3,
-        "value": [1.0, 2.0, NAN, 2.0, 3.0, 4.0],
-    }
+    {"seed": [1, 2, 3] * 2, "method": ["a"] * 3 + ["b"] * 3, "value": [1.0, 2.0, NAN, 2.0, 3.0, 4.0]}
 )
 
 OF_FRAMES: dict[str, Callable[[pl.DataFrame], object]] = {

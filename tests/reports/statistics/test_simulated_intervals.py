@@ -161,7 +161,8 @@ def test_scores_and_ranks(
             true_scores = profiles._scores(true_times, contest)
             true_ranks = profiles._ranks(true_scores)
             studies = list(np.moveaxis(values, 1, 0))
-            found = profiles._bounds(studies, contest, paired, RESAMPLES, random)
+            drawn = profiles._resampled_medians(studies, paired, RESAMPLES, random)
+            found = profiles._bounds(studies, contest, drawn)
             scores += list((found["low"] - 1e-9 <= true_scores) & (true_scores <= found["high"] + 1e-9))
             ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
         assert_between(0.93, scores, 1.0)
@@ -184,7 +185,8 @@ def test_tiers(methods: int, workloads: int, missed: float, size: int):
         times = np.exp(np.sqrt(0.5) * noise)
         times[random.random(times.shape) < missed] = np.inf
         tiers, halves = (
-            profiles._tiers(list(each), contest, True, RESAMPLES, random) for each in (times, times * slower)
+            profiles._tiers(each, contest, profiles._resampled_medians(each, True, RESAMPLES, random))
+            for each in (list(times), list(times * slower))
         )
         equal.append(tiers.max() == 1)
         parted.append(halves[: methods // 2].max() < halves[methods // 2 :].min())
