@@ -82,10 +82,11 @@ class Condition(Document):
 
     One of `better`, `no_worse` and `same` lists methods, `than` those they are compared with: pair by
     pair, or each with each where `pairs` is `all`; on the same workload, unless `than_on` names another one.
-    Of some quantities it may be a number, with which each method is compared. A quantity has the keys that
-    its class adds, and its class narrows the types of those that it takes less of. It joins
-    `curvebench.spec.claim.OfQuantity`, and its values are measured as `curvebench.reports.claims.comparison`
-    registers it.
+    Of some quantities it may be a number, with which each method is compared.
+
+    The class of a quantity adds its own keys, and narrows the types of keys that it takes less of. It joins
+    `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` says how it is read
+    from runs, and the macro `reading` of reports/templates/verdicts.jinja in which words.
 
     Args:
         quantity: the name of the quantity in study files and tables.
