@@ -206,11 +206,11 @@ def flat_gradient(
     A compiled update accepts a view of it only where the array that is viewed has as many axes as when the
     update was compiled. So `warm` has it made by this function too.
     """
-    leaves = [gradient[name] for name in program.update.layout.shapes]
-    if matrices or leaves[0].shape[:2].numel() > 1:
+    if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
         return program.coordinates(gradient, matrices)
     # for the many leaves of a single run, this takes less time than `coordinates`
-    return program.ops.cast(flatten(leaves).view(1, 1, -1), program.held)
+    end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
+    return program.ops.cast(end_to_end.view(1, 1, -1), program.held)
 
 
 def writable(state: Any, coordinates: torch.Tensor) -> Any:
