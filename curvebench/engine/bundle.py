@@ -48,7 +48,7 @@ class Bundle:
     orders: np.ndarray | None
     hyperparameters: Mapping[str, np.ndarray]
     schedule: np.ndarray
-    evaluations: int
+    evaluations: int = 1
     matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
     changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
     stop_gradient_norm: float | None = None

@@ -45,7 +45,8 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
 def runs_singly(bundle: Bundle) -> bool:
     """Whether each lane of a bundle is a program of its own."""
     workload = bundle.workload
-    return workload.alone or not workload.mapped or isinstance(bundle.rule, TorchRule)
+    rule = bundle.rule
+    return workload.alone or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
 
 
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
@@ -110,7 +111,9 @@ def tile_of(
 
 
 def state_entries(rule: Rule, lay: Layout) -> int:
-    """The numbers that a rule remembers of one lane."""
+    """Return the number of floats in a rule's state of one lane; of a torch.optim.Optimizer, two moments."""
+    if isinstance(rule, TorchRule):
+        return 2 * lay.total
     param = np.broadcast_to(np.float32(0), (1, 1, lay.total))
     return sum(leaf.size for leaf in leaves(Update(rule, lay).init(numpy_ops("float32"), param)))
 

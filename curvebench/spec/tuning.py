@@ -348,6 +348,9 @@ class SuccessiveHalving(SpaceSearch):
     ) -> tuple[Setting, ...]:
         """Return points that fill the space in round 0, and later the best half of the round before.
 
+        Where the round before has fewer different settings than that, the best ones are run several times:
+        every method gets the same number of runs.
+
         Args:
             number: of the round, from 0.
             random: the generator of the study, which scrambles the points of round 0.
@@ -355,7 +358,8 @@ class SuccessiveHalving(SpaceSearch):
         """
         if outcome is None:
             return self.spread(self.budget, random)
-        best = outcome.ranked[: self.rounds[number]]
+        count = self.rounds[number]
+        best = (outcome.ranked * count)[:count]
         return tuple(dict(zip(self.names, setting, strict=True)) for setting in best)
 
 

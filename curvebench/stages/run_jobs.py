@@ -174,10 +174,10 @@ class _CellRun:
     built: tuple[Bundle, LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
-        cell, seeds = self.cell, self.job.spec.seeds
-        self.lanes = Lanes(self.number, 0, len(seeds), 0, len(cell.settings))
+        cell, spec = self.cell, self.job.runs
+        self.lanes = Lanes(self.number, 0, len(spec.seeds), 0, len(cell.settings))
         names, settings = (cell.workload.name, cell.basis.label), list(map(dict, cell.settings))
-        key = json.dumps([*names, seeds, settings, self.job.training.budget])
+        key = json.dumps([*names, *spec.rounds, spec.seeds, settings])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.folder = self.job.folder / PARTS / self.key
         self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)

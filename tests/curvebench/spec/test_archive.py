@@ -15,7 +15,7 @@ from curvebench.reports.boards.leaderboard import board_ranks
 from curvebench.reports.boards.newcomer import as_text, newcomers
 from curvebench.reports.figures import all_figures
 from curvebench.reports.figures.all_figures import drawn_part
-from curvebench.reports.pages.versions import ShownStudy, Version
+from curvebench.reports.pages.contents import ShownStudy, Version
 from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import read_tables, tables_of
 from curvebench.spec.archive import HERE, alone, best_of, joined_here, shown_plans, unjoined, with_joined

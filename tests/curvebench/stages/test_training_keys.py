@@ -122,6 +122,6 @@ def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_estimate_runs_the_parts_and_splits(tmp_path: Path) -> None:
     """For fewer steps than the warm-up has, too."""
     spec = KEYS.changed(budget={"epochs": 400}, schedule=Schedule(name="cosine", warmup_epochs=300.0))
-    (cost,) = _Meter(tmp_path, None).cells(spec)
+    (cost,) = _Meter(tmp_path).cells(spec)
     assert cost.runs == 2 * TUNING.rounds[0]
     assert cost.process_seconds > 0

@@ -98,10 +98,7 @@ def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
     assert of(given) == (True, {"rank-2": 0.02, "rank-4": 0.04, "rank-8": 0.08})
     other = (*rotated(given), BasisSpec("random-2", "random_orthogonal", {"rank": "0.02 d"}))
     assert ranks(replace(study, bases=other)) == of(given), "a random basis has no leading eigenvectors"
-    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": 7}}) == (
-        False,
-        {"b": 2, "c": 7, "a": 30},
-    )
+    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": 7}}) == (False, {"b": 2, "c": 7, "a": 30})
     assert of({"a": {"rank": 30}, "b": {"rank": 2}}) is None
     assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": "0.1 d"}}) is None, (
         "they have no common unit"

@@ -491,8 +491,8 @@ def test_of_alternatives_only_curves_that_decide_claims_are_published(
     study = at_equal_gradients(report.plan.study("digits_mlp"))
     stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
 
-    def as_alternatives(folders: Any, table: str) -> pl.DataFrame:
-        rows = read(folders, table)
+    def as_alternatives(folders: Any, table: str, *query: Any) -> pl.DataFrame:
+        rows = read(folders, table, *query)
         return rows.with_columns(stage=stage) if table == "runs" else rows
 
     for module in ("curvebench.reports.sets.contents", "curvebench.reports.tables"):
