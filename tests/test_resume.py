@@ -181,7 +181,7 @@ MOMENTS = (
     (r"mkdir .*/results/runs/.*/timing/", 1, 4),
     (r"rename .*/results/runs/.*/timing/", 2, 0),
     (r"rename .*/results/tables/", 4, 0),
-    (r"open .*/results/figures/", 20, 0),
+    (r"open .*/results/figures/", 4, 0),
     (r"open .*/reports/site/", 10, 0),
 )
 
