@@ -14,7 +14,7 @@ IN_ENVIRONMENT := PATH="$(BIN):$$PATH"
 # a worker takes whole files, in the order of tests/conftest.py
 PYTEST := python -m pytest -rs -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help reports test test-all test-fast test-gpu guards lint bench bench-peers format lock environment clean distclean
+.PHONY: help reports docs test test-all test-fast test-gpu guards lint bench bench-peers format lock environment clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -22,6 +22,10 @@ help:  ## list the targets
 
 reports: $(READY)  ## run what is missing of the tour, or of what CONFIG says, and render the site
 	@$(IN_ENVIRONMENT) snakemake --cores $(CORES) $(if $(CONFIG),--config $(CONFIG) --) reports
+
+docs: $(READY)  ## render the documentation into docs/site, with the reference of the Python interface
+	@$(IN_ENVIRONMENT) sphinx-build -c docs -W --keep-going --quiet . docs/site
+	@echo "Open docs/site/docs/index.html"
 
 test: $(READY)  ## run the tests; minutes
 	@$(IN_ENVIRONMENT) $(PYTEST) $(TESTS)
@@ -96,7 +100,7 @@ lock:  ## write the lock files and environment.yml from what is installed in .ve
 	@mv $(VENV)/requirements.lock $(VENV)/requirements-no-deps.lock $(VENV)/environment.yml .
 
 clean:  ## remove what runs and checks wrote; the environment and results/published stay
-	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels results/newcomers results/checkpoints reports/site .snakemake .cache \
+	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels results/newcomers results/checkpoints reports/site .snakemake docs/site .cache \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -106,7 +106,6 @@ class TimedNetwork:
             orders=np.random.default_rng(1).integers(0, BATCHES * batch_size, (steps, 1, batch_size)),
             hyperparameters={name: np.array([value]) for name, value in complete.items()},
             schedule=np.ones(steps),
-            evaluations=1,
             matrices=matrices,
             changes=dict.fromkeys(matrices, SHARED),
             randoms=[WorkloadRandom(self.name, 0)],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from curvebench.interop.optax_transformation import as_optax as as_optax
     from curvebench.interop.replaying import Online as Online
     from curvebench.interop.replaying import replay as replay
-    from curvebench.interop.torch_export import as_torch as as_torch
+    from curvebench.interop.torch_layer_optimizer import as_torch as as_torch
     from curvebench.loading import LoadedResults as LoadedResults
     from curvebench.loading import load as load
     from curvebench.loading import published as published

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from curvebench import __version__
-from curvebench.commands import catalogue, claims, images, methods, runs, sets, site, studies, tables, trying
+from curvebench.commands import catalogue, claims, images, runs, sets, site, studies, tables, trying
 from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "look around": (catalogue.list_names, studies.check, runs.show),
     "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
-    "compare backends and submissions": (methods.parity, site.score),
+    "compare backends and submissions": (site.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish, sets.renew),
     "images": (images.index, images.decode),
-    "tables": (tables.export, tables.seconds, tables.combine, tables.merge),
+    "tables": (tables.export, tables.seconds, tables.merge),
 }
 EXAMPLES = """examples:
   curvebench list                            workloads, optimizers, bases, studies, claims

@@ -1,4 +1,4 @@
-"""What a rule may need of the loss at each step besides its gradient: how it is evaluated, its cost."""
+"""Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any
 Ops = Any
 Arrays = Mapping[str, Array]
-Function = Callable[[Array], Array]  # of vectors
+Function = Callable[[Array], Array]  # a function of a vector
 
 
 class TargetLikelihood(Protocol):
-    """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is."""
+    """Distribution of the targets given the model's outputs (curvebench.workloads.workload.Likelihood)."""
 
     @property
     def family(self) -> str:
-        """`categorical`, outputs being logits, or `gaussian`, means with unit variance."""
+        """`categorical`: the outputs are logits. `gaussian`: the outputs are means, with unit variance."""
 
     @property
     def scale(self) -> float:
-        """What the mean negative log-likelihood is multiplied with in the loss."""
+        """Factor of the mean negative log-likelihood in the loss."""
 
 
 class AutomaticDifferentiation(Protocol):
-    """A backend's automatic differentiation of functions of one run."""
+    """Automatic differentiation by a backend, of functions of one run."""
 
     def grad(self, function: Function) -> Function:
-        """The gradient of a scalar function of a tree of arrays."""
+        """Return the gradient of a scalar function of a tree of arrays."""
 
     def hessian(self, function: Function) -> Function:
-        """The Hessian of a scalar function of a vector."""
+        """Return the Hessian of a scalar function of a vector."""
 
     def vjp(
         self, function: Callable[[Any], tuple[Any, Any]], point: Any, alone: bool
     ) -> tuple[Any, Function, Any]:
-        """`(value, pullback, others)` of `function(point) -> (value, others)`.
+        """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` takes a cotangent of the value to that of the point. `alone` says that it is not mapped.
+        `pullback` maps a cotangent of the value to a cotangent of the point. `alone` says that the run is not
+        mapped together with others.
         """
 
 
 @dataclass(frozen=True)
 class Model:
-    """The parameters of one run.
+    """Shapes and roles of the parameters of one run.
 
     Args:
-        shapes, roles: by parameter name, in the order of the layout.
+        shapes: shapes by parameter name, in the order of the layout.
+        roles: roles by parameter name, in the same order.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -61,28 +63,32 @@ class Model:
 
     @property
     def dimension(self) -> int:
-        """The number of all entries."""
+        """Number of entries of all parameters together, d."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
 @dataclass(frozen=True)
 class LossAtPoint:
-    """The loss of one run's minibatch around the point of a step, with the backend's derivatives.
+    """The minibatch loss of one run as a function of its parameters, with the backend's differentiation.
+
+    A need's `evaluate` receives it.
 
     Args:
-        ops: the backend's array functions.
+        ops: the array functions of the backend.
         model: shapes and roles of the parameters.
-        point: all parameters (d,), each raveled in row-major order, end to end in the layout's order.
-        parameters: the same by name.
-        loss: a scalar, of parameters (d,).
-        loss_by: a scalar, of a table of array functions and parameters by name.
-        outputs: the model's outputs (examples, ..., C) for the minibatch, of a table and parameters by name;
-            None where the workload does not say them.
-        likelihood: of targets by outputs; None there too.
-        draws: what targets are drawn with, of the outputs' shape; None where the need draws nothing.
-        examples: in the minibatch.
-        derivatives: of functions of one run.
-        alone: whether the run is not mapped with others.
+        point: the parameters at which the need is evaluated, as one vector (d,): each parameter raveled in
+            row-major order, in the order of the layout.
+        parameters: the same point by parameter name.
+        loss: `loss(vector) -> scalar`, the minibatch loss at parameters (d,).
+        loss_by: `loss_by(ops, parameters) -> scalar`, the minibatch loss at parameters by name.
+        outputs: `outputs(ops, parameters) -> (examples, ..., C)`, the model's outputs for the minibatch; None
+            if the workload has no likelihood.
+        likelihood: distribution of the targets given the outputs; None if the workload has none.
+        draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need draws
+            none.
+        examples: number of examples in the minibatch.
+        derivatives: automatic differentiation of functions of one run.
+        alone: whether the run is not mapped together with others.
     """
 
     ops: Ops
@@ -101,26 +107,29 @@ class LossAtPoint:
 
 @dataclass(frozen=True)
 class Need:
-    """What a rule needs; it finds the value in `hyper`, by the need's name.
+    """A value that a rule uses besides the gradient. The rule finds it in `hyper`, under the need's name.
 
     Args:
-        name: its key.
-        description: as in `needs <description> of the loss`.
-        evaluate: `evaluate(loss) -> value` of one run, an array or nested mappings of arrays; the engine maps
-            it over lanes.
-        gradient_evaluations: `f(model)`: what evaluating it costs beside the gradient.
-        entries: `f(model)`: how many numbers one run's value has.
-        example: `f(model)`: a value on the host, of the shapes that values have.
-        change_basis: `change_basis(ops, to_coordinates, values) -> values` of lanes (S, K, ...), in
-            coordinates into which `to_coordinates` takes gradients (S, any number, d); None where a value
-            cannot be taken to others, so that the rule runs in the original coordinates alone.
-        amortized: whether it is evaluated only at the steps that the rule's `observe_every` says, and is
-            there for `observe` alone.
-        draw: `draw(likelihood, generator, shape) -> array` draws on the host what targets of the shape of a
-            model's outputs are made of; None where nothing is drawn.
-        of_likelihood: what needs the workload's likelihood, such as an option; empty where it is not needed.
-        is_mean: whether the mean of its values on equal parts of a minibatch is its value on the whole, as of
-            a mean over examples; else it is refused where gradients are accumulated.
+        name: key of the value in `hyper`.
+        description: noun phrase for messages such as "needs <description> of the loss".
+        evaluate: `evaluate(loss: LossAtPoint) -> value` for one run, an array or nested mappings of arrays.
+            The engine maps it over lanes.
+        gradient_evaluations: `gradient_evaluations(model) -> int`, the cost of one evaluation, counted in
+            gradients of the minibatch loss and added to that of the gradient itself.
+        entries: `entries(model) -> int`, the number of floats in the value of one run.
+        example: `example(model) -> value`, a NumPy value of the right shapes.
+        change_basis: `change_basis(ops, to_coordinates, values) -> values`, which transforms the values of
+            lanes (S, K, ...) to the coordinates of a basis; `to_coordinates` transforms gradients (S, any
+            number, d). None for a need whose value cannot be transformed; the rule then runs in the original
+            coordinates only.
+        amortized: whether the value is computed only at the steps of the rule's `observe_every`, for
+            `observe`.
+        draw: `draw(likelihood, generator, shape) -> array` draws, on the host, the random numbers from which
+            targets of this shape are sampled; None for a need without random numbers.
+        of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
+            need does not use it.
+        is_mean: whether the value on a minibatch is the mean of the values on equal parts of it. Otherwise
+            the need is refused when gradients are accumulated.
     """
 
     name: str
@@ -135,16 +144,13 @@ class Need:
     of_likelihood: str = ""
     is_mean: bool = False
 
-    def check_accumulation(self, owner: str, parts: int) -> None:
-        """Raise OptionError where a rule, `owner`, takes it of a minibatch in so many parts, and cannot."""
-        if parts > 1 and not self.is_mean:
-            raise OptionError(
-                f"{owner}: needs {self.description} of the whole minibatch, which is not the mean over its "
-                "parts; leave gradient_accumulation out"
-            )
-
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
-        """Raise OptionError where a workload does not give the likelihood that a rule, `owner`, needs."""
+        """Raise an OptionError if the need requires a likelihood and the workload has none.
+
+        Args:
+            owner: name of the rule, for the message.
+            likelihood: the workload's likelihood, or None.
+        """
         if self.of_likelihood and likelihood is None:
             raise OptionError(
                 f"{owner}: {self.of_likelihood}: the workload does not say how its targets are drawn from "
@@ -153,7 +159,7 @@ class Need:
 
 
 def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:
-    """J^T H J, one row and column a coordinate, of (S, K, d, d); J is V for a rotation."""
+    """Return J^T H J for matrices H (S, K, d, d); J is the Jacobian of the coordinates, V for a rotation."""
     for _ in range(2):
         seeds, settings, rows, size = matrices.shape
         changed = to_coordinates(ops.reshape(matrices, (seeds, settings * rows, size)))

@@ -1,4 +1,4 @@
-"""What an update rule is: its hyperparameters, its state and its pure functions."""
+"""Definition of an update rule: its hyperparameters, its options, its state and its pure functions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, flag, interval, number
 
-PRECISIONS = ("float64", "float32", "bfloat16")  # of parameters
-# Options of which any other value may forbid a precision of parameters.
+PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
+# By option, the value that allows every precision of parameters; another value may exclude some.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules never ask which
-Ops = Any  # the table of array functions that a backend hands over (curvebench/backends)
-Hyper = Mapping[str, Any]  # of each hyperparameter its array, and `step`, `schedule` and needs
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules do not depend on which
+Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a rule
+Hyper = Mapping[str, Any]  # arrays by hyperparameter, with `step`, `schedule` and the values of needs
 State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
 
 
 def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """A function of the arrays of nested mappings and tuples, and of their like in others."""
+    """Apply `function` to each array of nested mappings and tuples.
+
+    Args:
+        function: receives an array of `tree`, and the arrays at the same place in `others`.
+        tree: an array, or mappings and tuples (also named tuples) of trees.
+        others: trees of the same structure.
+
+    Returns:
+        A tree of the same structure.
+    """
     if isinstance(tree, Mapping):
         return {
             name: map_arrays(function, value, *(other[name] for other in others))
@@ -36,18 +45,22 @@ def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 class HyperparameterError(ValueError):
-    """A hyperparameter that is unknown, missing or out of range; the message lists what is valid."""
+    """Raised for an unknown, missing or illegal hyperparameter; the message lists the legal ones."""
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """One number that a rule takes: its meaning, its default and its legal interval.
+    """A hyperparameter of a rule: its meaning, its default and its legal interval.
 
     Args:
         description: one line for `curvebench list`.
-        default: the value when none is given; None makes it obligatory.
-        low, high: the legal interval.
+        default: the value if a study gives none; with None, a study must give one.
+        low, high: the bounds of the legal interval.
         low_open, high_open: whether the bound itself is excluded.
+
+    Example:
+        >>> Hyperparameter("decay of the first moment", 0.9, 0.0, 1.0, high_open=True).interval
+        '[0, 1)'
     """
 
     description: str
@@ -59,20 +72,21 @@ class Hyperparameter:
 
     @property
     def interval(self) -> str:
-        """The legal interval as text, such as `(0, inf)` or `[0, 1)`."""
+        """Text of the legal interval, such as `(0, inf)` or `[0, 1)`."""
         return interval(self.low, self.high, self.low_open, self.high_open)
 
     @property
     def read(self) -> Read:
-        """A given value as a number inside the interval."""
+        """Function that converts a value to a float and checks that it lies in the interval."""
         checked = number(self.low, self.high, self.low_open, self.high_open)
         return lambda value: float(checked(value))
 
 
 def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
-    """Entrywise quotient that is 0 where the denominator is 0.
+    """Return the entrywise quotient, with 0 where the denominator is 0.
 
-    That is the pseudo-inverse of a diagonal preconditioner: an entry that has seen no gradient stays.
+    This is the pseudo-inverse of a diagonal preconditioner: an entry whose gradients were all 0 does not
+    move.
     """
     is_zero = denominator == 0
     quotient = numerator / ops.where(is_zero, ops.ones_like(denominator), denominator)
@@ -80,7 +94,7 @@ def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
 
 
 def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Array:
-    """sqrt(v) + epsilon, or with epsilon inside the root sqrt(v + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
+    """Return sqrt(v) + epsilon, or with `inside` sqrt(v + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
     return ops.sqrt(square + epsilon) if inside else ops.sqrt(square) + epsilon
 
 
@@ -89,39 +103,39 @@ LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0,
 
 
 def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:
-    """A share that is kept, below 1."""
+    """Return a hyperparameter in [0, 1), or (0, 1) with `low_open`, such as the decay of an average."""
     return Hyperparameter(description, default, 0.0, 1.0, low_open, high_open=True)
 
 
 def positive(description: str, default: float) -> Hyperparameter:
-    """A number above 0."""
+    """Return a hyperparameter above 0."""
     return Hyperparameter(description, default, 0.0, low_open=True)
 
 
 def starting_at_zero(state: Any) -> Callable[[Ops, Array], State]:
-    """The `init` of a state whose fields are all of the parameter's shape and start at 0."""
+    """Return the `init` of a rule whose state fields all have the parameter's shape and start at 0."""
     return lambda ops, param: state(*(ops.zeros_like(param) for _ in state._fields))
 
 
 class ParameterRole(Protocol):
-    """What a parameter is inside a model (curvebench.workloads.workload.Role)."""
+    """Kind of a parameter in its model, and its layer (curvebench.workloads.workload.Role)."""
 
     @property
     def kind(self) -> str:
-        """weight, bias, convolution, norm, embedding, head or vector."""
+        """One of weight, bias, convolution, norm, embedding, head and vector."""
 
     @property
     def layer(self) -> int:
-        """The layer that it belongs to; 0 is nearest to the input."""
+        """Number of the parameter's layer; 0 is nearest to the input."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The rule that updates one kind of leaf.
+    """The rule that an optimizer applies to some of the parameters, such as AdamW inside Muon for biases.
 
     Args:
         rule: the rule.
-        names: its hyperparameters that the whole optimizer has under another name, by its own name.
+        names: by hyperparameter of `rule`, its name in the whole optimizer, if the two names differ.
     """
 
     rule: Rule
@@ -130,50 +144,52 @@ class Part:
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule: pure functions on stacked leaves.
+    """An update rule: the pure functions of an optimizer, on arrays with leading batch axes.
 
-    Arrays have shape `(..., n)` or `(..., m, n)`; every leading axis is batch (lanes and same-shaped
-    parameters), and each hyperparameter arrives as an array that broadcasts against the parameter.
+    Arrays have shape `(..., n)` or `(..., m, n)`. Every leading axis is a batch axis: lanes, and stacked
+    parameters of equal shape. Each hyperparameter is an array that broadcasts against the parameter.
 
     Args:
         name: the name in studies and tables.
-        source: file and equation of the seed document.
-        hyperparameters: the numbers that the rule takes, by full name; `learning_rate` among them.
+        source: the source document and equation.
+        hyperparameters: the rule's hyperparameters by full name; `learning_rate` is one of them.
         init: `init(ops, param) -> state`.
-        update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each
-            hyperparameter's name to its array, and also holds `step` (1 at the first update) and
-            `schedule` (the multiplier already contained in `learning_rate`).
-        scope: what an entry of the update depends on: `entry`, on its own inputs alone, so that all
-            parameters can be laid out in one flat buffer; `leaf`, on its whole parameter, so that the rule
-            sees parameters of one shape and role stacked, `(..., leaves, *shape)`; `model`, on all
-            parameters, which the rule sees as one vector, `(..., d)`; `named`, on all of them too, which the
-            rule sees as arrays `(..., *shape)` by name.
-        refresh: `refresh(ops, grad, state, hyper) -> state`, the amortized work (eigendecompositions, roots),
-            done with the step's gradient before the update of some steps; the host decides which.
-            What it returns goes to that step's update alone, which may be told more than a state holds.
-        refresh_every: k for the steps 1, k + 1, 2 k + 1, ...; None for the first step alone.
-        observe: `observe(ops, grad, state, hyper) -> state`, which takes up amortized needs, or does
-            what has a cadence beside that of `refresh`, before any other work of steps 1, k + 1, 2 k + 1, ...
-        observe_every: that k.
-        start: `start(ops, grad, state, hyper) -> state`, the work before the first update where it is not
-            that of `refresh`.
-        gradient_at: `gradient_at(ops, state, param, hyper) -> param`, where the gradient is taken; None for
-            the parameters themselves.
-        evaluated_at: `evaluated_at(ops, state, param) -> param`, where metrics are taken; None for the
-            parameters themselves.
-        backend: the only backend that it runs on; None for all.
-        dtypes: the precisions of parameters that it runs in; bfloat16 says that its state may be held so too.
-        needs: what `hyper` holds besides, evaluated at that point (optimizers/needs.py).
-        for_model: `for_model(shapes, roles) -> Rule`, the rule for the parameters of one model, each by name,
-            where its functions depend on the model's layers (optimizers/layers.py); of scope `named`, in the
-            original coordinates alone; None where they do not.
-        first_moments: the fields of its state that change with the coordinates like a gradient, so that it
-            can go on in others where all else stays; None where it cannot.
-        part: `part(role, shape) -> Part` for one parameter's role and shape, where not all leaves are updated
-            alike, the same object where they are; None where this rule updates all.
-        options: the choices that a study makes besides numbers, by name.
-        chosen: what was chosen for each.
-        build: `build(options) -> Rule` for completed options; None where there are none.
+        update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each hyperparameter
+            to its array, and also has `step` (1 at the first update) and `schedule` (a multiplier, by which
+            `learning_rate` is already multiplied).
+        scope: what an entry of the update depends on. `entry`: only on the same entry of its inputs; the rule
+            receives all parameters as one flat buffer. `leaf`: on its whole parameter; the rule receives the
+            parameters of one shape and role as a stack `(..., leaves, *shape)`. `model`: on all parameters;
+            the rule receives them as one vector `(..., d)`. `named`: on all parameters; the rule receives
+            them as a mapping of names to arrays `(..., *shape)`.
+        refresh: `refresh(ops, grad, state, hyper) -> state`, expensive work that only some steps do before
+            their update, such as eigendecompositions and matrix roots. Its result is passed to the update of
+            the same step, and may contain fields that the stored state lacks.
+        refresh_every: k, if `refresh` runs at steps 1, k + 1, 2 k + 1, ...; None, if only at the first step.
+        observe: `observe(ops, grad, state, hyper) -> state`, which reads the values of amortized needs, or
+            does work with another period than `refresh`. It runs before `refresh`.
+        observe_every: k, if `observe` runs at steps 1, k + 1, 2 k + 1, ...
+        start: `start(ops, grad, state, hyper) -> state`, which replaces `refresh` before the first update.
+        gradient_at: `gradient_at(ops, state, param, hyper) -> param`, the point at which the gradient is
+            computed, such as Nesterov's; None for the parameters.
+        evaluated_at: `evaluated_at(ops, state, param) -> param`, the point at which metrics are computed,
+            such as an average of the parameters; None for the parameters.
+        backend: the only backend on which the rule runs; None for every backend.
+        dtypes: the precisions of parameters in which the rule runs. With bfloat16, its state may be bfloat16
+            too.
+        needs: further values that `hyper` contains, computed at the point of the gradient, such as a Hessian
+            (curvebench/optimizers/needs.py).
+        for_model: `for_model(shapes, roles) -> Rule`, which builds the rule for the layers of one model
+            (curvebench/optimizers/layers.py). Its scope is then `named`, and it runs in the original
+            coordinates only. None for a rule that does not depend on the model's layers.
+        first_moments: the state fields that transform like a gradient under a change of coordinates. With
+            them a run can change its basis and keep its state; None for a rule whose state cannot be kept.
+        part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
+            that updates kinds of parameters by different rules; it must return the same object for equal
+            kinds. None for a rule that updates all parameters itself.
+        options: the rule's options, choices that are not numbers to tune, by name.
+        chosen: the value of each option.
+        build: `build(options) -> Rule` for completed options; None for a rule without options.
     """
 
     name: str
@@ -201,11 +217,11 @@ class Rule:
 
     @property
     def sees_model(self) -> bool:
-        """Whether it sees all parameters of a model together."""
+        """Whether the rule receives all parameters of a model together."""
         return self.scope in ("model", "named")
 
     def choose(self, given: Options) -> Rule:
-        """The rule with the given options, the others at their defaults.
+        """Return the rule with the given options, and the defaults of the others.
 
         Raises:
             OptionError: for an unknown option or a wrong value.
@@ -214,10 +230,10 @@ class Rule:
         return self if self.build is None else self.build(chosen)
 
     def check_dtype(self, dtype: str) -> None:
-        """Check that it runs in a precision.
+        """Check that the rule runs in the precision `dtype`.
 
         Raises:
-            OptionError: where it does not.
+            OptionError: if it does not; the message names the nearest precision and the options to change.
         """
         if dtype not in self.dtypes:
             allowing = "".join(
@@ -234,10 +250,14 @@ class Rule:
             )
 
     def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
-        """The given hyperparameters checked and completed by the defaults, without those that are tuned.
+        """Check the given hyperparameters and return them with the defaults of the others.
+
+        Args:
+            given: values by full name.
+            tuned: names that are left out of the result, because a study tunes them.
 
         Raises:
-            HyperparameterError: for an unknown name, a missing value or one outside its interval.
+            HyperparameterError: for an unknown name, a missing value, or a value outside its interval.
         """
         known = {name: one for name, one in self.hyperparameters.items() if name not in tuned}
         for name in given:
@@ -257,9 +277,10 @@ Build = Callable[[Options], Rule]
 
 
 def configured(name: str, options: Mapping[str, Option]) -> Callable[[Build], Build]:
-    """Makes `build(options)` of a function that gives the rule of completed options.
+    """Return a decorator for a function `make(options) -> Rule` that expects complete and legal options.
 
-    What is left out has its default. An unknown option or a wrong value is an OptionError.
+    The decorated function accepts some of the options, adds the defaults of the others, and raises an
+    OptionError for an unknown option or a wrong value.
     """
 
     def decorated(make: Build) -> Build:

@@ -14,6 +14,11 @@ MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EM DASH}"
 
 
+def _scientific(mantissa: str, exponent: str | int) -> str:
+    """A number in scientific notation: 1.23×10⁻⁸."""
+    return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+
+
 def number(value: Any, digits: int = 3) -> str:
     """A number with `digits` significant digits: 0.0123, 12,300, 1.23×10⁻⁸; a dash for none, or ∞."""
     if value is None:
@@ -26,12 +31,8 @@ def number(value: Any, digits: int = 3) -> str:
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
-    if -4 <= exponent < 7:
-        places = max(0, digits - 1 - exponent)
-        text = f"{value:,.{places}f}"
-    else:
-        mantissa, _, power = f"{value:.{digits - 1}e}".partition("e")
-        text = f"{mantissa}×10{str(int(power)).translate(SUPERSCRIPTS)}"
+    in_full = f"{value:,.{max(0, digits - 1 - exponent)}f}"
+    text = in_full if -4 <= exponent < 7 else _scientific(*f"{value:.{digits - 1}e}".split("e"))
     return text.replace("-", MINUS)
 
 
@@ -99,9 +100,7 @@ def plain(value: Any) -> str:
     if value == 0 or 1e-4 <= abs(value) < 1e7 or not math.isfinite(value):
         return f"{value:.7g}".replace("-", MINUS)
     mantissa, _, power = f"{value:.6e}".partition("e")
-    mantissa = mantissa.rstrip("0").rstrip(".")
-    ten = f"10{str(int(power)).translate(SUPERSCRIPTS)}"
-    return (ten if mantissa == "1" else f"{mantissa}×{ten}").replace("-", MINUS)
+    return _scientific(mantissa.rstrip("0").rstrip("."), power).removeprefix("1×").replace("-", MINUS)
 
 
 def rate(value: Any) -> str:
@@ -119,11 +118,9 @@ def power_of_ten(value: float, _: Any = None) -> str:
     if value <= 0:
         return ""
     exponent = math.floor(math.log10(value) + 1e-9)
-    mantissa = value / 10**exponent
     if -2 <= exponent <= 2:
         return f"{value:.6g}"
-    power = f"10{str(exponent).translate(SUPERSCRIPTS)}"
-    return power if abs(mantissa - 1) < 1e-6 else f"{mantissa:.6g}×{power}"
+    return _scientific(f"{value / 10**exponent:.6g}", exponent).removeprefix("1×")
 
 
 def interval(low: Any, high: Any) -> str:
@@ -254,8 +251,7 @@ WORDS = ("Infinity", "-Infinity", "NaN")  # which float() reads, in Python and p
 
 def word_of(value: float) -> str:
     """The word for a number that is infinite or not a number."""
-    infinity, minus_infinity, nan = WORDS
-    return nan if math.isnan(value) else infinity if value > 0 else minus_infinity
+    return WORDS[2 if math.isnan(value) else int(value < 0)]
 
 
 def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: None) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, log10
 
 import numpy as np
@@ -13,24 +15,69 @@ from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
 from curvebench.reports.statistics.selection import least_p_value
 from curvebench.reports.statistics.shares import Share, share_interval
+from curvebench.reports.tables import CELL, Tables
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import named
 from curvebench.results.tuning import Judge, Tried, tried, worst
 from curvebench.results.verdicts import ALPHA
-from curvebench.spec.method import IDENTITY, Method
+from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
-CELL = ("workload", "backend", "method")
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
 NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
 
 
-def final_runs(runs: pl.DataFrame, workload: str, backend: str) -> pl.DataFrame:
-    """The final runs of one workload on one backend."""
-    return runs.filter(workload=workload, backend=backend, stage="final")
+@dataclass(frozen=True)
+class StudyProblem:
+    """A workload of a study on one backend, with the study's tables."""
+
+    study: StudyPlan
+    workload: WorkloadPlan
+    backend: str
+    tables: Tables
+
+    @property
+    def name(self) -> str:
+        """Names the problem among those of several studies."""
+        return f"{self.study.name}/{self.workload.name}"
+
+    def of(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows of a table that are about it."""
+        return table.filter(workload=self.workload.name, backend=self.backend)
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """All runs, those of tuning too."""
+        return self.of(self.tables.runs)
+
+    @cached_property
+    def final(self) -> pl.DataFrame:
+        """The final runs."""
+        return self.runs.filter(stage="final")
+
+    @cached_property
+    def values(self) -> pl.DataFrame:
+        """The final runs with the headline metric as `value`; without those that have none."""
+        return study_values(self.study, self.final).drop_nulls("value")
+
+    @property
+    def targets(self) -> dict[str, float]:
+        """Threshold by metric."""
+        return self.study.targets_on(self.workload)
+
+    @property
+    def target(self) -> tuple[str, float] | None:
+        """The metric and threshold of the first target; None without one."""
+        return next(iter(self.targets.items()), None)
+
+
+def problems_of(study: StudyPlan, tables: Tables, backend: str | None = None) -> list[StudyProblem]:
+    """The workloads of a study, on its first backend if none is named."""
+    where = backend or study.backends[0]
+    return [StudyProblem(study, workload, where, tables) for workload in study.workloads]
 
 
 def run_values(
@@ -74,13 +121,14 @@ def study_values(
         metric, which: None: the headline metric. One that is named has no floor here: claims have their own.
     """
     name = metric or study.metric
-    limit = headline_limit(study) if metric is None else study.stop.get(name)
+    limit = headline_limit(study) if metric is None else study.training.stop.get(name)
     return run_values(runs, name, which or study.which, study.direction_of(name), limit)
 
 
 def headline_limit(study: StudyPlan) -> float | None:
     """The value of a study's headline metric that none counts as better than: its stop or its floor."""
-    limits = [limit for limit in (study.stop.get(study.metric), study.compare.floor) if limit is not None]
+    known = study.training.stop.get(study.metric), study.compare.floor
+    limits = [limit for limit in known if limit is not None]
     strictest = max if study.direction == "minimize" else min
     return strictest(limits, default=None)
 
@@ -99,7 +147,7 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
         The rows of `runs` with columns least and most, between what its cost lies, and value: the least.
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
-    met = pl.when(pl.col("at") == study.stop[metric]).then(cost)
+    met = pl.when(pl.col("at") == study.training.stop[metric]).then(cost)
     return cost_until(final, met, pl.col("at").is_not_null(), cost).drop("at")
 
 
@@ -137,11 +185,6 @@ def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, M
     return {
         row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], column).to_dicts()
     }
-
-
-def target_of(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, float] | None:
-    """The metric and threshold of a study's first target on a workload; None without one."""
-    return next(iter(study.targets_on(workload).items()), None)
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
@@ -302,7 +345,7 @@ def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tr
     Args:
         tuning: the tuning runs of one method on one workload and backend.
     """
-    judge = Judge(study.tuning, study.direction_of, study.stop)
+    judge = Judge(study.tuning, study.direction_of, study.training.stop)
     return tried(tuning, study.tuned_names(optimizer), judge)
 
 
@@ -319,9 +362,7 @@ def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) 
     return (optimizer if study.shares_rates else method), where
 
 
-def tuning_runs(
-    study: StudyPlan, workload: str, backend: str, runs: pl.DataFrame, own: bool = False
-) -> pl.DataFrame:
+def tuning_runs(problem: StudyProblem, own: bool = False) -> pl.DataFrame:
     """The runs that chose the setting of each method of a study, on one workload and backend.
 
     Args:
@@ -331,10 +372,10 @@ def tuning_runs(
         Rows of `runs`, where `method` is the one whose setting was chosen and `tuner` the one that ran;
         runs that served several methods appear once for each.
     """
-    tuning = runs.filter(stage="tuning", workload=workload)
+    tuning = problem.tables.runs.filter(stage="tuning", workload=problem.workload.name)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
-    for method in study.methods:
-        tuner, where = tuned_as(study, method, backend, tuning)
+    for method in problem.study.methods:
+        tuner, where = tuned_as(problem.study, method, problem.backend, tuning)
         ran = tuning.filter(method=method if own else tuner, backend=where)
         parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
     return pl.concat(parts)
@@ -378,129 +419,9 @@ def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFr
         if (best < 0 and isfinite(best)) or (direction == "maximize" and best == 0):
             continue
         near = scores <= NEARLY * best if direction == "minimize" else scores >= best / NEARLY
-        first = last = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
-        while isfinite(best) and first > 0 and near[first - 1]:
-            first -= 1
-        while isfinite(best) and last + 1 < len(near) and near[last + 1]:
-            last += 1
+        at = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
+        edges = np.array([-1, *np.flatnonzero(~(near & isfinite(best))), len(near)])  # where none is near
+        first, last = edges[edges < at].max() + 1, edges[edges > at].min() - 1
         rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})
     schema = {"method": pl.String(), "seed": pl.Int64(), "value": pl.Float64()}
     return pl.DataFrame(rows, schema=schema)
-
-
-def references(methods: Sequence[str]) -> dict[str, str]:
-    """What each method's step is compared with: its optimizer in the identity basis, else the first method.
-
-    Returns:
-        The reference by method; a method that would be its own has none.
-    """
-    found = {}
-    for method in methods:
-        optimizer, basis = Method.of(method)
-        reference = optimizer if basis != IDENTITY and optimizer in methods else methods[0]
-        if reference != method:
-            found[method] = reference
-    return found
-
-
-def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
-    """Seconds a step of every repetition of a phase, in a column of that name."""
-    timed = timings.filter((pl.col("phase") == phase) & (pl.col("steps") > 0))
-    return timed.select(*CELL, "machine", "repetition", (pl.col("seconds") / pl.col("steps")).alias(name))
-
-
-def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """How long a method's step takes over its reference's, in every interleaved repetition.
-
-    Args:
-        timings: the table `timings` with `method`.
-        reference: a method for each method that is compared.
-
-    Returns:
-        Columns of `CELL`, machine, repetition, reference, value; methods that were not timed, or whose
-        reference was not, are missing.
-    """
-    each = _each(timings, "step", "step")
-    names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
-    both = each.with_columns(reference=names).join(
-        each.rename({"method": "reference", "step": "reference_step"}),
-        on=["workload", "backend", "machine", "repetition", "reference"],
-        how="inner",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    both = both.with_columns(value=pl.col("step") / pl.col("reference_step"))
-    return both.drop("step", "reference_step")
-
-
-def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """The median of `step_pairs` with its interval.
-
-    Returns:
-        Columns of `CELL`, machine, reference, median, low, high, level, count.
-    """
-    return medians(step_pairs(timings, reference), [*CELL, "machine", "reference"], "value")
-
-
-def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
-    """What a method needs while its steps run: host memory above the loaded process, and device memory.
-
-    Args:
-        memory: the table `memory` with `method`.
-
-    Returns:
-        Columns of `CELL`, machine, host, baseline, device, in bytes; null where it is not known.
-    """
-    host = pl.col("host_peak_bytes") - pl.col("host_baseline_bytes")
-    return memory.select(
-        *CELL, "machine", host=host, baseline="host_baseline_bytes", device="device_peak_bytes"
-    )
-
-
-def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """Seconds a step from the timing jobs: the median over repetitions with its interval.
-
-    Args:
-        timings: the table `timings` with `method`.
-
-    Returns:
-        Columns of `CELL`, machine, median, low, high, level, count.
-    """
-    return medians(_each(timings, "step", "value"), [*CELL, "machine"], "value")
-
-
-def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) -> pl.DataFrame:
-    """Bands of curves with their seconds: steps times the seconds of one, and those of the basis.
-
-    Args:
-        bands: what `curve_bands` returns.
-        final: the runs that they are of.
-        paces: columns of `CELL`, each and compile, the seconds of a step and of compiling.
-
-    Returns:
-        The bands with columns run_seconds, charged_seconds (with the basis) and compiled_seconds (with
-        compiling too), null where the seconds are not known.
-    """
-    bases = final.group_by(CELL).agg(basis=pl.col("basis_seconds").fill_null(0).median())
-    return (
-        bands.join(paces.select(*CELL, "each", "compile"), on=list(CELL), how="left")
-        .join(bases, on=list(CELL), how="left")
-        .with_columns(run_seconds=pl.col("step") * pl.col("each"))
-        .with_columns(charged_seconds=pl.col("run_seconds") + pl.col("basis"))
-        .with_columns(compiled_seconds=pl.col("charged_seconds") + pl.col("compile"))
-        .drop("each", "basis", "compile")
-        .sort(*CELL, "step")
-    )
-
-
-def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """An optimizer's own seconds a step: its step less the machine's null step, by repetition.
-
-    Returns:
-        Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.
-    """
-    keys = ["workload", "backend", "machine", "repetition"]
-    null = _each(timings, "null_step", "null").group_by(keys).agg(pl.col("null").median())
-    both = _each(timings, "step", "step").join(null, on=keys, maintain_order="left")
-    both = both.with_columns(value=pl.col("step") - pl.col("null"))
-    return medians(both, [*CELL, "machine"], "value")

@@ -22,7 +22,7 @@ QUANTITIES = {
 }
 BOARD_FIGURES = "board_figures"  # of the site, for what the leaderboard shows
 CLAIM_FIGURES = "claim_figures"  # of the site, for what property checks draw
-EQUAL = {"gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
+EQUAL = {"steps": "{}", "gradients": "at equal gradient evaluations, {}", "seconds": "at equal seconds, {}"}
 
 
 def reading(condition: Condition) -> str:
@@ -33,11 +33,7 @@ def reading(condition: Condition) -> str:
         return f"share of the logarithmic gain kept of the steps to the target of the {condition.which}"
     if condition.quantity != "value":
         return QUANTITIES[condition.quantity].format(condition.which, down_to=plain(condition.down_to or 0))
-    return (
-        condition.which
-        if condition.at_equal == "steps"
-        else EQUAL[condition.at_equal].format(condition.which)
-    )
+    return EQUAL[condition.at_equal].format(condition.which)
 
 
 def criterion(study: StudyPlan) -> str:

@@ -1,4 +1,4 @@
-"""Putting tables together: the jobs of a study, and what several machines measured."""
+"""Putting the tables of a study's jobs together, and which machines measured them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.results import schema
-from curvebench.results.reading import naming_damage, read, scan
+from curvebench.results.reading import naming_damage, scan
 from curvebench.results.schema import TABLES, Target
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
@@ -44,27 +44,6 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
     with naming_damage([*files["runs"], *files["timings"]]):
         runs = model_seconds(frames["runs"].collect(), frames["timings"].collect())
     _write(out, {**frames, "runs": runs.lazy()}, files)
-
-
-def combine(folders: Sequence[Path], out: Path) -> None:
-    """Combine the merged tables of several machines and keep the machines apart.
-
-    Rows keep their machine. Where runs come from more than one, each is renamed to `<run>@<machine>` in
-    `runs` and `curves`, so that no join on the run's name can mix two machines.
-
-    Raises:
-        InputError: when a table is missing, damaged or of another schema, when two different rows claim to
-            be the same run on the same machine, or when `out` is one of the folders.
-    """
-    if out.resolve() in [folder.resolve() for folder in folders]:
-        raise InputError(f"{out}: is one of the folders to combine; name another one for the result")
-    files = {table: [folder / f"{table}.parquet" for folder in folders] for table in KEYS}
-    parts = [{table: scan([folder / f"{table}.parquet"], table) for table in KEYS} for folder in folders]
-    if read(files["runs"], "runs")["machine"].n_unique() > 1:
-        parts = [_rename_runs(part) for part in parts]
-    together = {table: pl.concat([part[table] for part in parts]) for table in KEYS}
-    frames = {table: once(frame, table, files[table]) for table, frame in together.items()}
-    _write(out, frames, files)
 
 
 def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
@@ -168,24 +147,7 @@ def _write(out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Se
             write_table(out / f"{table}.parquet", frames[table], TABLES[table])
 
 
-def _rename_runs(part: Mapping[str, pl.LazyFrame]) -> dict[str, pl.LazyFrame]:
-    """The tables of one folder with each run called `<run>@<machine>`, whether it was before or not."""
-    bare = pl.col("run").str.replace("@[^@]*$", "")
-    renamed = pl.concat_str(bare, pl.lit("@"), pl.col("machine").fill_null("unknown"))
-    names = part["runs"].select("run", renamed.alias("renamed"))
-    curves = (
-        part["curves"]
-        .join(names, on="run", how="left", maintain_order="left")
-        .with_columns(run=pl.coalesce("renamed", "run"))
-        .drop("renamed")
-    )
-    return {**part, "runs": part["runs"].with_columns(run=renamed), "curves": curves}
-
-
 def _holding(files: Sequence[Path], table: str, key: Mapping[str, object]) -> list[Path]:
-    """The files that hold a row with this key, whether or not its run is renamed there."""
-    same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in key.items() if name != "run"]
-    if "run" in key:
-        run = str(key["run"])
-        same.append(pl.col("run").is_in([run, run.partition("@")[0]]))
+    """The files that hold a row with this key."""
+    same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in key.items()]
     return [file for file in files if scan([file], table).filter(same).head(1).collect().height]

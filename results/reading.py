@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,21 @@ def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
     return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
 
 
-def read(place: Path | Sequence[Path], table: str) -> pl.DataFrame:
-    """A table in memory, from what `scan` takes.
+def read(
+    place: Path | Sequence[Path], table: str, query: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+) -> pl.DataFrame:
+    """A table in memory, from what `scan` takes, or what a query finds in it.
+
+    Args:
+        query: from the table to the rows that are wanted; the table is streamed, however long it is.
 
     Raises:
         InputError: as `scan`, and for damage inside a file.
     """
     files = files_of(place, table)
     with naming_damage(files):
-        return scan(files, table).collect()
+        whole = scan(files, table)
+        return query(whole).collect(engine="streaming") if query else whole.collect()
 
 
 @contextmanager

@@ -110,12 +110,12 @@ class Tried:
     @property
     def ranked(self) -> tuple[Setting, ...]:
         """All settings, the best first: each would be chosen if the settings before it were not there."""
-        order, rest = list[Setting](), self
-        while rest.settings:
-            order.append(rest.chosen)
-            others = [place for place, setting in enumerate(rest.settings) if setting != rest.chosen]
-            kept = tuple(rest.settings[place] for place in others)
-            rest = Tried(kept, rest.costs[:, others], rest.least)
+        medians, rest = self._medians(np.ones((self.seeds, 1), np.int64)), np.arange(len(self.settings))
+        order = list[Setting]()
+        while len(rest):
+            place = rest[_best(medians[:, rest]).argmax()]
+            order.append(self.settings[place])
+            rest = rest[rest != place]
         return tuple(order)
 
     @property
@@ -147,9 +147,18 @@ class Tried:
 
     def _best(self, draws: np.ndarray) -> np.ndarray:
         """Which settings are the best in each draw of seeds (seeds, draws), shape (settings, draws)."""
+        return _best(self._medians(draws))
+
+    def _medians(self, draws: np.ndarray) -> np.ndarray:
+        """The medians of both costs in each draw of seeds (seeds, draws), shape (2, settings, draws)."""
         first, second = (np.stack([_medians(own, draws) for own in costs]) for costs in self.costs)
-        best = _ties(np.maximum(first, self.least))
-        return best & _ties(np.where(best, second, np.inf))
+        return np.stack([np.maximum(first, self.least), second])
+
+
+def _best(medians: np.ndarray) -> np.ndarray:
+    """Return which settings are the best in each draw, (settings, draws), by medians (2, settings, draws)."""
+    best = _ties(medians[0])
+    return best & _ties(np.where(best, medians[1], np.inf))
 
 
 def different_draws(seeds: int, size: int | None = None) -> int:

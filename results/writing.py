@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 from polars.exceptions import InvalidOperationError, PolarsError
@@ -16,7 +16,6 @@ from polars.exceptions import InvalidOperationError, PolarsError
 from curvebench.results.temporary import taking_place, temporary_beside
 from curvebench.spec.errors import InputError
 
-Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 DataType = Any  # a polars.DataType, or the class of one where a type is inside another
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
@@ -53,7 +52,7 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
             raise InputError(f"table {path.stem}: {_first_line(error, schema)}") from error
 
 
-def typed(frame: Frame, schema: pl.Schema, table: str) -> Frame:
+def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
     """The frame with the columns, in the order and of the types of the schema.
 
     Only casts that keep every value are made: null to anything, integer to integer or float, text to Enum.
@@ -102,10 +101,8 @@ def _fits(given: DataType, wanted: DataType) -> bool:
     if isinstance(given, pl.List) and isinstance(wanted, pl.List):
         return _fits(given.inner, wanted.inner)
     if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
-        pairs = zip(given.fields, wanted.fields, strict=False)
-        return [field.name for field in given.fields] == [field.name for field in wanted.fields] and all(
-            _fits(left.dtype, right.dtype) for left, right in pairs
-        )
+        left, right = dict(given), dict(wanted)
+        return list(left) == list(right) and all(_fits(left[name], right[name]) for name in left)
     if wanted == pl.String or isinstance(wanted, pl.Enum):
         return given in (pl.String, pl.Categorical) or isinstance(given, pl.Enum)
     if wanted == pl.Int64:

@@ -110,14 +110,14 @@ def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages
     in the folder that `CURVEBENCH_DATA` names. Child processes find them there too and refuse them, because
     only in the tests' own process are the accepted checksums those of the made images.
     """
-    from curvebench.workloads import data, idx
+    from curvebench.workloads import data, fashion
     from tests.made_images import write_images
 
     folder = tmp_path_factory.mktemp("data")
-    real = RealImages(idx.DEBIAN_FOLDER, os.environ.get(data.FOLDER_VARIABLE, ""), idx.CONTENTS)
+    real = RealImages(fashion.DEBIAN_FOLDER, os.environ.get(data.FOLDER_VARIABLE, ""), fashion.CONTENTS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(idx, "DEBIAN_FOLDER", folder / "nowhere")
-        patch.setattr(idx, "CONTENTS", write_images(folder / idx.SUBFOLDER, real.checksums))
+        patch.setattr(fashion, "DEBIAN_FOLDER", folder / "nowhere")
+        patch.setattr(fashion, "CONTENTS", write_images(folder / fashion.SUBFOLDER, real.checksums))
         patch.setenv(data.FOLDER_VARIABLE, str(folder))
         yield real
 

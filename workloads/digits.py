@@ -18,7 +18,7 @@ from curvebench.workloads.data import (
     read_reduced_digits,
     reduced_digits_files,
 )
-from curvebench.workloads.initialization import uniform_bias, xavier_normal
+from curvebench.workloads.matrices import uniform_bias, xavier_normal
 from curvebench.workloads.workload import (
     Problem,
     Random,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.spec.values import number, whole
-from curvebench.workloads.initialization import xavier_normal
-from curvebench.workloads.matrices import power_law_matrix
+from curvebench.workloads.matrices import power_law_matrix, xavier_normal
 from curvebench.workloads.workload import (
     Array,
     Arrays,

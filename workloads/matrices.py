@@ -1,4 +1,4 @@
-"""Random matrices with singular values that are given."""
+"""Random matrices: of given singular values, and by the laws of initial parameters."""
 
 from __future__ import annotations
 
@@ -25,3 +25,33 @@ def power_law_matrix(rows: int, columns: int, alpha: float, generator: np.random
     left = orthonormal(rows, rank, generator)
     right = orthonormal(columns, rank, generator)
     return (left * singular_values) @ right.T
+
+
+def xavier_normal(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A weight matrix (fan_out, fan_in) with entries N(0, 2 / (fan_in + fan_out)) (000 C.6)."""
+    return generator.normal(scale=np.sqrt(2.0 / (fan_in + fan_out)), size=(fan_out, fan_in))
+
+
+def uniform_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A bias (fan_out,), uniform in plus and minus (fan_in + fan_out)^(-1/2) (000 C.6)."""
+    bound = (fan_in + fan_out) ** -0.5
+    return generator.uniform(-bound, bound, size=fan_out)
+
+
+def torch_default_weight(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A weight matrix (fan_out, fan_in), uniform in plus and minus fan_in^(-1/2) (000 C.6)."""
+    return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=(fan_out, fan_in))
+
+
+def torch_default_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """A bias (fan_out,), uniform in plus and minus fan_in^(-1/2), as `torch.nn.Linear` draws it."""
+    return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=fan_out)
+
+
+def kaiming_normal(shape: tuple[int, int, int, int], generator: np.random.Generator) -> np.ndarray:
+    """A convolution (outputs, inputs, rows, columns) with entries N(0, 2 / (outputs rows columns)).
+
+    He et al. 2015, "Delving deep into rectifiers", Sec. 2.2, by the backward signal (`fan_out`).
+    """
+    outputs, _, rows, columns = shape
+    return generator.normal(scale=np.sqrt(2.0 / (outputs * rows * columns)), size=shape)

@@ -1,4 +1,4 @@
-"""What a workload is: data, initial parameters, loss and metrics, written once for every backend."""
+"""Definition of a workload: data, initial parameters, loss and metrics, written once for every backend."""
 
 from __future__ import annotations
 
@@ -12,64 +12,65 @@ import numpy as np
 from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
 
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads never ask which
-Ops = Any  # the table of array functions that a backend hands over (curvebench/backends)
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads do not depend on which
+Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a workload
 Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]
 
 
-# Metrics that the executor computes where they are declared: the norm of the full-batch gradient; and the
-# mean loss of the steps since the evaluation before, at step 0 the loss of the first step's minibatch.
+# The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the norm of
+# the full-batch gradient. MINIBATCH_LOSS is the mean loss of the steps since the last evaluation; at step 0
+# it is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 
 class DataMissing(InputError):
-    """A data set that is not on this machine; the message says how to get it."""
+    """Raised when a data set is not on this machine; the message says how to get it."""
 
 
 class Random(Protocol):
-    """Random generators by purpose, made by the harness from (workload, seed)."""
+    """Source of the random generators of one problem instance, seeded by (workload, seed)."""
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
-        """A fresh generator for a named purpose; `shared` gives every seed the same one."""
+        """Return a new generator for `purpose`; with `shared`, every seed gets the same generator."""
 
 
 class DataSource(Protocol):
-    """The examples of a split by number, read when they are needed: from files, or made.
+    """The examples of a split, each read from files or generated when it is needed.
 
-    Several threads fetch at once.
+    Several threads call `fetch` at the same time.
     """
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """Return the number of examples."""
 
     def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
-        """The fields of an example, a function of the arguments alone.
+        """Return the fields of one example. The result depends on the arguments only.
 
         Args:
-            number: of the example, from 0.
-            generator: draws what training draws for this example at this place of this step, such as a crop;
-                None for the example as evaluation sees it.
+            number: index of the example, from 0.
+            generator: source of the random augmentation of this example in this step, such as its crop; None
+                in evaluation, where the example is not augmented.
         """
 
     def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
-        """Fields of the shapes and types that `fetch` gives, without reading anything."""
+        """Return arrays of the shapes and types that `fetch` returns, without reading a file."""
 
     @property
     def notes(self) -> list[str]:
-        """What the provenance of a run is to say of what has been fetched, such as files that are damaged."""
+        """Remarks on the examples fetched so far, such as damaged files, for the run's provenance."""
 
 
 Split = Mapping[str, np.ndarray] | DataSource
 
 
 def examples_in(split: Split) -> int:
-    """The number of examples."""
+    """Return the number of examples in a split."""
     return len(next(iter(split.values()))) if isinstance(split, Mapping) else len(split)
 
 
 def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
-    """Fields of the shapes and types of one example in training."""
+    """Return arrays of the shapes and types of one training example."""
     if isinstance(split, Mapping):
         return {name: values[0] for name, values in split.items()}
     return split.placeholder(is_training=True)
@@ -77,17 +78,21 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Setting(Option):
-    """One choice that a study may make about a workload; any value where nothing reads it."""
+    """A setting of a workload that a study may change: its default, description and `read`.
+
+    `read(value)` converts and checks the value that a study gives; without it every value is accepted.
+    """
 
     read: Read = lambda value: value
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a parameter is inside a model, and the layer it belongs to (0 is nearest to the input).
+    """Kind of a parameter in its model, and its layer (0 is the layer nearest to the input).
 
-    An `embedding` is what patches, words or their places are made tokens with; a `head` the weight of the
-    output layer of a network of several layers that tells classes apart.
+    An `embedding` maps patches, words or positions to tokens. A `head` is the weight matrix of the output
+    layer of a classifier that has several layers. Matrix methods such as Muon treat both differently from
+    hidden `weight` matrices. A `vector` is a parameter outside a layer.
     """
 
     kind: Literal["weight", "bias", "convolution", "norm", "embedding", "head", "vector"]
@@ -96,7 +101,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that evaluation gives: on which split, and whether less is better."""
+    """A number that evaluation returns: its description, its unit, and whether to minimize or maximize it."""
 
     description: str
     direction: Literal["minimize", "maximize"]
@@ -104,16 +109,16 @@ class Metric:
 
 
 def batch_size(default: int | None = None) -> Setting:
-    """The setting of the minibatches; `require_batch` holds it against the training examples."""
+    """Return the setting `batch_size`; `require_batch` compares its value with the number of examples."""
     of = "full batch" if default is None else "examples in a minibatch; null: full batch"
     return Setting(default, of, whole(1, "full batch"))
 
 
 def require_batch(settings: Settings, examples: int) -> None:
-    """Require a `batch_size` that the training examples can fill.
+    """Check that `batch_size` is at most the number of training examples.
 
     Raises:
-        ValueError: for a larger one.
+        ValueError: if it is larger.
     """
     if settings["batch_size"] is not None and settings["batch_size"] > examples:
         raise ValueError(
@@ -123,7 +128,7 @@ def require_batch(settings: Settings, examples: int) -> None:
 
 
 def split_of(metric: str) -> str | None:
-    """The split whose examples a metric is of, which are all passed through; None for what steps give."""
+    """Return the split that a metric is evaluated on; None for a metric that the steps themselves give."""
     if metric == MINIBATCH_LOSS:
         return None
     return "train" if metric == GRADIENT_NORM else metric.partition("_")[0]
@@ -133,7 +138,7 @@ Loss = Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arra
 
 
 def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
-    """A workload's `loss` by `objective(ops, params, batch)`, without model state and noise."""
+    """Return the `loss` of a workload without model state and noise, from `objective(ops, params, batch)`."""
 
     def loss(
         ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
@@ -148,13 +153,15 @@ Family = Literal["categorical", "gaussian"]
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The distribution of targets by a model's outputs, whose mean negative logarithm the loss is.
+    """Distribution of the targets given the model's outputs. The loss is its mean negative log-likelihood.
+
+    Rules that use a Fisher matrix, such as K-FAC, need it.
 
     Args:
         outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`.
-        family: `categorical`, outputs being logits; or `gaussian`, means of targets with unit variance, whose
-            negative log-likelihood is half the squared error.
-        scale: what the mean over examples of the negative log-likelihood is multiplied with in the loss.
+        family: `categorical`: the outputs are logits. `gaussian`: the outputs are means of targets with unit
+            variance, and the negative log-likelihood is half the squared error.
+        scale: factor of the mean negative log-likelihood in the loss.
     """
 
     outputs: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
@@ -171,14 +178,14 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Problem:
-    """One instance of a workload on the host: NumPy arrays, float64 where they are real.
+    """One instance of a workload, drawn with one seed: NumPy arrays on the host, real ones in float64.
 
     Args:
-        parameters: initial parameters by name, in the order that flattening keeps.
-        splits: `train` and, where there are any, `validation` and `test`; each maps field names to
-            arrays whose leading axis counts examples, or is a `DataSource`.
-        state: model state such as running means; empty for most.
-        facts: numbers known of the instance, such as the least loss that can be reached.
+        parameters: initial parameters by name. Flattening keeps their order.
+        splits: `train` and, if the workload has them, `validation` and `test`. Each is a mapping of field
+            names to arrays whose first axis counts examples, or a `DataSource`.
+        state: model state, such as the running means of batch normalization; empty for most workloads.
+        facts: known numbers of this instance, such as the minimum of the loss.
     """
 
     parameters: dict[str, np.ndarray]
@@ -189,46 +196,52 @@ class Problem:
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem family.
+    """A family of optimization problems: model, loss and data as functions of settings and seed.
+
+    Every function receives `ops`, the array functions of the backend that calls it, and must use no others.
 
     Args:
         name: the name in studies and tables.
         description: one line for `curvebench list` and the report.
-        source: file and place in the seed documents.
-        metrics: what evaluation gives, by full name: the split, an underscore, the key that `evaluate`
-            returns (`train_loss`, `validation_accuracy`). Two may be declared too that the executor computes:
-            `gradient_norm`, the Euclidean norm of the full-batch gradient, and `minibatch_loss`, the mean
-            loss of the steps since the evaluation before, which takes no pass over the data.
-        settings: the choices a study may make, among them `batch_size` (null: full batch).
-        dtype: the precision of its runs where a study asks for none, a policy's word.
-        shared_data: whether `splits` is the same for every seed, so that lanes store it once.
+        source: file and place in the source documents.
+        metrics: the metrics of an evaluation by full name: the split, an underscore and the key that
+            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which
+            the executor computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and
+            `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs no pass over
+            the data.
+        settings: the settings that a study may change; `batch_size` is one of them (null: full batch).
+        dtype: the precision of runs for which a study gives none (docs/reference/precision.md).
+        shared_data: whether `splits` is the same for every seed. Lanes then share one copy.
         roles: `roles(settings) -> {parameter: Role}`.
         problem: `problem(settings, random) -> Problem`.
         sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
-            distribution that initial parameters come from (EGOP's realistic sampling).
-        shapes: `shapes(settings) -> {parameter: shape}`, where a draw takes seconds; None to see them in one.
+            distribution of the initial parameters. EGOP estimates its basis from such draws.
+        shapes: `shapes(settings) -> {parameter: shape}`. Give it if `sample_parameters` takes seconds;
+            without it the shapes are read from one draw.
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
-        likelihood: how targets are drawn from the model, for rules that need its Fisher matrix; None where
-            that is not said.
-        noise: `noise(settings, generator, batch_size) -> arrays` draws what one step of one seed needs, such
-            as masks of dropout and shifts of augmentation, on the host; None where a loss takes none. Where
-            gradients are accumulated, arrays whose first axis counts the examples are cut with them.
-        linear_input: the weight (outputs, inputs) and the field (examples, inputs) of every split that enter
-            loss and evaluation by the product of field and weight's transpose alone; None where none do.
-        mapped: whether lanes advance side by side in one program; False where convolutions make lane after
-            lane faster.
-        evaluation_batch: examples that evaluation sees at once, its values then being means over examples;
-            None for all. Splits stay on the host where there is one.
-        streamed: whether minibatches are cut on the host and sent, since the training data do not fit the
-            device; always where a split is a `DataSource`.
-        alone: whether each run is a job of its own, as runs of hours are.
-        files: `files(settings) -> paths`, the data files that the problem is read from; their content is part
-            of a job's hash. A very large set names an index of its files with their checksums.
-        missing: `missing(settings)` says what data is missing and how to get it, or None when all is there.
-        check: `check(settings)` raises a ValueError where completed settings do not go together; `complete`
+        likelihood: distribution of the targets given the outputs, for rules that need a Fisher matrix; None
+            if there is none, and then such rules are refused.
+        noise: `noise(settings, generator, batch_size) -> arrays` draws, on the host, the random arrays of one
+            step of one seed, such as dropout masks and shifts of augmentation; None for a loss without noise.
+            When gradients are accumulated, arrays whose first axis counts examples are split like the
+            minibatch.
+        linear_input: name of a weight (outputs, inputs) and of a field (examples, inputs) of every split, if
+            both enter loss and evaluation only through the product field @ weight.T; None otherwise. A change
+            of basis of that weight can then be applied to the data once.
+        mapped: whether lanes are computed in one batched program. Set it to False if lanes are faster one
+            after another, as with convolutions on a CPU.
+        evaluation_batch: number of examples per evaluation call; metrics are then means over examples. None
+            evaluates all examples in one call. With a number, the splits stay in host memory.
+        streamed: whether each minibatch is assembled on the host and sent to the device, because the training
+            data do not fit on it. A `DataSource` is always streamed.
+        alone: whether each run is a job of its own. Set it for runs that take hours.
+        files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
+            hash. A very large data set names one file that lists the checksums of the others.
+        missing: `missing(settings)` returns which data is missing and how to get it, or None if none is.
+        check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
-        streams: the name of its random streams, where a label has taken its place in `name`.
+        streams: name that seeds the random streams, if a study's label has replaced it in `name`.
     """
 
     name: str
@@ -268,25 +281,28 @@ class Workload:
 
     @property
     def evaluated_splits(self) -> tuple[str, ...]:
-        """The splits that its metrics are of."""
+        """The splits on which the metrics are evaluated."""
         return tuple(dict.fromkeys(filter(None, map(split_of, self.metrics))))
 
     def evaluated_on(self, splits: Collection[str] | None) -> Workload:
-        """The workload with the metrics of some splits alone, and what steps give; None: with all."""
+        """Return the workload without the metrics of other splits; with None, return it unchanged.
+
+        Metrics that the steps themselves give are kept.
+        """
         if splits is None:
             return self
         kept = {name: metric for name, metric in self.metrics.items() if split_of(name) in (None, *splits)}
         return replace(self, metrics=kept)
 
     def shapes_at(self, settings: Settings) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
+        """Return the shape of each parameter by name."""
         if self.shapes is not None:
             return dict(self.shapes(settings))
         drawn = self.sample_parameters(settings, np.random.default_rng(0))
         return {name: value.shape for name, value in drawn.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
-        """The given settings completed by the defaults.
+        """Return the given settings with the defaults of the others.
 
         Raises:
             ValueError: for an unknown setting, a wrong value, or settings that `check` refuses.

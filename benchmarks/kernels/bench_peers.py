@@ -12,7 +12,7 @@ from curvebench.timing.clocks import one_thread
 from .case import ReadyCase
 from .cases import timed
 from .peers import peers
-from .shapes import SHAPE_SETS
+from .steps import SHAPE_SETS
 
 ROUNDS = 20
 

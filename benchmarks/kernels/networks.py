@@ -45,7 +45,6 @@ def _bundle() -> Bundle:
         orders=np.random.default_rng(0).integers(0, examples, (STEPS_A_CALL, 1, BATCH)),
         hyperparameters={name: np.array([value]) for name, value in rule.complete(NUMBERS).items()},
         schedule=np.ones(STEPS_A_CALL),
-        evaluations=1,
         settings=given,
         randoms=[random],
     )

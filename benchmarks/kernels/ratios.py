@@ -20,7 +20,7 @@ import polars as pl
 
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import Options
-from curvebench.reports.pages.kernel_ratios import ratio_tables
+from curvebench.reports.pages.kernels import ratio_tables
 from curvebench.results.provenance import cpu_model
 from curvebench.timing.clocks import one_thread
 from curvebench.timing.interleaving import Ratios, interleaved
@@ -28,8 +28,7 @@ from curvebench.timing.interleaving import Ratios, interleaved
 from .cases import timed
 from .networks import kfac_contest
 from .peers import Contest, peers
-from .shapes import SHAPE_SETS
-from .steps import STEPS, optimizer_step
+from .steps import SHAPE_SETS, STEPS, optimizer_step
 
 REPETITIONS = 41
 # Of a rule as it is compared: what is not at its default.
@@ -57,7 +56,7 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
     """Time each contest whose label contains the pattern. Call inside `one_thread`.
 
     Yields:
-        Rows of the table that the report keeps (`curvebench.reports.pages.kernel_ratios.read_ratios`).
+        Rows of the table that the report keeps (`curvebench.reports.pages.kernels.read_ratios`).
     """
     for each in contests(pattern):
         mine, theirs = each.ours(), each.theirs()

@@ -1,4 +1,4 @@
-"""One step of each registered optimizer, as the engine takes it, on gradients that are given."""
+"""One step of each registered optimizer, as the engine takes it, on given gradients; the sets of shapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,53 @@ from curvebench.steps.program import Constants, Inputs, Loaded, Program
 from curvebench.steps.update import Update
 
 from .case import PRECISIONS, KernelCase, ReadyCase, representable
-from .shapes import NETWORKS, SHAPE_SETS, Shapes
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+MODEL, FEED_FORWARD, VOCABULARY, LAYERS = 128, 512, 512, 2
+CHANNELS = (3, 16, 32, 64, 128)
+
+
+def _many_tiny() -> dict[str, tuple[int, ...]]:
+    """200 leaves of 1 to 64 entries, vectors and matrices in turn."""
+    forms: tuple[tuple[int, ...], ...] = ((1,), (8,), (4, 4), (32,), (8, 8), (3, 5), (64,), (2, 16))
+    return {f"leaf_{number}": forms[number % len(forms)] for number in range(200)}
+
+
+def _transformer_like() -> dict[str, tuple[int, ...]]:
+    """Embedding and two layers of attention, feed-forward network and norms: 459,264 entries."""
+    shapes: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, MODEL)}
+    for layer in range(LAYERS):
+        shapes |= {f"layer_{layer}.{name}": (MODEL, MODEL) for name in ("query", "key", "value", "output")}
+        shapes |= {
+            f"layer_{layer}.expand": (FEED_FORWARD, MODEL),
+            f"layer_{layer}.contract": (MODEL, FEED_FORWARD),
+        }
+        shapes |= {f"layer_{layer}.norm_{number}": (MODEL,) for number in range(2)}
+    return shapes
+
+
+def _convolution_like() -> dict[str, tuple[int, ...]]:
+    """Four 3 x 3 convolutions with bias and norm, and a linear layer: 99,210 entries."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for number, (inputs, outputs) in enumerate(itertools.pairwise(CHANNELS)):
+        shapes[f"convolution_{number}"] = (outputs, inputs, 3, 3)
+        shapes |= {f"{name}_{number}": (outputs,) for name in ("bias", "scale", "shift")}
+    shapes |= {"linear": (10, CHANNELS[-1]), "linear_bias": (10,)}
+    return shapes
+
+
+# The weights of 004 Sec. 4, for rules that take the layers of a network.
+NETWORK = "network_100_70_40"
+NETWORKS: Mapping[str, Shapes] = {NETWORK: {"W1": (70, 100), "W2": (40, 70)}}
+
+SHAPE_SETS: Mapping[str, Shapes] = {
+    "many_tiny": _many_tiny(),
+    "transformer_like": _transformer_like(),
+    "convolution_like": _convolution_like(),
+    "one_large": {"matrix": (1024, 1024)},
+}
+
 
 LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
 STEPS = 3  # the reference is taken after so many: the first is special where a state begins at 0
@@ -104,7 +150,7 @@ def optimizer_step(
 
         needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
         given_info = partial(_given, loss=ops.zeros((1, 1)), needs=needs)
-        program = Program(ops, Update(rule, lay), given_info, stop_gradient_norm=None, held=ops.dtype)
+        program = Program(ops, Update(rule, lay), given_info, held=ops.dtype)
         constants = Constants(
             data=lane(grads),
             rows=None,

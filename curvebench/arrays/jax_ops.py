@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from curvebench.arrays.common_names import like_numpy, named
-from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.common_names import guarded, like_numpy, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops, separate_copies
 
 COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once

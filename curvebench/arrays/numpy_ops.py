@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.arrays.common_names import like_numpy
-from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.common_names import guarded, like_numpy, symmetric_part
 from curvebench.arrays.ops import Ops
 
 

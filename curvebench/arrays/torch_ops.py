@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from curvebench.arrays.common_names import EVERYWHERE, named
-from curvebench.arrays.decompositions import guarded, symmetric_part
+from curvebench.arrays.common_names import EVERYWHERE, guarded, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops
 
 # Functions that PyTorch has by the same name besides; it takes an `axis` as a `dim`.

@@ -131,10 +131,13 @@ class TorchContestant:
         self.steps += 1
         self._settle()
 
+    @property
+    def has_modes(self) -> bool:
+        """Whether its authors have it judged elsewhere than at the parameters."""
+        return any(map(_has_modes, self.optimizers))
+
     def evaluated(self) -> Tensors:
         """The leaves where the optimizers' authors have them judged; training goes on where it was."""
-        if not any(map(_has_modes, self.optimizers)):
-            return self._views
         trained = [view.clone() for view in self._views]
         self._turn("eval")
         found = [view.clone() for view in self._views]

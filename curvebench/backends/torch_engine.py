@@ -13,19 +13,34 @@ import torch
 from torch.utils import _pytree as pytree
 
 from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
-from curvebench.backends.torch_compiled import Compilable, NoCompiler, Stepper, require_compiler, stepper
+from curvebench.backends.torch_compiled import (
+    Compilable,
+    LossGradient,
+    NoCompiler,
+    Stepper,
+    require_compiler,
+    stepper,
+    vjp,
+)
 from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
-from curvebench.backends.torch_gradients import LossGradient, vjp
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_replay import replayed
-from curvebench.backends.torch_segment import TorchSegment, inputs_by_step, on_device
-from curvebench.backends.torch_updates import BufferUpdate, FusedUpdate, RuleUpdate, TorchOptimUpdate, warm
+from curvebench.backends.torch_segment import (
+    BufferUpdate,
+    FusedUpdate,
+    RuleUpdate,
+    TorchOptimUpdate,
+    TorchSegment,
+    inputs_by_step,
+    on_device,
+    warm,
+)
 from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation
 from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program
+from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Piece, Work
 
@@ -144,15 +159,19 @@ class TorchEngine(Engine):
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
-        hyper = _numbers(loaded.constants)
+        lanes = _numbers(loaded)
         updates: list[BufferUpdate] = []
         steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
         for number, piece in enumerate(program.update.pieces):
             native = self._native(loaded, piece)
-            values = {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+            by_lane = [
+                {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+                for hyper in lanes
+            ]
             if isinstance(piece.rule, TorchRule):
-                updates.append(TorchOptimUpdate(piece.rule, values))
+                updates.append(TorchOptimUpdate(piece.rule, by_lane))
                 continue
+            values = by_lane[0]
             if native is not None and native.applies(values):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
                 updates.append(FusedUpdate(piece, native, values))
@@ -175,14 +194,14 @@ class TorchEngine(Engine):
     def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
         """The fused kernel that may update a piece of a single run."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
-        if not (self.fused and single and loaded.program.stop_gradient_norm is None):
+        if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
         return native_of(piece.rule)
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
         pieces = loaded.program.update.pieces
         if any(isinstance(piece.rule, TorchRule) or self._native(loaded, piece) for piece in pieces):
-            return tuple(_numbers(loaded.constants).items())
+            return tuple(tuple(hyper.items()) for hyper in _numbers(loaded))
         return ()
 
     def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
@@ -253,8 +272,10 @@ class TorchEngine(Engine):
     def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         found = super().restored(carry, arrays)
         for number, held in enumerate(found.state):
-            if isinstance(held, list):  # of an optimizer of torch, which is made at the first step
-                held[:] = [KeptContestant.from_bytes(arrays[f".state[{number}][0]"])]
+            if isinstance(held, list):  # of optimizers of torch, which are made at the first step
+                lanes = math.prod(found.coordinates.shape[:2])
+                kept = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]
+                held[:] = map(KeptContestant.from_bytes, kept)
         return found
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
@@ -267,9 +288,11 @@ class TorchEngine(Engine):
         return int(torch.cuda.max_memory_allocated(self.device))
 
 
-def _numbers(constants: Constants) -> dict[str, float]:
-    """The hyperparameters of a single run."""
-    return {name: float(values.flatten()[0]) for name, values in constants.hyper.items()}
+def _numbers(loaded: Loaded) -> list[dict[str, float]]:
+    """Return the hyperparameters of each lane."""
+    lanes, hyper = loaded.carry.coordinates.shape[:2], loaded.constants.hyper
+    columns = [values.expand(*lanes, 1).flatten().tolist() for values in hyper.values()]
+    return [dict(zip(hyper, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 @contextmanager

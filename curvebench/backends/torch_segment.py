@@ -1,18 +1,241 @@
-"""A stretch of steps on PyTorch, in a host loop that writes into a bundle's buffers."""
+"""A stretch of steps on PyTorch, in a host loop that writes into a bundle's buffers.
+
+They are updated by a rule, by a fused kernel, or by a torch.optim.Optimizer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch._utils import _flatten_dense_tensors as flatten
+from torch.utils import _pytree as pytree
 
 from curvebench.arrays.ops import Ops
-from curvebench.backends.torch_compiled import never_eager
-from curvebench.backends.torch_updates import Bound, BufferUpdate, StepContext, writable
-from curvebench.steps.program import Carry, Constants, Inputs, Program, where_lanes
+from curvebench.backends.torch_compiled import Stepper, compiling, never_eager
+from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
+from curvebench.backends.torch_native import Native
+from curvebench.optimizers.rule import map_arrays
+from curvebench.steps.derivatives import StepInfo, model_of
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, step_of, where_lanes
+from curvebench.steps.torch_rule import TorchRule
+from curvebench.steps.update import Piece
+
+# Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
+ENTRIES_WORTH_A_LEAF = 4096
+
+
+@dataclass
+class StepContext:
+    """The step that an update belongs to; what few updates need is computed when it is asked for.
+
+    Nothing else holds the gradient by name, which is let go once it is in one array.
+
+    Args:
+        program, constants, inputs: of the step.
+        number: of the step in the run, from 1.
+        schedule: the learning rate's multiplier.
+        info: what the loss said.
+        model: the model state before the step.
+        held: lanes (S, K) that stay as they are, or None.
+    """
+
+    program: Program
+    constants: Constants
+    inputs: Inputs
+    number: int
+    schedule: float
+    info: StepInfo
+    model: Mapping[str, torch.Tensor]
+    held: torch.Tensor | None
+
+    @cached_property
+    def flat(self) -> torch.Tensor:
+        """The gradient in the basis, (S, K, d)."""
+        program, matrices, gradient = self.program, self.constants.matrices, self.info.gradient
+        if matrices or self.info.loss.numel() > 1:
+            found = program.coordinates(gradient, matrices)
+        else:  # less work for many leaves
+            end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
+            found = program.ops.cast(end_to_end.view(1, 1, -1), program.held)
+        self.info = self.info._replace(gradient={})
+        return found
+
+    @property
+    def vector(self) -> torch.Tensor:
+        """The gradient of a single run in the basis, (d,)."""
+        return self.flat.view(-1)
+
+    @cached_property
+    def values(self) -> Mapping[str, torch.Tensor]:
+        """Hyperparameters, `step` and `schedule` as tensors, and what the rule needs besides."""
+        values = self.program.values(self.constants, self.inputs)
+        return {**values, **self.program.needed(self.info, self.constants.matrices)}
+
+
+Bound = Callable[[StepContext], None]  # the update of one carry's buffers
+
+
+@dataclass(frozen=True)
+class FusedUpdate:
+    """A fused kernel of PyTorch for a piece of a single run."""
+
+    piece: Piece
+    native: Native
+    values: Mapping[str, float]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the piece of this number; `rotated` says whether there is a basis."""
+        lay, stack = program.update.layout, self.piece.stack
+        leaf_by_leaf = stack is None and not rotated and lay.total >= ENTRIES_WORTH_A_LEAF * len(lay.shapes)
+        low, high = (0, lay.total) if stack is None else (stack.start, stack.stop)
+
+        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
+            return list(lay.unflatten(program.ops, buffer).values()) if leaf_by_leaf else [buffer.view(-1)]
+
+        param = views(carry.coordinates if leaf_by_leaf else carry.coordinates[0, 0, low:high])
+        state = pytree.tree_map(views, carry.state[number])
+
+        def update(context: StepContext) -> None:
+            if leaf_by_leaf:
+                # Kernels pair entries by their place in memory, and a gradient may be a transposed view.
+                grads = [context.info.gradient[name].contiguous() for name in lay.shapes]
+            else:
+                vector = context.vector
+                grads = [vector if stack is None else vector[low:high]]
+            rate = self.values["learning_rate"] * context.schedule
+            # kernels read the number of the step where they run, in float32
+            step = context.inputs.step.float()
+            self.native.step(param, grads, state, {**self.values, "learning_rate": rate}, step)
+
+        return update
+
+
+@dataclass(frozen=True)
+class TorchOptimUpdate:
+    """A torch.optim.Optimizer for each lane, on leaves that are views of the lane's part of the buffer.
+
+    Args:
+        rule: makes the optimizers.
+        values: hyperparameters by name, of each lane.
+    """
+
+    rule: TorchRule
+    values: Sequence[Mapping[str, float]]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the whole buffer; the carry's state becomes the optimizers that step its lanes."""
+        lay, ops = program.update.layout, program.ops
+
+        def by_lane(flat: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+            arrays = lay.unflatten(ops, flat).values()
+            return zip(*(array.flatten(0, 1).unbind(0) for array in arrays), strict=True)
+
+        held: list[TorchContestant | KeptContestant] = carry.state[number]
+        contestants = list[TorchContestant]()
+        for lane, (views, values) in enumerate(zip(by_lane(carry.coordinates), self.values, strict=True)):
+            before = held[lane] if held else None
+            if isinstance(before, TorchContestant) and before.is_on(views):
+                contestants.append(before)
+                continue
+            leaves = [view.detach().requires_grad_() for view in views]
+            optimizers = self.rule.make(dict(zip(lay.shapes, leaves, strict=True)), lay.roles, values)
+            made = TorchContestant(f"torch:{self.rule.source}", optimizers, leaves, self.rule.closure)
+            if before is not None:
+                made.take_over(before.kept())
+            contestants.append(made)
+        held[:] = contestants
+
+        def update(context: StepContext) -> None:
+            def evaluate() -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+                assert len(contestants) == 1, "a closure evaluates the loss of one lane (runs_singly)"
+                with torch.no_grad():
+                    point = program.parameters(carry.coordinates, context.constants.matrices)
+                    work = program.update.work_of(context.number)
+                    info = program.evaluate(point, context.model, context.constants, context.inputs, work)
+                    info = program.clipped(info)
+                    flat = program.coordinates(info.gradient, context.constants.matrices)
+                    return info.loss[0, 0], next(by_lane(flat))
+
+            stops = [False] * len(contestants) if context.held is None else context.held.flatten().tolist()
+            for contestant, grads, stopped in zip(contestants, by_lane(context.flat), stops, strict=True):
+                if not stopped:
+                    contestant.step(grads, context.schedule, evaluate)
+
+        return update
+
+
+@dataclass(frozen=True)
+class RuleUpdate:
+    """A piece's update by the rule itself, written into the carry's buffers.
+
+    Args:
+        piece: what is updated.
+        steppers: the update, compiled or eager, with amortized work and without.
+    """
+
+    piece: Piece
+    steppers: Mapping[int, Stepper]
+
+    def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
+        """The update of the piece of this number."""
+        param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
+
+        def update(context: StepContext) -> None:
+            taken = self.piece.take(program.ops, context.flat)
+            work = program.update.work_of(context.number)
+            self.steppers[work](taken, state, param, context.values, context.held)
+
+        return update
+
+
+BufferUpdate = FusedUpdate | TorchOptimUpdate | RuleUpdate
+
+
+def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
+    """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
+    program, carry = loaded.program, loaded.carry
+    ops, piece = program.ops, program.update.pieces[number]
+    lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
+
+    def on_lanes(value: Any) -> torch.Tensor:
+        return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
+
+    needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
+    values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
+    stops = program.protocol.stop_gradient_norm is not None
+    held = torch.zeros_like(carry.stopped_at, dtype=torch.bool) if stops else None
+    with compiling(), never_eager(), torch.no_grad():
+        for step in steppers.values():
+            param = piece.take(ops, carry.coordinates.clone())
+            grad = piece.take(ops, torch.zeros_like(carry.coordinates))
+            step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
+
+
+def writable(state: Any, coordinates: torch.Tensor) -> Any:
+    """State that an update can write into: what is taken over, but for copies of some leaves.
+
+    A rule may begin with the parameters, with one array twice, or with one value broadcast.
+    """
+    seen = {coordinates.untyped_storage().data_ptr()}
+
+    def owned(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.untyped_storage().data_ptr() in seen or not leaf.is_contiguous():
+            leaf = _own(leaf)
+        seen.add(leaf.untyped_storage().data_ptr())
+        return leaf
+
+    return pytree.tree_map(owned, state)
+
+
+def _own(leaf: Any) -> Any:
+    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
 
 
 class TorchSegment:
@@ -66,9 +289,9 @@ class TorchSegment:
         program = self.program
         stopped_at = program.stopped_at(carry, context.info, context.inputs)
         model = context.info.model
-        if program.clip_gradient_norm is not None:
+        if program.protocol.clip_gradient_norm is not None:
             context = replace(context, info=program.clipped(context.info))
-        if program.stop_gradient_norm is not None:
+        if program.protocol.stop_gradient_norm is not None:
             context = replace(context, held=stopped_at > 0)
             model = where_lanes(program.ops, context.held, carry.model, model)
         # Model state may be parameters, which the update overwrites.

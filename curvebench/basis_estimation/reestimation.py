@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from curvebench.basis_estimation.decomposition import decomposition_on
-from curvebench.basis_estimation.gradients import GradientSampling, estimated, sampler
+from curvebench.basis_estimation.gradients import GradientSampling, decomposition_on, estimated, sampler
 from curvebench.optimizers.bases import Estimator, Group, OptionError
 from curvebench.optimizers.bases.estimators import Decomposition
 from curvebench.steps.engine import Engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
 from curvebench.spec.definitions import path_of
-from curvebench.spec.errors import InputError, Problems
+from curvebench.spec.errors import InputError, Problems, by_reason
 from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     from curvebench.interop.trial import try_steps
     from curvebench.registry import find_workload, rule_of
 
-    least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
+    least = {name: low for name, (low, _) in study.file.tuning.for_optimizer(optimizer).bounds.items()}
     tried = set()  # a rule refuses kinds of layers, not their sizes
     for spec in sorted((spec for specs in study.workloads.values() for spec in specs), key=_size):
         workload = find_workload(spec.locator)
@@ -147,8 +147,8 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
         tried.add(key)
         parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
         values = {**optimizer.hyperparameters, **least}
-        rule = rule_of(optimizer, study.schedule.name)
-        precision = study.precision or workload.dtype
+        rule = rule_of(optimizer, study.file.schedule.name)
+        precision = study.file.precision or workload.dtype
         try_steps(optimizer.locator, rule, parameters, workload.roles(spec.settings), values, precision)
 
 
@@ -208,51 +208,28 @@ def plan(given: Namespace) -> None:
     _print_plan(made, [planned.study for planned in made.studies], made.config.scale)
 
 
-def tflops(text: str) -> float:
-    """A rate from 10^6 operations a second on: argparse says that it is not valid where it is none."""
-    value = float(text)
-    if not 1e-6 <= value < math.inf:
-        raise ValueError
-    return value
-
-
 @command(
     "estimate",
     STUDY_NAMES,
     SCALE,
     argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
-    argument(
-        "--tflops",
-        type=tflops,
-        metavar="NUMBER",
-        help="10^12 operations a second that runs reach on a GPU (default: by precision, of an H100)",
-    ),
     JSON,
     STUDIES,
 )
 def estimate(given: Namespace) -> None:
-    """Estimate what studies cost, from short measurements."""
+    """Estimate what studies cost on the CPU, from short measurements."""
     limit_threads(1)
-    from curvebench.stages.estimating import (
-        HEAD,
-        ROUGH,
-        Cost,
-        check_has_studies,
-        described,
-        estimates,
-        line,
-    )
+    from curvebench.stages.estimating import HEAD, ROUGH, Cost, described, estimates, line, studies_on_cpu
 
-    plan = _plan_of(given, given.scale, given.backend)
-    check_has_studies(plan)
+    studies, skipped = studies_on_cpu(_plan_of(given, given.scale, given.backend))
     if given.json:
-        print_json(described(plan, list(estimates(plan, given.tflops))))
+        print_json(described(given.scale, list(estimates(studies)), skipped))
         return
     found: list[Cost] = []
-    for planned, cost in estimates(plan, given.tflops):
+    for planned, cost in estimates(studies):
         if not found:  # below what is said of progress
             print(HEAD)
         found.append(cost)
         print(line(planned.study.name, cost), flush=True)
     print(line("total", sum(found, Cost())), "", *ROUGH, sep="\n")
-    print("".join(f"{line}\n" for line in plan.left_out), end="")
+    print("".join(f"skipped {names}: {reason}\n" for names, reason in by_reason(skipped)), end="")

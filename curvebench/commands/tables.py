@@ -1,4 +1,4 @@
-"""`curvebench tables`: of jobs as one (merge), of machines as one (combine), as CSV (export); the seconds."""
+"""`curvebench tables`: of jobs as one (merge), as CSV (export); where the seconds went."""
 
 from __future__ import annotations
 
@@ -22,28 +22,14 @@ from curvebench.commands.command import argument, command
 )
 def merge(given: Namespace) -> None:
     """Merge the tables of jobs."""
+    import polars as pl
+
     from curvebench.results import merging
+    from curvebench.results.reading import scan
 
     merging.merge([folder for path in given.jobs for folder in _folders(path)], given.out)
-    print(_summary(given.out))
-
-
-@command(
-    "tables combine",
-    argument("out", type=Path, metavar="OUT", help="folder for the combined tables"),
-    argument("first", type=Path, metavar="A", help="folder of merged tables"),
-    argument("second", type=Path, metavar="B", help="folder of merged tables of another machine"),
-    argument("more", type=Path, nargs="*", metavar="MORE", help="further folders"),
-)
-def combine(given: Namespace) -> None:
-    """Combine merged tables of several machines.
-
-    Every row is kept under its machine; a run is then called <run>@<machine>.
-    """
-    from curvebench.results import merging
-
-    merging.combine([given.first, given.second, *given.more], given.out)
-    print(_summary(given.out))
+    sizes = {table: scan(given.out, table).select(pl.len()).collect().item() for table in merging.KEYS}
+    print(f"{given.out}: " + ", ".join(f"{size} {table}" for table, size in sizes.items()))
 
 
 @command(
@@ -86,20 +72,3 @@ def seconds(given: Namespace) -> None:
 def _folders(path: Path) -> list[Path]:
     """A folder of a job, or those that a file lists, a line each."""
     return list(map(Path, path.read_text().splitlines())) if path.is_file() else [path]
-
-
-def _summary(folder: Path) -> str:
-    """What the tables hold: rows, machines, and cells whose runs come from several machines."""
-    import polars as pl
-
-    from curvebench.results.merging import KEYS, machines, mixed_hardware
-    from curvebench.results.reading import read, scan
-
-    sizes = {table: scan(folder, table).select(pl.len()).collect().item() for table in KEYS}
-    lines = [f"{folder}: " + ", ".join(f"{size} {table}" for table, size in sizes.items())]
-    lines += [
-        ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
-        for row in machines(read(folder, "jobs")).iter_rows(named=True)
-    ]
-    lines += [f"several machines: {cell}" for cell in mixed_hardware(read(folder, "runs"))]
-    return "\n".join(lines)

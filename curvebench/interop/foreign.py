@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +218,7 @@ def _check(locator: str, name: str) -> None:
 def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
     own = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
     groups = arguments.get(GROUPS)
+    named = [locator, *(one["optimizer"] for one in (groups or {}).values() if "optimizer" in one)]
 
     def make(
         leaves: Mapping[str, Any], roles: Mapping[str, ParameterRole], values: Mapping[str, float]
@@ -235,8 +236,16 @@ def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
         evaluated_at=_at_their_point,
         make=make,
         closure=bool(arguments.get(CLOSURE)),
+        needs_closure=lambda: any(map(_needs_closure, named)),
         **about,
     )
+
+
+def _needs_closure(locator: str) -> bool:
+    """Return whether steps may need a closure; a function that makes an optimizer does not say."""
+    step = getattr(_load(locator), "step", None)
+    closure = None if step is None else signature(step).parameters.get("closure")
+    return step is None or (closure is not None and closure.default is Parameter.empty)
 
 
 def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:
@@ -316,9 +325,13 @@ def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
 
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where optimizers with a mode of evaluation want to be judged."""
-    if not state:
+    if not any(contestant.has_modes for contestant in state):
         return param
-    return {name: one[None, None] for name, one in zip(param, state[0].evaluated(), strict=True)}
+    lanes = [contestant.evaluated() for contestant in state]
+    return {
+        name: ops.reshape(ops.stack(list(views)), value.shape)
+        for (name, value), views in zip(param.items(), zip(*lanes, strict=True), strict=True)
+    }
 
 
 # --- optax ----------------------------------------------------------------------------------------

@@ -38,7 +38,6 @@ def try_steps(
         orders=None,
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(1),
-        evaluations=1,
     )
     try:
         losses = execute(bundle, engine(rule.backend or "jax", precision)).metrics["train_loss"]

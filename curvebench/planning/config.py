@@ -65,7 +65,7 @@ class Config(Document):
         parity: whether the backends are compared where what is run is on both.
         readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
         keep_failed: whether what failed is left as it is, and not tried again.
-        minutes: the most that the runs of a workload in a basis may take in a job; None for no limit.
+        minutes: the most that the runs of a workload in a basis may take in a round; None for no limit.
         checkpoint_minutes: between two checkpoints of a run; None for the usual 15.
     """
 

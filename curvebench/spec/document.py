@@ -115,7 +115,12 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     key = dotted(location)
     if kind == "extra_forbidden":
         place = location[:-1]
-        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], _keys(whole, place))}"
+        valid = _keys(whole, error["loc"][:-1])
+        return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], valid)}"
+    if kind == "union_tag_invalid":  # of documents that a key of their own tells apart
+        about = error["ctx"]
+        name, valid = about["discriminator"].strip("'"), about["expected_tags"].replace("'", "").split(", ")
+        return f"{key}.{name}: {unknown(owner, name, about['tag'], valid)}"
     said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
     value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{said}".removeprefix(": ")
@@ -140,7 +145,7 @@ def dotted(location: tuple[str | int, ...]) -> str:
 
 
 def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are valid at a place of a document."""
+    """Return the keys that are valid at a place of a document, where unions have pydantic's names."""
     models = [whole]
     for step in location:
         fields = [
@@ -151,7 +156,13 @@ def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
         ]
         if fields:  # an index or the key of a mapping leads no further down
             models = [inner for field in fields for inner in _models(field.annotation)]
+        models = [model for model in models if _has_tag(model, step)] or models
     return [field.alias or name for model in models for name, field in model.model_fields.items()]
+
+
+def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
+    """Whether a document is the one of several that a key tells apart by this value."""
+    return any(tag in get_args(field.annotation) for field in model.model_fields.values())
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -159,13 +170,3 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
-
-
-def targets_on(targets: Targets, workload: str) -> dict[str, float]:
-    """The threshold of each metric that has a target on a workload.
-
-    Args:
-        targets: what has a threshold by workload has a target on these workloads alone.
-    """
-    found = {name: at.get(workload) if isinstance(at, dict) else at for name, at in targets.items()}
-    return {name: at for name, at in found.items() if at is not None}

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
-from curvebench.spec.method import IDENTITY
+from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
@@ -107,6 +107,10 @@ class Protocol(Document):
             kept = {name: kept[name] for name in CRITERION}
         found: Tuning = TypeAdapter(Tuning).validate_python({**kept, **given})
         return found
+
+    def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
+        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        return self.sized({"space": dict(optimizer.space)} if optimizer.space else {})
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -348,6 +352,9 @@ class SuccessiveHalving(SpaceSearch):
     ) -> tuple[Setting, ...]:
         """Return points that fill the space in round 0, and later the best half of the round before.
 
+        Where the round before has fewer different settings than that, the best ones are run several times:
+        every method gets the same number of runs.
+
         Args:
             number: of the round, from 0.
             random: the generator of the study, which scrambles the points of round 0.
@@ -355,7 +362,8 @@ class SuccessiveHalving(SpaceSearch):
         """
         if outcome is None:
             return self.spread(self.budget, random)
-        best = outcome.ranked[: self.rounds[number]]
+        count = self.rounds[number]
+        best = (outcome.ranked * count)[:count]
         return tuple(dict(zip(self.names, setting, strict=True)) for setting in best)
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curvebench.basis_estimation.decomposition import decomposition_on
-from curvebench.basis_estimation.gradients import sampler
+from curvebench.basis_estimation.gradients import decomposition_on, sampler
 from curvebench.optimizers.bases import bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
 from curvebench.paths import basis_file

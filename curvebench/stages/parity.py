@@ -253,7 +253,6 @@ def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
         orders=orders_of([prepared.instance], STEPS),
         hyperparameters={name: np.array([value]) for name, value in values.items()},
         schedule=np.ones(STEPS),
-        evaluations=1,
         matrices=prepared.matrices,
         settings=workload.settings,
         randoms=[prepared.instance.random],

@@ -13,16 +13,23 @@ Make = Callable[[Mapping[str, Any], Mapping[str, ParameterRole], Mapping[str, fl
 
 @dataclass(frozen=True)
 class TorchRule(Rule):
-    """A torch.optim.Optimizer, which steps leaves of a single run in place, its state inside it.
+    """A torch.optim.Optimizer, which steps the leaves of one run in place and stores its state itself.
 
     Args:
         make: `make(leaves, roles, values) -> optimizers` for leaf tensors and their roles by name, and
-            numbers by our names.
-        closure: whether steps are given a closure, even where they could do without.
+            hyperparameters by name.
+        closure: whether every step is given a closure, even if it could do without.
+        needs_closure: whether a step cannot do without. Asking may import the optimizer's library.
     """
 
     make: Make = lambda leaves, roles, values: []
     closure: bool = False
+    needs_closure: Callable[[], bool] = lambda: False
+
+    @property
+    def runs_singly(self) -> bool:
+        """Whether lanes cannot share a program: a closure evaluates the loss of one lane in mid-step."""
+        return self.closure or self.needs_closure()
 
 
 def closure_evaluations(state: Sequence[Any]) -> int:

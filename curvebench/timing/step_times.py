@@ -1,14 +1,22 @@
-"""Step times and memory of single runs: one at a time, warmed up, synchronized, methods interleaved."""
+"""Step times and memory of single runs: one at a time, warmed up, synchronized, methods interleaved.
+
+Peak memory is that of the resident process, where the system can reset it (Linux).
+"""
 
 from __future__ import annotations
 
 import copy
+import ctypes
 import dataclasses
+import gc
 import math
+import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +32,41 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes
+
+PROCESS = Path("/proc/self")
+RESET_PEAK = "5"  # what the kernel takes in clear_refs: the peak becomes what is resident now (proc(5))
+
+
+def resident_bytes(process: Path = PROCESS) -> int | None:
+    """What this process has in memory, with what it no longer uses given back; None where nobody says."""
+    gc.collect()
+    if sys.platform == "linux":
+        # the GNU library's; others give back themselves
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+    return _status(process, "VmRSS")
+
+
+def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int | None:
+    """The most that this process has in memory while `run` runs; None where the peak cannot be reset."""
+    try:
+        (process / "clear_refs").write_text(RESET_PEAK)
+    except OSError:
+        run()
+        return None
+    run()
+    return _status(process, "VmHWM")
+
+
+def _status(process: Path, key: str) -> int | None:
+    try:
+        text = (process / "status").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{key}:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
 
 # Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
 # so that the clock's resolution and interrupts are small.

@@ -187,7 +187,7 @@ class Streaming:
 
     The sketch is Y = P Omega for a Gaussian Omega, and the eigenvectors those of Nystroem's approximation
     Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration sharpens it,
-    so that it is `WIDER` times as wide as what is asked for (docs/how-to/choose-a-basis.md has the errors).
+    so that it is `WIDER` times as wide as what is asked for (docs/performance.md has the errors).
     """
 
     size: int

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from curvebench.reports import measures
+from curvebench.reports.measures import StudyProblem, problems_of
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import peak_memory, step_pairs
 from curvebench.results.intervals import MedianInterval
-from curvebench.spec.plan import StudyPlan, WorkloadPlan
+from curvebench.spec.plan import StudyPlan
 from curvebench.spec.sources import Source, source_of
 from curvebench.spec.tuning import TwoStageSweep
 
@@ -30,6 +32,8 @@ class Column:
         target: the metric and threshold of the first one; None without.
         seeds: the most that a method has.
         enough_seeds: to distinguish a method from the others.
+        entries: by method.
+        times: until the first target, as `score_intervals` takes them.
     """
 
     study: StudyPlan
@@ -37,6 +41,8 @@ class Column:
     target: tuple[str, float] | None
     seeds: int
     enough_seeds: bool
+    entries: Mapping[str, BoardEntry]
+    times: pl.DataFrame = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -146,24 +152,9 @@ class Board:
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
-    def entries(self) -> list[BoardEntry]:
-        """Those of all methods, row by row."""
-        return [entry for row in self.rows for entry in row.entries if entry is not None]
-
-    @property
     def leader(self) -> MethodRow | None:
         """The method that is first; None where seeds are too few to distinguish any on any workload."""
         return self.rows[0] if any(column.enough_seeds for column in self.columns) else None
-
-    @property
-    def timed(self) -> bool:
-        """Whether steps of a study of the board were timed."""
-        return any(row.step is not None for row in self.rows)
-
-    @property
-    def scored(self) -> bool:
-        """Whether a study of the board has a target."""
-        return any(column.target is not None for column in self.columns)
 
     @property
     def tuned_equally(self) -> bool:
@@ -189,7 +180,7 @@ def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[
     Args:
         boards: of equal ones the first comes first.
     """
-    first = max(boards, key=lambda board: len(board.entries), default=None)
+    first = max(boards, key=lambda board: sum(len(one.entries) for one in board.columns), default=None)
     others: dict[Source, list[Board]] = {}
     for board in (board for board in boards if board is not first):
         others.setdefault(source_of(board.columns[0].study.source), []).append(board)
@@ -222,14 +213,14 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
     mean rank.
     """
-    cells = [_cell(finished, backend) for finished in _finished(studies, backend)]
+    columns = tuple(_column(problem) for problem in _finished(studies, backend))
     ranks = board_ranks(studies, backend)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
         for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
     }
-    scores = _scores(cells)
-    order = list(dict.fromkeys(method for cell in cells for method in cell.entries))
+    scores = _scores(columns)
+    order = list(dict.fromkeys(method for column in columns for method in column.entries))
     place = {method: number for number, method in enumerate(mean_rank)}
 
     def standing(method: str) -> tuple[float, float, int]:
@@ -239,18 +230,16 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
     reference = next((study.methods[0] for study, _ in studies if study.methods), None)
     steps, (memory, peaks) = _steps(studies, backend, reference), _peaks(studies, backend, order)
-    gradients, seconds = (_over_fewest(cells, cost) for cost in ("evaluations", "seconds"))
+    gradients, seconds = (_over_fewest(columns, cost) for cost in ("evaluations", "seconds"))
     rows = []
     for method in sorted(order, key=standing):
-        entries = tuple(cell.entries.get(method) for cell in cells)
+        entries = tuple(column.entries.get(method) for column in columns)
         own = [entry for entry in entries if entry is not None]
         score, rank, tier = scores.get(method, (None, None, None))
         rows.append(
             MethodRow(
                 method=method,
-                studies=tuple(
-                    dict.fromkeys(cell.column.study.name for cell in cells if method in cell.entries)
-                ),
+                studies=tuple(dict.fromkeys(each.study.name for each in columns if method in each.entries)),
                 entries=entries,
                 score=score,
                 rank=rank,
@@ -267,32 +256,16 @@ def leaderboard(studies: Studies, backend: str) -> Board:
                 tuning=_sum_of_tuning([entry.tuning for entry in own if entry.tuning is not None]),
             )
         )
-    return Board(backend, tuple(cell.column for cell in cells), tuple(rows), reference, memory)
+    return Board(backend, columns, tuple(rows), reference, memory)
 
 
 # --- one workload --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A workload of a study: its column, entries by method, and times to target."""
-
-    column: Column
-    entries: dict[str, BoardEntry]
-    times: pl.DataFrame
-
-
-Finished = tuple[StudyPlan, WorkloadPlan, Tables, pl.DataFrame, pl.DataFrame]
-
-
-def _finished(studies: Studies, backend: str) -> Iterator[Finished]:
-    """Each workload that has headline values: study, workload, tables, final runs and their values."""
-    for study, tables in studies:
-        for workload in study.workloads:
-            runs = measures.final_runs(tables.runs, workload.name, backend)
-            values = measures.study_values(study, runs).drop_nulls("value")
-            if len(values):
-                yield study, workload, tables, runs, values
+def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
+    """Each workload that has headline values."""
+    problems = (problem for own in studies for problem in problems_of(*own, backend))
+    return [problem for problem in problems if len(problem.values)]
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
@@ -302,35 +275,31 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
         Columns stratum (study and workload), seed, method, rank.
     """
     found = [
-        instance_ranks(values, study.direction == "maximize").with_columns(
-            stratum=pl.lit(f"{study.name}/{workload.name}")
-        )
-        for study, workload, _, _, values in _finished(studies, backend)
+        instance_ranks(one.values, one.study.direction == "maximize").with_columns(stratum=pl.lit(one.name))
+        for one in _finished(studies, backend)
     ]
     schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
     return pl.concat([pl.DataFrame(schema=schema), *found])
 
 
-def _cell(finished: Finished, backend: str) -> _Cell:
-    """The cell of a workload from its final runs and their headline values."""
-    study, workload, tables, runs, values = finished
+def _column(problem: StudyProblem) -> Column:
+    """The column of a workload from its final runs and their headline values."""
+    study, runs, values = problem.study, problem.final, problem.values
     won = {
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    target = measures.target_of(study, workload)
-    aimed = target[0] if target else ""  # of which no run has times
+    aimed = problem.target[0] if problem.target else ""  # of which no run has times
     reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
-    decades = _decades(study, measures.tuning_runs(study, workload.name, backend, tables.runs, own=True))
-    budgets = {
-        row.pop("method"): TuningBudget(**row)
-        for row in measures.tuning_budgets(
-            measures.tuning_runs(study, workload.name, backend, tables.runs)
-        ).to_dicts()
-    }
+    decades: dict[str, MedianInterval] = {}
+    if isinstance(study.tuning, TwoStageSweep):  # of methods whose rates were swept, from their own tuning
+        tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
+        decades = measures.median_by_method(measures.nearly_best_decades(tried, study.direction))
+    spent = measures.tuning_budgets(measures.tuning_runs(problem))
+    budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
@@ -346,32 +315,23 @@ def _cell(finished: Finished, backend: str) -> _Cell:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    column = Column(study, workload.name, target, seeds, measures.enough_seeds(values))
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
     times = reached.filter(pl.col("method").is_in(list(entries))).select(
         submission="method",
-        workload=pl.lit(f"{study.name}/{workload.name}"),
+        workload=pl.lit(problem.name),
         study="seed",
         seconds=pl.col("value").clip(lower_bound=1.0),
     )
-    return _Cell(column, entries, times)
-
-
-def _decades(study: StudyPlan, own: pl.DataFrame) -> dict[str, MedianInterval]:
-    """Of every method whose learning rates were swept, from its own tuning runs."""
-    if not isinstance(study.tuning, TwoStageSweep):
-        return {}
-    return measures.median_by_method(
-        measures.nearly_best_decades(measures.study_values(study, own), study.direction)
-    )
+    enough = measures.enough_seeds(values)
+    return Column(study, problem.workload.name, problem.target, seeds, enough, entries, times)
 
 
 # --- over workloads ------------------------------------------------------------------------------
 
 
-def _scores(cells: Sequence[_Cell]) -> dict[str, tuple[Overall, Overall, int | None]]:
+def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
     """Score, rank and tier of every method; where others ran and it has no result, it missed its target."""
-    times = [cell.times for cell in cells if len(cell.times)]
+    times = [column.times for column in columns if len(column.times)]
     found = {}
     for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
         if row["studies"] < LEAST_SEEDS:
@@ -390,7 +350,7 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
     if reference is None:
         return {}
     pairs = [
-        measures.step_pairs(
+        step_pairs(
             tables.timings.filter(pl.col("backend") == backend),
             {method: reference for method in study.methods if method != reference},
         ).select("method", "repetition", "value")
@@ -402,17 +362,17 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
     """Where memory was measured, and each method's peak on the workload that takes most."""
-    peaks = pl.concat([measures.peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     found = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(found) and not found["device"].has_nulls() else "host"
     return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())
 
 
-def _over_fewest(cells: Sequence[_Cell], cost: str) -> dict[str, Overall]:
+def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
     """Each method's cost to target over the least of any method, over workloads."""
     ratios: dict[str, list[float]] = {}
-    for cell in cells:
-        found = {method: getattr(entry, cost) for method, entry in cell.entries.items()}
+    for column in columns:
+        found = {method: getattr(entry, cost) for method, entry in column.entries.items()}
         spent = {method: interval.median for method, interval in found.items() if interval}
         for method, value in spent.items():
             ratios.setdefault(method, []).append(ratio_to_least(value, min(spent.values())))

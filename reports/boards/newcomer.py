@@ -7,19 +7,19 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import polars as pl
 
 from curvebench.reports.boards.leaderboard import Board, MethodRow, leaderboard
 from curvebench.reports.formatting import json_value, listed
-from curvebench.reports.measures import chosen_rates, final_runs, study_values
+from curvebench.reports.measures import chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
+from curvebench.results.archive import HERE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.outcomes import failed
-from curvebench.spec.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Contribution
@@ -59,7 +59,7 @@ class Placed:
     """A newcomer on the board of the study that it joins.
 
     Args:
-        place: the published set that it is of, or `curvebench.spec.archive.HERE`.
+        place: the published set that it is of, or `curvebench.results.archive.HERE`.
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.
@@ -80,13 +80,6 @@ class Placed:
     problems: tuple[ProblemResult, ...]
     standing: Mapping[str, Standing]
 
-    @property
-    def by_standing(self) -> dict[Standing, list[str]]:
-        """The other methods by how the newcomer stands to them."""
-        return {
-            how: [name for name, one in self.standing.items() if one == how] for how in get_args(Standing)
-        }
-
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
     """How a method stands to each of the others: on which share of problem instances it ends better.
@@ -97,20 +90,17 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     Returns:
         By the other method's name; without those that share no problem instance.
     """
-    values = {
-        workload.name: study_values(
-            study, final_runs(tables.runs, workload.name, study.backends[0])
-        ).drop_nulls("value")
-        for workload in study.workloads
-    }
+    problems = problems_of(study, tables)
     others = [one for one in study.methods if one != method]
     level = 1 - (1 - LEVEL) / max(len(others), 1)
     found: dict[str, Standing] = {}
     for other in others:
-        both = {name: frame.filter(pl.col("method").is_in([method, other])) for name, frame in values.items()}
+        two = pl.col("method").is_in([method, other])
         ranks = pl.concat(
-            instance_ranks(frame, study.direction == "maximize").with_columns(stratum=pl.lit(name))
-            for name, frame in both.items()
+            instance_ranks(one.values.filter(two), study.direction == "maximize").with_columns(
+                stratum=pl.lit(one.name)
+            )
+            for one in problems
         )
         pair = {row["method"]: row for row in mean_ranks(ranks, level).to_dicts()}
         if len(pair) == 2:

@@ -11,21 +11,11 @@ import polars as pl
 
 from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
-from curvebench.reports.statistics.anytime import (
-    EACH,
-    Bands,
-    Floats,
-    Integers,
-    ecdf_bands,
-    expected_running_time,
-    first_times,
-    target_values,
-)
+from curvebench.reports.statistics import anytime
+from curvebench.reports.statistics.anytime import EACH, Bands, Floats, Integers
 from curvebench.reports.statistics.shares import Share
-from curvebench.reports.tables import Tables
 from curvebench.results.outcomes import missing
-from curvebench.results.reading import naming_damage, scan
-from curvebench.spec.plan import StudyPlan
+from curvebench.results.reading import read
 
 POINTS = 160  # of a line over evaluations
 TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}  # places of the targets of tables, and what they leave
@@ -69,7 +59,7 @@ class Runtimes:
     @cached_property
     def bands(self) -> Bands:
         """The share of (problem, target, seed) that each method has reached `at` each number."""
-        return ecdf_bands(self.times, self.problem, self.at)
+        return anytime.ecdf_bands(self.times, self.problem, self.at)
 
     @property
     def seeds(self) -> int:
@@ -80,17 +70,16 @@ class Runtimes:
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
         """By what is left at a target of `TABLED`, and by method, what it takes on each of the problems."""
         owns = [self.problem == place for place in np.unique(self.problem)]
+        methods = list(zip(self.methods, self.times, self.lengths, strict=True))
         return [
             (
                 left,
                 [
-                    (method, [_expected(times[own], lengths[own]) for own in owns])
-                    for method, times, lengths in zip(
-                        self.methods, self.times[:, :, target], self.lengths, strict=True
-                    )
+                    (name, [_expected(times[own, at], spent[own]) for own in owns])
+                    for name, times, spent in methods
                 ],
             )
-            for target, left in TABLED.items()
+            for at, left in TABLED.items()
         ]
 
     @property
@@ -110,12 +99,12 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     Raises:
         InputError: when a table of curves is missing or damaged.
     """
-    tables = {study.name: (study, own) for study, own in studies}
+    every = (one for own in studies for one in measures.problems_of(*own, board.backend))
+    problems = {(one.study.name, one.workload.name): one for one in every}
     methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
     for place, column in enumerate(board.columns):
-        study, own = tables[column.study.name]
-        curves = _curves(study, own, measures.final_runs(own.runs, column.workload, board.backend))
+        curves = _curves(problems[column.study.name, column.workload])
         for _, instance in curves.group_by("seed", maintain_order=True):
             found = _instance(instance, methods)
             if found is not None:
@@ -136,29 +125,20 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     return _in_order(shown)
 
 
-def _curves(study: StudyPlan, tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
+def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
-    kept = runs.filter(~missing()).select(
-        "run", "method", "seed", "steps", basis=measures.BASIS_GRADIENTS, length=measures.CHARGED_GRADIENTS
-    )
+    study, about = problem.study, ("method", "seed", "steps", "length")
+    runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
+    kept = runs.select("run", *about, basis=measures.BASIS_GRADIENTS).lazy()
+    evaluations = pl.col("gradient_evaluations") + pl.col("basis")
     value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
-    with naming_damage(tables.curves):
-        return (
-            scan(tables.curves, "curves")
-            .filter(pl.col("metric") == study.metric)
-            .join(kept.lazy(), on="run")
-            .select(
-                "method",
-                "seed",
-                "steps",
-                "length",
-                "step",
-                evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-                value=value * (1 if study.direction == "minimize" else -1),
-            )
-            .sort("seed", "method", "step")
-            .collect(engine="streaming")
-        )
+    less = value * (1 if study.direction == "minimize" else -1)
+
+    def in_order(curves: pl.LazyFrame) -> pl.LazyFrame:
+        own = curves.filter(metric=study.metric).join(kept, on="run")
+        return own.select(*about, "step", evaluations=evaluations, value=less).sort("seed", "method", "step")
+
+    return read(problem.tables.curves, "curves", in_order)
 
 
 def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats] | None:
@@ -167,13 +147,15 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
     start, least = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
     if not len(start) or not cast(float, least.min()) < cast(float, start.max()):
         return None
-    targets = target_values(start.to_numpy().max(keepdims=True), least.to_numpy().min(keepdims=True))[0]
+    targets = anytime.target_values(start.to_numpy().max(keepdims=True), least.to_numpy().min(keepdims=True))[
+        0
+    ]
     times, lengths = np.full((len(methods), len(targets)), np.inf), np.zeros(len(methods))
     for (method,), run in curves.group_by("method"):
         if method in methods:
             place = methods.index(str(method))
             evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
-            times[place] = np.maximum(first_times(evaluations, value, targets), 1.0)  # above 0
+            times[place] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)  # above 0
             lengths[place] = max(run["length"][0], run["evaluations"][-1])
     return times, lengths
 
@@ -181,7 +163,7 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
 def _expected(times: Floats, lengths: Floats) -> Expected:
     """Of one method, problem and target; of each seed the time and the length of its run."""
     reached = Share(int(np.isfinite(times).sum()), len(times))
-    return Expected(float(expected_running_time(times, lengths)), reached)
+    return Expected(float(anytime.expected_running_time(times, lengths)), reached)
 
 
 def _in_order(found: Runtimes) -> Runtimes:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.measures import CELL, RUN_STEPS, cost_until, held_at, step_seconds, study_values
+from curvebench.reports.measures import RUN_STEPS, cost_until, held_at, study_values
 from curvebench.reports.plan import NEARLY_BEST
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
-from curvebench.reports.tables import Tables
-from curvebench.reports.wall_clock import final_jobs
+from curvebench.reports.tables import CELL, Tables
+from curvebench.reports.wall_clock import final_jobs, step_seconds
 from curvebench.results.outcomes import failed, missing
-from curvebench.results.reading import naming_damage, scan
+from curvebench.results.reading import read
 from curvebench.results.tuning import comparable, worst
 from curvebench.spec.claim import Condition
 from curvebench.spec.errors import InputError
@@ -56,7 +56,7 @@ def values_at_equal_cost(
     found = pl.when(~dead).then("final") if condition.which == "final" else pl.col("best")
     evaluated = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
     known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-    value = held_at(known, direction, study.stop.get(condition.metric))
+    value = held_at(known, direction, study.training.stop.get(condition.metric))
     return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
 
 
@@ -71,7 +71,7 @@ def affordable(study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: 
         both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
         both = _timed(tables, both).with_columns(start="basis_seconds")
-    steps: Any = study.budget.get("steps") or runs["steps"].max()
+    steps: Any = study.training.budget.get("steps") or runs["steps"].max()
     start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
     least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
     paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
@@ -89,15 +89,13 @@ def _timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 def _recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Columns run, step and value of a metric, in order."""
-    with naming_damage(tables.curves):
-        return (
-            scan(tables.curves, "curves")
-            .filter(pl.col("metric") == metric)
-            .join(runs.select("run").lazy(), on="run", how="semi")
-            .select("run", "step", "value")
-            .sort("run", "step")
-            .collect(engine="streaming")
-        )
+    names = runs.select("run").lazy()
+
+    def of_runs(curves: pl.LazyFrame) -> pl.LazyFrame:
+        own = curves.filter(metric=metric).join(names, on="run", how="semi")
+        return own.select("run", "step", "value").sort("run", "step")
+
+    return read(tables.curves, "curves", of_runs)
 
 
 # --- costs ---------------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ def run_seconds(study: StudyPlan, tables: Tables, final: pl.DataFrame) -> pl.Dat
     known = final.filter(~missing())
     if not len(known):
         return known.with_columns(value=pl.lit(None, pl.Float64))
-    jobs = final_jobs(study, tables, known["workload"][0], known["backend"][0]).filter(runs=1)
+    jobs = final_jobs(study, tables).filter(runs=1)
     parts = ("step_seconds", "waiting_seconds", "basis_seconds")
     seconds = pl.sum_horizontal(pl.col(part).fill_null(0) for part in parts)
     own = jobs.select("spec_hash", "machine", value=seconds)

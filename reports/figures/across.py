@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from curvebench.reports.claims.outcome_measures import seconds_to_nearly_best
-from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
     dashed,
@@ -31,6 +30,7 @@ from curvebench.reports.formatting import in_dimensions, metric_name, plain
 from curvebench.reports.measures import complete_curves, curve_bands, sensitivity, study_values
 from curvebench.reports.plan import NEARLY_BEST
 from curvebench.reports.statistics.medians import quartile_bands
+from curvebench.reports.tables import final_curves
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
@@ -81,7 +81,7 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
     name = f"{study.name}.{backend}.{setting}"
     facts: dict[str, Any] = {"setting": setting, "family": list(values)}
     shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
-    recorded = final_curves(tables.curves, final, tables.recorded_steps, study.metric)
+    recorded = final_curves(tables, final, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
     if len(curves):
         bands = curve_bands(curves)

@@ -11,12 +11,11 @@ import polars as pl
 from curvebench.reports.boards.leaderboard import board_ranks
 from curvebench.reports.claims.checked import check_measured, check_rows
 from curvebench.reports.figures.across import draw_across
+from curvebench.reports.figures.costs import draw_front, draw_targets
 from curvebench.reports.figures.drawing import PDF, Drawn, list_figures
 from curvebench.reports.figures.forest import draw_forests
-from curvebench.reports.figures.fronts import draw_front
 from curvebench.reports.figures.series import draw_series
 from curvebench.reports.figures.study_figures import cells, draw_curves, draw_sensitivities, source_figures_at
-from curvebench.reports.figures.targets import draw_targets
 from curvebench.reports.plan import CLAIM_FIGURES
 from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import Tables, tables_of

@@ -11,24 +11,11 @@ import polars as pl
 
 from curvebench.reports.boards.leaderboard import Board, Studies
 from curvebench.reports.boards.runtimes import POINTS, Runtimes, board_runtimes
-from curvebench.reports.figures.drawing import (
-    Axes,
-    Drawn,
-    Figure,
-    draw_line,
-    optimizer_keys,
-    panel_grid,
-    save,
-)
+from curvebench.reports.figures import drawing
+from curvebench.reports.figures.drawing import Axes, Drawn, Figure
 from curvebench.reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
-from curvebench.reports.statistics.anytime import (
-    SHARES_LEFT,
-    Bands,
-    Floats,
-    log_ratio_profile,
-    performance_ratios,
-    share_reached,
-)
+from curvebench.reports.statistics import anytime
+from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import LEAST_SEEDS
 from curvebench.spec.method import Method
 
@@ -67,7 +54,7 @@ class Shown:
                 continue
             optimizer, basis = Method.of(method)
             line = {"lower_quartile": low[place], "median": middle[place], "upper_quartile": high[place]}
-            draw_line(
+            drawing.draw_line(
                 panel, self.looks[optimizer], pl.DataFrame({"at": at, **line}), "at", dashes[basis], MARKS
             )
 
@@ -128,7 +115,7 @@ def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
     banded = found.seeds >= LEAST_SEEDS
     low, high = (bands.low, bands.high) if banded else (bands.share, bands.share)
     size = WIDE[0], max(WIDE[1], LINE * len(found.methods))
-    with panel_grid([""], "x", size) as grid:
+    with drawing.panel_grid([""], "x", size) as grid:
         panel = grid.panels[""]
         shown.draw(panel, at, low, bands.share, high)
         panel.set(xlim=(at[0], at[-1]), ylim=(0, 1))
@@ -139,7 +126,7 @@ def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
                  "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": found.seeds,
                  "least": SHARES_LEFT[-1], "problems": len(set(found.problem)),
                  "start": at[0], "end": at[-1]}  # fmt: skip
-        return save(grid.figure, out, f"{words['workload']}.reached", "reached", facts, **words)
+        return drawing.save(grid.figure, out, f"{words['workload']}.reached", "reached", facts, **words)
 
 
 def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
@@ -189,25 +176,27 @@ def _profiles(shown: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
              "instances": work.shape[1], "sooner": int((work[first] < work[second]).sum()),
              "later": int((work[first] > work[second]).sum()),
              "solved": list(zip(found.methods, np.isfinite(work).mean(axis=1), strict=True))}  # fmt: skip
-    with panel_grid(list(ALONG)[: 2 + met], "", PROFILE, sharex=False, sharey=False) as grid:
+    with drawing.panel_grid(list(ALONG)[: 2 + met], "", PROFILE, sharex=False, sharey=False) as grid:
         grid.figure.subplots_adjust(wspace=APART)
         _steps(grid.panels[DATA], shown, work / found.budgets)
-        _steps(grid.panels[PERFORMANCE], shown, performance_ratios(work), *RATIOS)
+        _steps(grid.panels[PERFORMANCE], shown, anytime.performance_ratios(work), *RATIOS)
         if met:
-            _log_ratio(grid.panels[LOG_RATIO], shown, pair, log_ratio_profile(work[first], work[second]))
+            _log_ratio(
+                grid.panels[LOG_RATIO], shown, pair, anytime.log_ratio_profile(work[first], work[second])
+            )
         grid.draw_key(_keys(shown))
         grid.label("", "share of instances")
         for title, panel in grid.panels.items():
             panel.text(0.5, -0.16, ALONG[title], transform=panel.transAxes, color=TEXT.light, fontsize=9,
                        ha="center", va="top")  # fmt: skip
-        return [save(grid.figure, out, f"{words['workload']}.profiles", "profiles", facts, **words)]
+        return [drawing.save(grid.figure, out, f"{words['workload']}.profiles", "profiles", facts, **words)]
 
 
 def _steps(panel: Axes, shown: Shown, costs: Floats, least: float = 0.0, most: float = np.inf) -> None:
     """The share of instances within each cost, on an axis that ends between two costs."""
     finite = costs[np.isfinite(costs)]
     at = np.geomspace(finite.min() * (1 if least else 0.7), np.clip(finite.max() * 1.4, least, most), POINTS)
-    shares = share_reached(costs[:, :, None], at)
+    shares = anytime.share_reached(costs[:, :, None], at)
     panel.set(xscale="log", xlim=(at[0], at[-1]), ylim=(0, 1.02))
     shown.draw(panel, at, shares, shares, shares)
 
@@ -228,4 +217,4 @@ def _keys(shown: Shown) -> list[object]:
     methods = [Method.of(shown.times.methods[place]) for place in shown.places]
     dashes = dashes_of(shown.times.methods)
     looks = {method.label: shown.looks[method.optimizer] for method in methods}
-    return optimizer_keys(looks, {method.label: dashes[method.basis] for method in methods})
+    return drawing.optimizer_keys(looks, {method.label: dashes[method.basis] for method in methods})

@@ -40,15 +40,11 @@ PATHS, DECIMALS = (
     re.compile(r"(\.\d\d)\d+"),
 )  # a hundredth of a point is not seen
 STYLE = TEMPLATES / "figures.mplstyle"  # all but colours
+OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
 COLOURS = {
-    "text.color": TEXT.light,
-    "axes.labelcolor": TEXT.light,
-    "axes.edgecolor": MUTED.light,
     "grid.color": GRID.light,
-    "xtick.color": MUTED.light,
-    "ytick.color": MUTED.light,
-    "xtick.labelcolor": MUTED.light,
-    "ytick.labelcolor": MUTED.light,
+    **dict.fromkeys(("text.color", "axes.labelcolor"), TEXT.light),
+    **dict.fromkeys(("axes.edgecolor", *OF_TICKS), MUTED.light),
 }
 
 

@@ -10,16 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.figures.drawing import (
-    Axes,
-    Drawn,
-    as_float,
-    floats,
-    key_line,
-    list_figures,
-    panel_grid,
-    save,
-)
+from curvebench.reports.figures import drawing
+from curvebench.reports.figures.drawing import Axes, Drawn, floats
 from curvebench.reports.figures.palette import BROWN, DASHES, MUTED, SKY, SLATE, TEXT, look_of
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.results.reading import read
@@ -60,7 +52,7 @@ def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
     out.mkdir(parents=True, exist_ok=True)
     parts = series_rows(plan).partition_by("claim", "figure", maintain_order=True)
     drawn = [_draw(part["claim"][0], part, out) for part in parts]
-    list_figures(drawn, out)
+    drawing.list_figures(drawn, out)
     return drawn
 
 
@@ -70,24 +62,26 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
     lines, paths = _lines(series), "path" in set(series["kind"])
     looks = _looks(lines)
     panel = PANEL if len(names) > 1 else (WIDE * PANEL[0], PANEL[1])
-    with panel_grid(names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths) as grid:
+    with drawing.panel_grid(
+        names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths
+    ) as grid:
         for line in lines:
             _line(grid.panels[line["panel"][0]], line, looks, log)
         for axes in grid.panels.values() if paths else ():
             _square(axes)
-        grid.draw_key([key_line(label, **look) for label, look in looks.items()])
+        grid.draw_key([drawing.key_line(label, **look) for label, look in looks.items()])
         grid.label(x_name, y_name)
         facts = {
             "x_name": x_name,
             "source": source,
-            "count": max(int(as_float(line["count"].max())) for line in lines),
+            "count": max(int(drawing.as_float(line["count"].max())) for line in lines),
             "levels": list(dict.fromkeys(line["label"][0] for line in lines if line["kind"][0] == "contour")),
             "rounded": "y" in log and any(len(_above_rounding(line)) < len(line) for line in lines),
             "rounding": ROUNDING,
             "lines": lines,
         }
         shown = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
-        return save(grid.figure, out, f"{claim}.{source}", "series", facts, **shown)
+        return drawing.save(grid.figure, out, f"{claim}.{source}", "series", facts, **shown)
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
@@ -135,7 +129,7 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
     look = looks[LEVELS if kind == "contour" else line["label"][0]]
     shown = _thinned(_above_rounding(line) if "y" in log else line)
     x, y = floats(shown, "x"), floats(shown, "median")
-    if as_float(shown["count"].max()) > 1:
+    if drawing.as_float(shown["count"].max()) > 1:
         low, high = floats(shown, "lower_quartile"), floats(shown, "upper_quartile")
         panel.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
     panel.plot(x, y, **look)

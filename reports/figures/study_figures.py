@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports import measures
-from curvebench.reports.figures.curves import final_curves
 from curvebench.reports.figures.drawing import (
     Drawn,
     Figure,
@@ -31,8 +30,8 @@ from curvebench.reports.figures.drawing import (
 from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.medians import quartile_bands
-from curvebench.reports.tables import Tables
-from curvebench.reports.wall_clock import paces
+from curvebench.reports.tables import Tables, final_curves
+from curvebench.reports.wall_clock import paces, with_seconds
 from curvebench.results.tuning import comparable
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -59,29 +58,15 @@ SPARSE = 0.12  # between two marks of a curve, as a share of it
 
 
 @dataclass(frozen=True)
-class FigureCell:
-    """What figures are of: a workload of a study on a backend, its final runs, and where files go."""
+class FigureCell(measures.StudyProblem):
+    """What figures are of, and the folder where files go."""
 
-    study: StudyPlan
-    workload: WorkloadPlan
-    backend: str
-    tables: Tables
     out: Path
-
-    @property
-    def runs(self) -> pl.DataFrame:
-        """All runs, those of tuning too."""
-        return self.tables.runs.filter(workload=self.workload.name, backend=self.backend)
 
     @property
     def tuning_runs(self) -> pl.DataFrame:
         """The tuning runs whose results can be compared."""
         return comparable(self.runs.filter(stage="tuning"), self.study.tuning)
-
-    @property
-    def final(self) -> pl.DataFrame:
-        """The final runs."""
-        return measures.final_runs(self.tables.runs, self.workload.name, self.backend)
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -130,7 +115,7 @@ def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
     wanted = [study.metric]
     for split in ("train", "validation"):
         of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
-        preferred = [*study.targets, f"{split}_suboptimality", f"{split}_loss"]
+        preferred = [*study.training.targets, f"{split}_suboptimality", f"{split}_loss"]
         wanted += ([name for name in preferred if name in of_split] or of_split)[:1]
     return tuple(dict.fromkeys(wanted))
 
@@ -150,8 +135,9 @@ def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
 
 def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     """The steps of an epoch, from a run that had all of its epochs; None where none had, or has a number."""
-    epochs = study.budget.get("epochs")
-    ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
+    epochs = study.training.budget.get("epochs")
+    # without a stop, runs go on past a target
+    ends = ["budget"] if study.training.stop else ["budget", "reached"]
     whole = final.filter(pl.col("outcome").is_in(ends))["steps"]
     return as_float(whole.max()) / epochs if epochs and len(whole) else None
 
@@ -168,14 +154,14 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
     same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
-    pace = paces(study, cell.tables, cell.workload.name, cell.backend)
+    pace = paces(cell)
     timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
-        recorded = final_curves(cell.tables.curves, final, cell.tables.recorded_steps, metric)
+        recorded = final_curves(cell.tables, final, metric)
         curves = measures.complete_curves(final, recorded, metric, study.direction_of(metric))
         if len(curves):
             bands = measures.curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
-            bands = measures.with_seconds(bands, final, pace)
+            bands = with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
             known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *known[:1]):
@@ -196,7 +182,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
     log = log_axes(direction, bands["lower_quartile"])
     with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as grid:
         for axis, title in titles.items():
-            if as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max()):
+            if _is_wide(bands, axis):
                 grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
@@ -212,8 +198,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
     direction = cell.study.direction_of(metric)
-    # A basis that costs several times the budget would press the curves into the frame.
-    log_x = as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
+    log_x = _is_wide(bands, axis)
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as grid:
         cell.draw(grid, lines, axis, ghosts=True, marks=SPARSE)
@@ -221,6 +206,11 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
         complete(grid, AXES[axis], metric_name(metric), lines)
         facts = {"axis": axis, "axis_label": AXES[axis], "bands": bands, "lines": lines, "timed": timed}
         return cell.save(grid.figure, "curve", f"{metric}.{axis}", metric, facts)
+
+
+def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
+    """Whether a basis costs several times the budget, which would press curves into the frame."""
+    return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
@@ -269,14 +259,12 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 # --- parts of figures with a panel an optimizer --------------------------------------------------
 
 
-def optimizer_panels(methods: Sequence[str] | Mapping[str, Any], log: str) -> AbstractContextManager[Grid]:
+def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
     """A grid with a panel for each optimizer of the methods, as `panel_grid` gives it."""
     return panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
-def complete(
-    grid: Grid, x: str, y: str, methods: Sequence[str] | Mapping[str, Any], more: Sequence[Any] = ()
-) -> None:
+def complete(grid: Grid, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
     """The labels of the axes and a key of the bases' dashes, with further lines."""
     dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
     grid.draw_key([*dashed(dashes), *more])

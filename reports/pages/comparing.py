@@ -11,22 +11,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.claims.censoring import (
-    Interval,
-    PairedEffect,
-    paired_effect,
-    paired_gains,
-    unknown_words,
-    with_bounds,
-)
+from curvebench.reports.claims import censoring
+from curvebench.reports.claims.censoring import Interval, PairedEffect
 from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
-from curvebench.reports.measures import evaluations_to_target, final_runs, median_by_method, study_values
+from curvebench.reports.measures import StudyProblem, evaluations_to_target, median_by_method, problems_of
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.statistics.shares import Share, probability_of_improvement
 from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval
-from curvebench.spec.plan import StudyPlan, WorkloadPlan
+from curvebench.spec.plan import StudyPlan
 
 MOST_PAIRS = 15_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
 
@@ -94,8 +88,8 @@ class Matchups:
             if both.any():
                 left, right = one.at(both), other.at(both)
                 about = (self.direction, self.effect)
-                effect = paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
-                gains = paired_gains(left, right, *about, NEGLIGIBLE)
+                effect = censoring.paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
+                gains = censoring.paired_gains(left, right, *about, NEGLIGIBLE)
                 found[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
         return found
 
@@ -104,25 +98,23 @@ def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
     """What is compared: the headline metric, then targets, of each workload, on the study's first backend."""
     return [
         contest
-        for study, tables in studies
-        for workload in study.workloads
-        for contest in _contests(study, workload, study.backends[0], tables.runs)
+        for own in studies
+        for problem in problems_of(*own)
+        for contest in _contests(problem)
         if len(contest.methods) > 1
     ]
 
 
-def _contests(
-    study: StudyPlan, workload: WorkloadPlan, backend: str, runs: pl.DataFrame
-) -> Iterator[Matchups]:
-    final = final_runs(runs, workload.name, backend)
-    stop, where = study.stop.get(study.metric), (study.name, workload.name)
-    values = with_bounds(study_values(study, final).drop_nulls("value"), study.direction, stop)
+def _contests(problem: StudyProblem) -> Iterator[Matchups]:
+    study, where = problem.study, (problem.study.name, problem.workload.name)
+    stop = study.training.stop.get(study.metric)
+    values = censoring.with_bounds(problem.values, study.direction, stop)
     name = metric_name(study.metric, study.which)
     methods = _methods(study, values)
-    yield Matchups(*where, name, study.direction, False, stop, unknown_words(stop), values, methods)
-    for metric, threshold in study.targets_on(workload).items():
+    yield Matchups(*where, name, study.direction, False, stop, censoring.unknown_words(stop), values, methods)
+    for metric, threshold in problem.targets.items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
-        values = evaluations_to_target(final, metric)
+        values = evaluations_to_target(problem.final, metric)
         words, methods = ("both missed", "the target"), _methods(study, values)
         yield Matchups(*where, name, "minimize", True, None, words, values, methods)
 

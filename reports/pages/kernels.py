@@ -1,12 +1,15 @@
-"""Kernel speed over commits: what asv stored, in tables and steps.
+"""Kernel speed: over commits what asv stored, in tables and steps, and next to other libraries.
 
-Nothing is measured here: `python -m benchmarks.kernels.history` measures, and stores a file a commit.
+Nothing is measured here: `python -m benchmarks.kernels.history` measures, and stores a file a commit. Steps
+beside those of other libraries are as `python -m benchmarks.kernels.ratios --out` measured them; that table
+is kept with the code, so that the page has it where nothing was measured since.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +18,10 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.statistics.steps import find_steps
+from curvebench.reports.statistics.steps import LEAST, find_steps
 from curvebench.spec.errors import InputError
 
+MEASURED = Path(__file__).parent.parent / "measured" / "step_ratios.csv"
 COMMITS_SHOWN = 8  # columns of a table, the last ones
 STEPS_SHOWN = 20
 
@@ -134,34 +138,35 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
     return sorted(steps, key=lambda step: (-place[step["commit"]], step["case"], step["backend"]))
 
 
-def machine_part(frame: pl.DataFrame, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that the page shows of one machine and environment.
-
-    Args:
-        frame: the rows of that machine, in the order of commits.
-        name: its title.
-        facts: what asv knows of the machine.
-    """
+def machine_parts(stored: Stored) -> list[dict[str, Any]]:
+    """Everything that the page shows of each machine and environment."""
+    several = pl.col("environment").n_unique().over("machine") > 1
+    both = pl.format("{}, {}", "machine", "environment")
+    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
     before = pl.col("value").forward_fill().shift(1).over("measure", "case", "backend")
-    changes = frame.with_columns(change=pl.when(before > 0).then(pl.col("value") / before))
-    tables = {
-        measure: [
+    parts = []
+    for (name,), frame in sorted(named.group_by("name")):
+        facts = stored.machines.get(frame["machine"][0], {})
+        changes = frame.with_columns(change=pl.when(before > 0).then(pl.col("value") / before))
+        tables = {
+            measure: [
+                {"case": case, "backend": backend, "cells": {one["commit"]: one for one in points.to_dicts()}}
+                for (case, backend), points in sorted(
+                    changes.filter(measure=measure).group_by("case", "backend")
+                )
+            ]
+            for measure in MEASURES.values()
+        }
+        parts.append(
             {
-                "case": case,
-                "backend": backend,
-                "cells": {point["commit"]: point for point in points.to_dicts()},
+                "name": name,
+                "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
+                "commits": frame.select("commit", "day").unique("commit", maintain_order=True).to_dicts(),
+                "tables": tables,
+                "steps": steps_of(frame.filter(measure="seconds")),
             }
-            for (case, backend), points in sorted(changes.filter(measure=measure).group_by("case", "backend"))
-        ]
-        for measure in MEASURES.values()
-    }
-    return {
-        "name": name,
-        "facts": {key: facts[key] for key in ("cpu", "num_cpu", "ram", "os") if facts.get(key)},
-        "commits": frame.select("commit", "day").unique("commit", maintain_order=True).to_dicts(),
-        "tables": tables,
-        "steps": steps_of(frame.filter(measure="seconds")),
-    }
+        )
+    return parts
 
 
 def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -171,35 +176,76 @@ def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
     return grouped.reverse().to_dicts()
 
 
-def machine_parts(stored: Stored) -> list[dict[str, Any]]:
-    """What is shown of each machine and environment."""
-    several = pl.col("environment").n_unique().over("machine") > 1
-    both = pl.format("{}, {}", "machine", "environment")
-    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(several).then(both).otherwise("machine"))
-    return [
-        machine_part(rows, name, stored.machines.get(rows["machine"][0], {}))
-        for (name,), rows in sorted(named.group_by("name"))
-    ]
-
-
 def kernels_page(folder: Path | None) -> dict[str, Any]:
-    """What the page shows of stored results; nothing where there are none.
+    """What the page shows of stored results, and of steps next to other libraries.
 
     Args:
-        folder: asv's results.
+        folder: asv's results; None where nothing is stored.
 
     Raises:
         InputError: where there is no such folder.
     """
-    if folder is None:
-        return {"machines": [], "commits": [], "notes": []}
-    if not folder.is_dir():
+    if folder and not folder.is_dir():
         raise InputError(
             f"{folder}: the plan's folder of kernel speed is not there; run snakemake reports again"
         )
-    stored = read_stored(folder)
+    stored = read_stored(folder) if folder else Stored(pl.DataFrame(schema=SCHEMA), {}, ())
+    ratios = read_ratios()
+    where = ratios.select("measured", "processor", "versions").unique(maintain_order=True)
     return {
         "machines": machine_parts(stored),
         "commits": all_commits(stored.frame),
         "notes": stored.notes,
+        "columns": COMMITS_SHOWN,
+        "steps_shown": STEPS_SHOWN,
+        "step_least": LEAST,
+        "ratios": ratio_tables(ratios),
+        "measured": where.to_dicts(),
     }
+
+
+# --- next to other libraries ---------------------------------------------------------------------
+
+
+def read_ratios(path: Path = MEASURED) -> pl.DataFrame:
+    """The stored comparisons: a row each of our steps and each library that takes the same step.
+
+    Columns: step, backend, precision, peer, ours_milliseconds, peer_milliseconds, ratio with low and high
+    (ours over theirs, 95 %), same_low and same_high (ours over ours), measured, processor, versions.
+    """
+    return pl.read_csv(path, schema_overrides={"measured": pl.String})
+
+
+def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
+    """A table for each backend: a row a rule, a cell for each set of shapes, beside the fastest library.
+
+    Returns:
+        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (`rule`, and `cells` by shapes),
+        `worst` (a row of `stored`) and `mean` (geometric), which leaves out what is compared with another
+        computation, as the step says behind its shapes ("beside bfloat16").
+    """
+    contest = ["step", "backend", "precision"]
+    fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(contest)).unique(
+        contest, keep="first", maintain_order=True
+    )
+    parts = pl.col("step").str.extract_groups(r"^step\.(?<rule>\w+)\.(?<shapes>\w+)(?<more>.*)$")
+    named = fastest.with_columns(parts.alias("parts")).unnest("parts")
+    named = named.with_columns(rule=pl.col("rule") + pl.col("more"))
+    tables = []
+    for (backend,), own in named.group_by("backend", maintain_order=True):
+        cells = {(row["rule"], row["shapes"]): row for row in own.iter_rows(named=True)}
+        same = own.filter(pl.col("more") == "")
+        shapes = own["shapes"].unique(maintain_order=True).to_list()
+        tables.append(
+            {
+                "backend": backend,
+                "shapes": shapes,
+                "mean": statistics.geometric_mean(same["ratio"]),
+                "worst": own.sort("ratio").row(-1, named=True),
+                "rows": [
+                    {"rule": rule, "cells": [cells.get((rule, kind)) for kind in shapes]}
+                    for rule in sorted({rule for rule, _ in cells})
+                ],
+            }
+        )
+    return sorted(tables, key=lambda table: str(table["backend"]))

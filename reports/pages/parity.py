@@ -8,7 +8,7 @@ import polars as pl
 
 from curvebench.results import schema
 from curvebench.results.reading import read
-from curvebench.spec.plan import ChecksPlan, ParityPlan
+from curvebench.spec.plan import ParityPlan
 
 
 def parity_rows(plan: ParityPlan) -> pl.DataFrame:
@@ -19,15 +19,6 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
     """
     text = pl.col("comparison", "unit").cast(pl.String)
     return read([folder / "parity.parquet" for folder in plan.tables], "parity").with_columns(text)
-
-
-def jobs_of(plan: ParityPlan | ChecksPlan | None) -> pl.DataFrame:
-    """The jobs that compared the backends or checked claims, for the provenance; none where no plan is.
-
-    Raises:
-        InputError: when a table is missing or damaged.
-    """
-    return read([folder / "jobs.parquet" for folder in plan.tables] if plan else [], "jobs")
 
 
 def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from curvebench.reports import formatting
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.claims.verdict_list import compared_of
 from curvebench.reports.claims.wording import reason
-from curvebench.reports.measures import CELL, headline_limit, held_at, study_values
+from curvebench.reports.measures import headline_limit, held_at, study_values
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
@@ -22,6 +23,7 @@ from curvebench.reports.sets.contents import provenance_of
 from curvebench.reports.sets.sides import Side
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import CELL
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.results.schema import CLAIMS
 from curvebench.spec.errors import InputError
@@ -229,21 +231,21 @@ def _runs(before: Side, after: Side, claim: str | None) -> Iterator[ComparedRow]
         direction = before.plan.study(judged.study).direction_of(judged.metric)
         metric = f"{judged.which} {formatting.metric_name(judged.metric)}"
         for cell in (cell for cell in cells if cell in runs):
-            what = f"{metric} of {_named(judged.study, *cell)}"
+            workload, backend, method = cell
+            named = f" ({judged.study})" if judged.study != workload else ""
+            what = f"{metric} of {method}, {workload} on {backend}{named}"
             yield paired_row(what, runs[cell], cells[cell], direction)
 
 
 def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
     """The headline metric of every method."""
-    return {
-        JudgedMetric(study.name, study.metric, study.which): {
-            (workload.name, backend, method): Tolerance(NEGLIGIBLE, limit=headline_limit(study))
-            for workload in study.workloads
-            for backend in study.backends
-            for method in study.methods
-        }
-        for study in side.plan.studies
-    }
+    found = {}
+    for study in side.plan.studies:
+        workloads = [workload.name for workload in study.workloads]
+        cells = product(workloads, study.backends, study.methods)
+        tolerance = Tolerance(NEGLIGIBLE, limit=headline_limit(study))
+        found[JudgedMetric(study.name, study.metric, study.which)] = dict.fromkeys(cells, tolerance)
+    return found
 
 
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
@@ -311,29 +313,20 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
     return ComparedRow("runs", what, (first, second), answer, note)
 
 
-def _named(study: str, workload: str, backend: str, method: str) -> str:
-    """A cell of a study, which is named where its workload is called otherwise."""
-    return f"{method}, {workload} on {backend}" + (f" ({study})" if study != workload else "")
-
-
 # --- the page ------------------------------------------------------------------------------------
 
 
 def render(before: Side, after: Side) -> str:
     """The page, complete in itself: its style is inside."""
     rows = sorted(compare(before, after), key=lambda row: ANSWERS.index(row.answer))
-    return (
-        templates()
-        .get_template("comparison.html.jinja")
-        .render(
-            style=(STATIC / "style.css").read_text(),
-            sides=[
-                {"name": side.name, "plan": side.plan, **provenance_of(side.jobs, 0)}
-                for side in (before, after)
-            ],
-            other_machines=set(before.jobs["machine"]) != set(after.jobs["machine"]),
-            rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(Kind)},
-            answers=ANSWERS,
-            negligible=NEGLIGIBLE,
-        )
+    sides = [
+        {"name": side.name, "plan": side.plan, **provenance_of(side.jobs, 0)} for side in (before, after)
+    ]
+    page = templates().get_template("comparison.html.jinja")
+    return page.render(
+        style=(STATIC / "style.css").read_text(),
+        sides=sides,
+        other_machines=set(before.jobs["machine"]) != set(after.jobs["machine"]),
+        rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(Kind)},
+        answers=ANSWERS,
     )

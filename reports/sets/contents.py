@@ -12,11 +12,10 @@ import polars as pl
 
 from curvebench.reports.claims.outcome_measures import affordable
 from curvebench.reports.figures.series import series_rows
-from curvebench.reports.pages.parity import jobs_of
 from curvebench.reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.merging import machines
-from curvebench.results.reading import naming_damage, read, scan, table_files, with_method
+from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import by_setting
 from curvebench.spec.claim import Condition
 from curvebench.spec.errors import InputError
@@ -82,8 +81,10 @@ def gather(plan: ReportPlan) -> Contents:
         frames[study.name] = own
     for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
-            rows = read([folder / f"{where}.parquet" for folder in part.tables], where)
-            frames[where] = {where: rows, "jobs": jobs_of(part)}
+            frames[where] = {
+                table: read([folder / f"{table}.parquet" for folder in part.tables], table)
+                for table in (where, "jobs")
+            }
     if plan.checks is not None:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
     if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
@@ -98,12 +99,14 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in judged.items()}
     read_once = steps.join(judged["alternative"], on="run", how="semi").select("run", "metric")
     wanted = judged["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
-    with naming_damage(table_files(study.tables, "curves")):
-        every = scan(study.tables, "curves")
-        kept = (
-            every.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
+
+    def kept(curves: pl.LazyFrame) -> pl.LazyFrame:
+        parts = (
+            curves.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
         )
-        curves = pl.concat(pl.collect_all(kept, engine="streaming"))
+        return pl.concat(parts)
+
+    curves = read(study.tables, "curves", kept)
     thin = thinned(curves, pl.concat(of_claims.values()), steps)
     return thin, len(thin) < len(curves)
 
@@ -149,10 +152,13 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     ]
     schema = {"run": pl.String, "metric": pl.String, "affords": pl.Float64}
     affords = pl.concat([pl.DataFrame(schema=schema), *found]).unique().lazy()
-    with naming_damage(tables.curves):
-        seen = scan(tables.curves, "curves").join(affords, on=["run", "metric"])
-        last = seen.filter(pl.col("step") <= pl.col("affords")).group_by(*schema).agg(pl.col("step").max())
-        return last.select("run", "metric", "step").unique().collect(engine="streaming")
+
+    def last_steps(curves: pl.LazyFrame) -> pl.LazyFrame:
+        seen = curves.join(affords, on=["run", "metric"]).filter(pl.col("step") <= pl.col("affords"))
+        last = seen.group_by(*schema).agg(pl.col("step").max())
+        return last.select("run", "metric", "step").unique()
+
+    return read(tables.curves, "curves", last_steps)
 
 
 def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[pl.DataFrame]:

@@ -17,10 +17,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
-SPECIAL = {
-    "parity": ("parity", "jobs"),
-    "checks": ("checks", "series", "jobs"),
-}  # no studies
+SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "series", "jobs")}  # no studies
 TOP = {
     "README.md",
     "LICENSE",

@@ -13,10 +13,7 @@ Revision = tuple[str | None, bool | None]  # a commit, and whether files differ 
 
 
 def all_objections(
-    code: Revision,
-    plan: ReportPlan,
-    tables: Mapping[str, Mapping[str, pl.DataFrame]],
-    claims: pl.DataFrame,
+    code: Revision, plan: ReportPlan, tables: Mapping[str, Mapping[str, pl.DataFrame]], claims: pl.DataFrame
 ) -> list[Objection]:
     """What stands in the way of publishing a report.
 

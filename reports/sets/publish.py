@@ -5,32 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
-from curvebench.reports.sets.contents import Contents, gather, provenance_of
+from curvebench.reports.sets.contents import gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
+from curvebench.results.archive import alone, read_publication
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
-from curvebench.spec.archive import alone, read_publication
+from curvebench.spec import sets
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, ReportPlan
-from curvebench.spec.sets import (
-    PLAN,
-    PROVENANCE,
-    WAIVERS,
-    between_markers,
-    check_name,
-    check_page,
-    check_seeds,
-    check_waivers,
-)
 
 
 def publish(
@@ -58,9 +48,9 @@ def publish(
         InputError: for a name, a waiver, seeds or a page that will not do.
         InputError: when something stands in the way, or a table is missing or damaged.
     """
-    name, waive = check_name(name, folder), check_waivers(waive)
+    name, waive = sets.check_name(name, folder), sets.check_waivers(waive)
     if readme is not None:
-        check_page(readme)
+        sets.check_page(readme)
         if not (folder / name).resolve().is_relative_to(readme.resolve().parent):
             raise InputError(f"{readme}: cannot link to {folder / name}, which does not lie below its folder")
     with new_folder(folder / name) as stage:
@@ -69,7 +59,7 @@ def publish(
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
         shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
-        write_text(readme, between_markers(readme.read_text(), readme, [shown]))
+        write_text(readme, sets.between_markers(readme.read_text(), readme, [shown]))
     return folder / name
 
 
@@ -91,12 +81,7 @@ def renew(folder: Path, code: Revision) -> None:
 
 
 def _write(
-    stage: Path,
-    name: str,
-    plan: ReportPlan,
-    waive: Sequence[str],
-    code: Revision | None,
-    published: str,
+    stage: Path, name: str, plan: ReportPlan, waive: Sequence[str], code: Revision | None, published: str
 ) -> None:
     """Write all files of a set.
 
@@ -109,23 +94,33 @@ def _write(
         InputError: when something that is not waived stands in the way, or whoever checks the set would
             refuse it.
     """
-    check_seeds(plan.folders.get("seeds_of"))
+    sets.check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code
     contents = gather(plan)
     for where, frames in contents.frames.items():
         for table, frame in frames.items():
             write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
     plan = _moved(plan, name)
-    write_text(stage / PLAN, plan.to_json())
+    write_text(stage / sets.PLAN, plan.to_json())
     tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
     found = all_objections(code, plan, contents.frames, tables["claims"])
     if refused := [each for each in found if each.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
-    provenance = _provenance(plan, contents, code, published)
-    write_text(stage / PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
-    write_text(stage / PROVENANCE, as_json(provenance))
+    provenance = {
+        "name": plan.published,
+        "scale": plan.scale,
+        "published": published,
+        **dict(zip(("commit", "dirty"), code, strict=True)),
+        "licence": LICENCE,
+        "rule_version": RULE_VERSION,
+        "thinned_curves": list(contents.thinned),
+        "whole_curves": list(contents.whole),
+        **provenance_of(contents.jobs, contents.runs),
+    }
+    write_text(stage / sets.PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
+    write_text(stage / sets.PROVENANCE, as_json(provenance))
     write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
     write_text(stage / "README.md", readme_of(read_set(stage), provenance, tables["leaderboard"]))
     for file, text in texts(tables["leaderboard"]).items():
@@ -137,7 +132,7 @@ def _write(
 
 def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
     yield f"{name}: not published"
-    for kind in WAIVERS:
+    for kind in sets.WAIVERS:
         own = [each for each in found if each.kind == kind]
         yield from (f"  {say('objections.jinja', 'sentence', each)}" for each in own)
         for words in dict.fromkeys(say("objections.jinja", "remedy", each) for each in own):
@@ -168,19 +163,3 @@ def _moved(plan: ReportPlan, name: str) -> ReportPlan:
             "waived": (),
         }
     )
-
-
-def _provenance(plan: ReportPlan, contents: Contents, code: Revision, published: str) -> dict[str, Any]:
-    revision, dirty = code
-    return {
-        "name": plan.published,
-        "scale": plan.scale,
-        "published": published,
-        "commit": revision,
-        "dirty": dirty,
-        "licence": LICENCE,
-        "rule_version": RULE_VERSION,
-        "thinned_curves": list(contents.thinned),
-        "whole_curves": list(contents.whole),
-        **provenance_of(contents.jobs, contents.runs),
-    }

@@ -11,17 +11,17 @@ from typing import TextIO
 
 from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
+from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, only, side_of
-from curvebench.spec.archive import alone
+from curvebench.results.archive import alone
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
 STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
-VERBS = {"agrees": "agrees with", "differs": "differs from", "inconclusive": "is inconclusive against"}
 FOLDER = Path(".cache/reproduced")
 
 
@@ -112,11 +112,6 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
     """The comparison for people: the answer first, then what does not agree, then the rest."""
+    ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
     answer = summed_up([row.answer for row in rows])
-    lines = [f"{claim}: {VERBS[answer]} {published.name} (scale {published.plan.scale})"]
-    for row in sorted(rows, key=lambda row: ANSWERS.index(row.answer)):
-        values = " | ".join(value or "none" for value in row.values)
-        lines.append(f"  {row.answer}: {row.kind}: {row.what}: {values}")
-        if row.note:
-            lines.append(f"      {row.note}")
-    return "\n".join([*lines, "  (published | run again)"])
+    return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)

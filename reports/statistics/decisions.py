@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from curvebench.reports.statistics.paired import sign_p_value, ties_against
+from curvebench.reports.statistics.paired import ordered_values, sign_p_value, ties_against
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
-from curvebench.reports.statistics.values import ordered_values
 from curvebench.results.intervals import median
 
 ClaimRelation = Literal["better", "no_worse", "same"]
@@ -108,11 +107,7 @@ class Question:
 
 
 def decide(
-    question: Question,
-    gains: ArrayLike,
-    refuting_p_value: float,
-    alpha: float,
-    most: ArrayLike | None = None,
+    question: Question, gains: ArrayLike, refuting_p_value: float, alpha: float, most: ArrayLike | None = None
 ) -> Finding:
     """What paired gains say of a relation.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,8 @@ RESAMPLES = 1000
 TIER_RESAMPLES = 8000  # of 1000 whether a method is in a tier depended on the seed of the draws
 RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")  # what a table of scores has by resampling
 ROUNDING = 1e-12  # relative, of ratios of times
+
+Studies = Sequence[np.ndarray]  # by workload, seconds of shape (submissions, studies)
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,15 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
     """
     contest = _contest(runs, variants or {})
     seconds = np.stack([_medians(each) for each in _studies(runs, contest, paired=False)], axis=-1)
-    return _pairs(contest, seconds=seconds, ratio=_ratios(seconds, contest))
+    names = product(contest.submissions, contest.workloads)
+    frame = pl.DataFrame(list(names), schema=["submission", "workload"], orient="row")
+    values = {"seconds": seconds.ravel(), "ratio": _ratios(seconds, contest).ravel()}
+    finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values]
+    return frame.with_columns(pl.Series(name, each) for name, each in values.items()).with_columns(finite)
 
 
 def score_intervals(
-    runs: pl.DataFrame,
-    variants: Mapping[str, str] | None = None,
-    *,
-    paired: bool,
+    runs: pl.DataFrame, variants: Mapping[str, str] | None = None, *, paired: bool
 ) -> pl.DataFrame:
     """Scores and ranks over the medians of studies, with intervals by resampling studies.
 
@@ -110,8 +114,11 @@ def score_intervals(
     """
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
-    found = _bounds(studies, contest, paired, RESAMPLES, np.random.default_rng(0))
-    found["tier"] = _tiers(studies, contest, paired, TIER_RESAMPLES, np.random.default_rng(0))
+    few, many = (
+        _resampled_medians(studies, paired, size, np.random.default_rng(0))
+        for size in (RESAMPLES, TIER_RESAMPLES)
+    )
+    found = _bounds(studies, contest, few) | {"tier": _tiers(studies, contest, many)}
     counts = [each.shape[1] for each in studies]
     frame = pl.DataFrame({"submission": contest.submissions, **found, "studies": min(counts)})
     if max(counts) == 1:
@@ -119,17 +126,14 @@ def score_intervals(
     return frame.sort("score", "submission", descending=[True, False])
 
 
-def _bounds(
-    studies: Sequence[np.ndarray],
-    contest: _Contest,
-    paired: bool,
-    resamples: int,
-    random: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`."""
+def _bounds(studies: Studies, contest: _Contest, drawn: np.ndarray) -> dict[str, np.ndarray]:
+    """Scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
+
+    Args:
+        drawn: what `_resampled_medians` returns.
+    """
     medians = np.stack([_medians(each) for each in studies], axis=-1)
     estimate = _scores(medians, contest)
-    drawn = _resampled_medians(studies, paired, resamples, random)
     scores = _scores(drawn, contest)
     ranks, estimated_ranks = _ranks(scores), _ranks(estimate)
     tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
@@ -150,22 +154,20 @@ def _bounds(
     }
 
 
-def _widening(studies: Sequence[np.ndarray]) -> float:
+def _widening(studies: Studies) -> float:
     """By how much a bootstrap of n values is too narrow."""
     fewest = min(each.shape[1] for each in studies)
     return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
 
-def _tiers(
-    studies: Sequence[np.ndarray],
-    contest: _Contest,
-    paired: bool,
-    resamples: int,
-    random: np.random.Generator,
-) -> np.ndarray:
-    """The tier of every submission, from 1 on: see `score_intervals`."""
+def _tiers(studies: Studies, contest: _Contest, drawn: np.ndarray) -> np.ndarray:
+    """The tier of every submission, from 1 on: see `score_intervals`.
+
+    Args:
+        drawn: what `_resampled_medians` returns.
+    """
     estimate = _scores(np.stack([_medians(each) for each in studies], axis=-1), contest)
-    off = _scores(_resampled_medians(studies, paired, resamples, random), contest) - estimate
+    off = _scores(drawn, contest) - estimate
     strays = off[:, :, None] - off[:, None, :]
     deviations = strays.std(axis=0)
     moves = deviations > ROUNDING  # the others never change: any difference of theirs tells them apart
@@ -180,17 +182,6 @@ def _tiers(
         above, tier = (equals, tier + 1) if opens else (np.append(above, equals), tier)
         tiers[equals] = tier
     return tiers
-
-
-def _pairs(contest: _Contest, **values: np.ndarray) -> pl.DataFrame:
-    """A row for every submission and workload, of values of that shape; null what is not finite."""
-    shape = (len(contest.submissions), len(contest.workloads))
-    names = {
-        "submission": np.repeat(contest.submissions, shape[1]),
-        "workload": np.tile(contest.workloads, shape[0]),
-    }
-    frame = pl.DataFrame(names | {name: each.ravel() for name, each in values.items()})
-    return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values)
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
@@ -245,7 +236,7 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
 
 
 def _resampled_medians(
-    studies: Sequence[np.ndarray], paired: bool, resamples: int, random: np.random.Generator
+    studies: Studies, paired: bool, resamples: int, random: np.random.Generator
 ) -> np.ndarray:
     """Medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
     medians = []
@@ -312,7 +303,7 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Ranks along the last axis, 1 for the highest score, ties averaged."""
     near = 1e-12  # below any difference of areas; sums in another order differ by less
-    above = scores[..., None, :] > scores[..., :, None] + near
-    same = np.abs(scores[..., None, :] - scores[..., :, None]) <= near
+    gaps = scores[..., None, :] - scores[..., :, None]
+    above, same = gaps > near, np.abs(gaps) <= near
     ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2
     return ranks

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from curvebench.reports.statistics.values import ordered_values
+from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
 NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods
@@ -190,17 +190,11 @@ def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
         parts = [part["rank"].to_numpy() for part in strata]
         methods = [int(part["_methods"].item(0)) for part in strata]
         mean, low, high = stratified_mean(parts, methods, level)
-        rows.append(
-            {
-                "method": name,
-                "mean": mean,
-                "low": None if low is None else max(1.0, low),
-                "high": None if high is None else min(float(np.mean(methods)), high),
-                "strata": len(parts),
-                "seeds": min(map(len, parts)),
-            }
-        )
+        low = None if low is None else max(1.0, low)
+        high = None if high is None else min(float(np.mean(methods)), high)
+        rows.append((name, mean, low, high, len(parts), min(map(len, parts))))
     numbers = dict.fromkeys(("mean", "low", "high"), pl.Float64())
     counts = dict.fromkeys(("strata", "seeds"), pl.Int64())
     schema = {"method": ranks.schema["method"], **numbers, **counts}
-    return pl.DataFrame(rows, schema=schema).sort("strata", "mean", descending=[True, False])
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return frame.sort("strata", "mean", descending=[True, False])

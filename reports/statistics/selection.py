@@ -1,9 +1,10 @@
-"""Which methods may be the best: those that no other method beats, seed by seed."""
+"""Which methods no other beats: those that may be the best, seed by seed, and those on a front."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from curvebench.reports.statistics.paired import Direction, sign_p_value, ties_against
 from curvebench.reports.statistics.ranks import present_values, tied
@@ -68,3 +69,28 @@ def best_set(
         rows.append((name, opponents * min(p_values, default=1.0) > alpha))
     schema = {"method": frame.schema["method"], "kept": pl.Boolean()}
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def on_front(losses: ArrayLike, costs: ArrayLike, negligible: float = 0.0) -> np.ndarray:
+    """Which methods no other dominates.
+
+    A method dominates another if it is no worse in loss and cost and better in one (Ehrgott, Multicriteria
+    Optimization, 2nd ed., definition 2.1); of equal ones neither does. One whose loss or cost is infinite
+    (diverged, out of memory) is on no front.
+
+    Args:
+        losses, costs: shape (methods,); less is better.
+        negligible: the relative difference up to which two losses, or two costs, are equal (see `tied`):
+            rounding alone would put a method that costs more on the front.
+
+    Returns:
+        Shape (methods,), whether a method is on the front.
+    """
+    no_worse: np.ndarray = np.ones((), dtype=bool)
+    better: np.ndarray = np.zeros((), dtype=bool)
+    for values in (np.asarray(losses, dtype=float), np.asarray(costs, dtype=float)):
+        less, equal = values[:, None] < values, tied(values[:, None], values, negligible)
+        no_worse, better = no_worse & (less | equal), better | (less & ~equal)
+    dominated = (no_worse & better).any(axis=0)
+    front: np.ndarray = ~dominated & np.isfinite(losses) & np.isfinite(costs)
+    return front

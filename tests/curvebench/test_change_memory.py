@@ -13,7 +13,7 @@ from curvebench.engine.bundle import Trajectories
 from curvebench.engine.execution import execute
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, bases
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes
+from curvebench.timing.step_times import peak_resident_bytes, resident_bytes
 from curvebench.workloads.workload import Problem
 from tests.curvebench.alone import alone
 from tests.curvebench.engine.test_execution import make_bundle

@@ -16,12 +16,14 @@ from curvebench.backends.torch_contestant import TorchContestant
 from curvebench.commands.studies import check_methods
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
+from curvebench.engine.memory import lanes_per_bundle
 from curvebench.interop.foreign import named_in
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
 from curvebench.planning.studies.validation import read_study
 from curvebench.registry import RULES, find_rule, origin
 from curvebench.spec.errors import InputError
+from tests.curvebench.engine.test_execution import changed
 from tests.curvebench.test_registry import bundle_of
 from tests.curvebench.tiny import write_study
 from tests.curvebench.toys import TANH
@@ -244,6 +246,25 @@ def test_a_transformation_that_needs_it_is_given_the_value_of_the_loss() -> None
 def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own: Path) -> None:
     found, expected = (run(one).metrics for one in (f"torch:{own}:Rebinding", "torch:torch.optim.SGD"))
     np.testing.assert_allclose(found["train_loss"], expected["train_loss"], rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.optim.Adam", "pytorch_optimizer.ScheduleFreeSGD", "own.py:Rebinding"]
+)
+def test_lanes_that_run_together_are_those_that_run_alone(name: str, own: Path) -> None:
+    """Each lane has an optimizer of its own, with its own rate, and stops by itself."""
+    whole = bundle_of(f"torch:{name.replace('own.py', str(own))}", {}, False, learning_rate=(0.01, 0.05))
+    whole = changed(whole, evaluations=2, stop_gradient_norm=1.5)
+    assert lanes_per_bundle(whole, 8, 1 << 30) == whole.lanes == (3, 2)
+    together = execute(whole, engine("torch", "float64"))
+    for seed, setting in np.ndindex(*whole.lanes):
+        lane = np.s_[seed : seed + 1, setting : setting + 1]
+        found = execute(whole.part(*lane), engine("torch", "float64"))
+        np.testing.assert_allclose(
+            together.metrics["train_loss"][:, *lane], found.metrics["train_loss"], rtol=1e-12
+        )
+        assert together.stopped_at[lane] == found.stopped_at
+    assert 0 < (together.stopped_at > 0).sum() < together.stopped_at.size
 
 
 # --- what is refused ----------------------------------------------------------------------------------

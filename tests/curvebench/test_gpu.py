@@ -18,12 +18,12 @@ from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu, networks_at_speed
 from curvebench.benchmarks.networks_at_speed import NETWORKS, SMALL, TimedNetwork
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretch_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import StepEvaluation
 from curvebench.workloads.networks.vision_transformer import PlainViT
+from tests.curvebench.toys import begun
 
 ON_GPU = pytest.param("gpu", marks=pytest.mark.gpu)
 DEVICES = pytest.mark.parametrize("device", ["cpu", ON_GPU])
@@ -107,9 +107,7 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
     made = engine("torch", "mixed", "gpu")
     bundle = network.bundle(RULES[name], BATCH, 4)
     with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, 4)
-        segment = made.segment(loaded, inputs)
+        loaded, inputs, segment = begun(bundle, made, 4)
         carry = segment(loaded.carry, loaded.constants, inputs)
         made.synchronize(carry)
         torch.cuda.set_sync_debug_mode("error")

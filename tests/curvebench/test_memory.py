@@ -12,11 +12,10 @@ import torch
 from curvebench.backends.engine import engine
 from curvebench.benchmarks import gpu
 from curvebench.benchmarks.networks_at_speed import NETWORKS, TimedNetwork, vit
-from curvebench.engine.inputs import stretch_inputs
-from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.workloads.networks.vision_transformer import PlainViT
 from tests.curvebench.test_steps_on_device import Peak
+from tests.curvebench.toys import begun
 
 STEPS, IMAGES = 2, 2
 BETWEEN, WITHIN = 1.05, 1.15  # of a plain loop's bytes, between steps and at the peak
@@ -34,10 +33,8 @@ def our_torch(network: TimedNetwork, rule: str) -> Loop:
     """Steps of a rule by the engine."""
     bundle, made = network.bundle(rules()[rule], IMAGES, STEPS), engine("torch", "float32")
     with made.context():
-        loaded = load(bundle, made)
-        inputs, constants = stretch_inputs(bundle, made, 0, STEPS), loaded.constants
-        segment = made.segment(loaded, inputs, STEPS)
-    held = [loaded.carry]
+        loaded, inputs, segment = begun(bundle, made, STEPS, STEPS)
+    held, constants = [loaded.carry], loaded.constants
     del loaded
 
     def run() -> None:

@@ -28,7 +28,7 @@ from curvebench.workloads.workload import Problem, Role, Workload
 from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
-from tests.curvebench.toys import TANH, advanced
+from tests.curvebench.toys import TANH, advanced, begun
 
 # Of momentum and adagrad torch has no kernel for a device of shapes alone.
 RULES = ("sgd", "adam", "adamw", "muon", "soap", "shampoo", "adagrad_norm", "nesterov_lookahead")
@@ -144,9 +144,7 @@ def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int)
     bundle = _wide(rule)
     made = engine("torch", "float32")
     with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, 3)
-        segment = made.segment(loaded, inputs, 3)
+        loaded, inputs, segment = begun(bundle, made, 3, 3)
         carry = segment(loaded.carry, loaded.constants, inputs)  # the first step is recorded
         with Peak() as peak:
             segment(carry, loaded.constants, inputs)

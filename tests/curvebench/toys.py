@@ -13,7 +13,7 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.inputs import stretch_inputs
 from curvebench.engine.loading import load
 from curvebench.steps.engine import Engine
-from curvebench.steps.program import Carry, Loaded
+from curvebench.steps.program import Carry, Inputs, Loaded
 from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload
 
 
@@ -106,10 +106,19 @@ def loss_and_gradient(
     return float(np.mean(residual**2)), grads
 
 
+def begun(bundle: Bundle, made: Engine, steps: int, *planned: int) -> tuple[Loaded, Inputs, Any]:
+    """A bundle on its device, what its first steps read, and what takes them; call inside the context.
+
+    Args:
+        planned: how many steps the engine may expect; many if not given.
+    """
+    loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
+    return loaded, inputs, made.segment(loaded, inputs, *planned)
+
+
 def advanced(bundle: Bundle, made: Engine, steps: int) -> tuple[Loaded, Carry]:
     """A bundle on its device, and what it carries after its first steps; call inside the engine's context."""
-    loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
-    segment = made.segment(loaded, inputs, steps)
+    loaded, inputs, segment = begun(bundle, made, steps, steps)
     return loaded, segment(loaded.carry, loaded.constants, inputs)
 
 

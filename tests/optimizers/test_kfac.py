@@ -26,6 +26,7 @@ from curvebench.steps.layout import layout
 from curvebench.steps.program import pick, step_of
 from curvebench.steps.update import Update, Work
 from curvebench.workloads import workloads
+from tests.curvebench.toys import advanced, begun
 
 STEPS, BATCH = 4, 24
 NUMBERS = {
@@ -52,7 +53,6 @@ def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], see
         hyperparameters={key: np.array([value, value]) for key, value in complete.items()}
         | {"learning_rate": np.array([1.0, 0.5]) * complete["learning_rate"]},
         schedule=np.linspace(1.0, 0.5, STEPS),
-        evaluations=1,
         settings=settings,
         randoms=randoms,
     )
@@ -62,10 +62,7 @@ def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
     """The parameters (S, K, ...) after all steps."""
     made = engine(backend, "float64")
     with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, STEPS)
-        segment = made.segment(loaded, inputs, STEPS)
-        carry = segment(loaded.carry, loaded.constants, inputs)
+        loaded, carry = advanced(bundle, made, STEPS)
         found = loaded.program.parameters(carry.coordinates, ())
         return {name: np.array(made.ops.to_numpy(value)) for name, value in found.items()}
 
@@ -102,9 +99,7 @@ def test_steps_in_a_row_without_amortized_work_are_one_call_on_jax():
     bundle = bundle_of("kfac", {"factors_every": 3, "inverses_every": 3}, NUMBERS)
     made = engine("jax", "float64")
     with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, STEPS)
-        segment: Any = made.segment(loaded, inputs)
+        loaded, inputs, segment = begun(bundle, made, STEPS)
         bounds = []
         for work, program in segment.programs.items():
 

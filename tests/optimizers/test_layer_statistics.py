@@ -20,12 +20,12 @@ from curvebench.optimizers.layer_statistics import layers_need
 from curvebench.optimizers.layers import Layer, layers_of
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import map_arrays
-from curvebench.seeding import WorkloadRandom
 from curvebench.steps.derivatives import DRAWS
 from curvebench.steps.program import step_of
 from curvebench.steps.update import Work
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Likelihood, Role, Workload
+from tests.curvebench.engine.test_execution import make_bundle
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 
 BATCH, SEEDS = 6, 2
@@ -41,18 +41,9 @@ def observing(fisher: str) -> Any:
 
 def bundle_of(workload: Workload, fisher: str) -> Bundle:
     settings = workload.complete({"batch_size": BATCH})
-    randoms = [WorkloadRandom(workload.name, seed) for seed in range(SEEDS)]
-    return Bundle(
-        workload=dataclasses.replace(workload, dtype="float64"),
-        rule=observing(fisher),
-        problems=[workload.problem(settings, random) for random in randoms],
-        orders=np.random.default_rng(0).integers(0, 60, (1, SEEDS, BATCH)),
-        hyperparameters={"learning_rate": np.array([0.1, 0.2])},
-        schedule=np.ones(1),
-        evaluations=1,
-        settings=settings,
-        randoms=randoms,
-    )
+    workload, rule = dataclasses.replace(workload, dtype="float64"), observing(fisher)
+    lanes = make_bundle(workload, rule, range(SEEDS), (0.1, 0.2), BATCH, basis=False, steps=1, given=settings)
+    return dataclasses.replace(lanes, evaluations=1, settings=settings)
 
 
 def observed(bundle: Bundle, backend: str) -> Statistics:

@@ -17,8 +17,6 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretch_inputs
-from curvebench.engine.loading import load
 from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.gradient_descent import Momentum
@@ -27,8 +25,10 @@ from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Problem, Role
+from tests.curvebench.toys import advanced
 from tests.optimizers.paths import instance, leaves
 
 HALF = {"state_precision": "bfloat16"}
@@ -167,7 +167,6 @@ def bundle_of(
         orders=None,
         hyperparameters={key: np.array([one[key] for one in complete]) for key in complete[0]},
         schedule=np.ones(steps),
-        evaluations=1,
         **more,
     )
 
@@ -198,12 +197,10 @@ def test_lanes_and_a_run_alone_hold_half_of_the_bytes(name: str, backend: str) -
 @BOTH
 def test_state_is_of_that_type_after_steps_and_where_lanes_have_stopped(backend: str) -> None:
     made = engine(backend, "float32")
-    bundle = bundle_of("adamw", HALF, (0.01,), 4, stop_gradient_norm=1e3)
+    stopping = StepProtocol(stop_gradient_norm=1e3)
+    bundle = bundle_of("adamw", HALF, (0.01,), 4, protocol=stopping)
     with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, 4)
-        segment = made.segment(loaded, inputs, 4)
-        carry = segment(loaded.carry, loaded.constants, inputs)
+        _, carry = advanced(bundle, made, 4)
         assert (np.asarray(made.ops.to_numpy(carry.stopped_at)) == 1).all()
         assert {str(leaf.dtype).removeprefix("torch.") for leaf in leaves(carry.state)} == {"bfloat16"}
         assert str(carry.coordinates.dtype).removeprefix("torch.") == "float32"

@@ -75,15 +75,13 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         runs.append(run | {"spec_hash": hashes["runs", cell[1], cell[2]]})
         curves += curve
     tables = folder / "tables" / shape.name
-    frames = {
-        "runs": runs,
-        "curves": curves,
-        "timings": [row | {"spec_hash": hashes["timing", row["backend"], None]} for row in _timings(shape)],
-        "memory": [row | {"spec_hash": hashes["timing", row["backend"], None]} for row in _memory(shape)],
-        "jobs": jobs,
-    }
-    for name, rows in frames.items():
-        write_rows(tables, name, rows)
+    timed = {"timings": _timings(shape), "memory": _memory(shape)}
+    for name, rows in timed.items():
+        write_rows(
+            tables, name, [row | {"spec_hash": hashes["timing", row["backend"], None]} for row in rows]
+        )
+    for name, frame in {"runs": runs, "curves": curves, "jobs": jobs}.items():
+        write_rows(tables, name, frame)
     backends = {
         name: {"device": "cpu", "tuned_on": name, "final_seeds": max(1, len(final_seeds(shape, name)))}
         for name in shape.backends
@@ -104,7 +102,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "first_tuning_seed": min(shape.tuning_seeds, default=0),
         "claims": [claim_of(shape)],
         "rules": rules_of(shape),
-        "budget": {"steps": STEPS[-1]},
+        "training": {**MADE_UP["training"], "budget": {"steps": STEPS[-1]}},
         "tables": str(tables),
         "figures": str(folder / "figures" / shape.name),
     }
@@ -204,17 +202,11 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
             fails = optimizer == DIFFERENT and comparison == "torch against jax"
             difference = 2.5 if in_ulps else 3e-5 if fails or not judged else 4e-16
             yield BASE["parity"] | {
-                "optimizer": optimizer,
-                "problem": problem,
-                "basis": "identity",
-                "comparison": comparison,
-                "unit": "ulps" if in_ulps else "relative",
-                "first_step": difference / 5,
-                "difference": difference,
-                "judged": judged,
-                "tolerance": 1e-10 if judged else None,
+                "optimizer": optimizer, "problem": problem, "basis": "identity", "comparison": comparison,
+                "unit": "ulps" if in_ulps else "relative", "first_step": difference / 5,
+                "difference": difference, "judged": judged, "tolerance": 1e-10 if judged else None,
                 "holds": not judged or difference <= 1e-10,
-            }
+            }  # fmt: skip
 
 
 CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)  # reproduced; not as printed; not
@@ -234,13 +226,9 @@ def write_checks(folder: Path) -> dict[str, Any]:
     write_rows(job, "jobs", [row | {"spec_hash": BASE["checks"]["spec_hash"], "notes": []}])
     return {
         "claims": [
-            MADE_UP["check"]
-            | {
-                "id": claim,
-                "sentence": f"What {claim} says <b>is so</b>.",
-                "parts": counts[claim,].to_dicts(),
-            }
+            MADE_UP["check"] | {"id": claim, "sentence": f"What {claim} says <b>is so</b>.", "parts": parts}
             for claim in CLAIMS
+            for parts in [counts[claim,].to_dicts()]
         ],
         "tables": [str(job)],
         "figures": str(folder / "figures" / "claims"),
@@ -298,6 +286,10 @@ def _cells(shape: Shape) -> Iterator[Cell]:
     return product(shape.workloads, shape.backends, shape.optimizers, shape.bases)
 
 
+def _about(shape: Shape, cell: Cell) -> dict[str, Any]:
+    return {"study": shape.name} | dict(zip(("workload", "backend", "optimizer", "basis"), cell, strict=True))
+
+
 def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
     """The seeds that methods are judged on: PyTorch takes fewer."""
     return shape.seeds[: None if backend == "jax" else 5]
@@ -334,56 +326,26 @@ def _run(
     hit = steps[met[0]] if len(met) else None
     outcome = "diverged" if dies else "reached" if hit else "budget"
     evaluations = 0 if basis == "identity" else BASIS_EVALUATIONS
-    run = (
-        BASE["runs"]
-        | MADE_UP["run"]
-        | {
-            "run": name,
-            "study": shape.name,
-            "workload": workload,
-            "optimizer": optimizer,
-            "basis": basis,
-            "backend": backend,
-            "stage": stage,
-            "round": 0 if stage == "tuning" else 2,
-            "seed": seed,
-            "learning_rate": rate,
-            "outcome": outcome,
-            "outcome_step": 40 if dies else hit,
-            "steps": steps[-1],
-            "gradient_evaluations": steps[-1],
-            "basis_gradient_evaluations": evaluations,
-            "basis_seconds": evaluations * (0.01 + 0.0001 * drawn),
-            "examples": steps[-1] * 30,
-            "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
-            "best_metrics": [
-                {"name": key, "value": float(values[key][at]), "step": steps[at]} for key, at in best.items()
-            ],
-            "targets": [
-                {
-                    "metric": "validation_accuracy",
-                    "threshold": 0.9,
-                    "steps": hit,
-                    "seconds": None if hit is None else hit * 0.001,
-                    "seconds_kind": None if hit is None else "modelled",
-                }
-            ],
-            "state_bytes": 1000 * (1 + index),
-            "machine": shape.machines[seed % len(shape.machines)],
-        }
-    )
+    target = {"metric": "validation_accuracy", "threshold": 0.9, "steps": hit}
+    target |= {"seconds": hit and hit * 0.001, "seconds_kind": hit and "modelled"}
+    run = BASE["runs"] | MADE_UP["run"] | _about(shape, cell) | {
+        "run": name, "stage": stage, "round": 0 if stage == "tuning" else 2, "seed": seed,
+        "learning_rate": rate, "outcome": outcome, "outcome_step": 40 if dies else hit, "steps": steps[-1],
+        "gradient_evaluations": steps[-1], "basis_gradient_evaluations": evaluations,
+        "basis_seconds": evaluations * (0.01 + 0.0001 * drawn), "examples": steps[-1] * 30,
+        "final_metrics": [{"name": key, "value": float(each[-1])} for key, each in values.items()],
+        "best_metrics": [
+            {"name": key, "value": float(values[key][at]), "step": steps[at]} for key, at in best.items()
+        ],
+        "targets": [target], "state_bytes": 1000 * (1 + index),
+        "machine": shape.machines[seed % len(shape.machines)],
+    }  # fmt: skip
     curve = [
-        {
-            "run": name,
-            "step": step,
-            "gradient_evaluations": step,
-            "examples": step * 30,
-            "metric": key,
-            "value": float(value),
-        }
+        {"run": name, "step": step, "gradient_evaluations": step, "examples": step * 30, "metric": key,
+         "value": float(value)}
         for key, each in values.items()
         for step, value in zip(steps, each, strict=True)
-    ]
+    ]  # fmt: skip
     return run, curve
 
 
@@ -401,18 +363,12 @@ def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 def _memory(shape: Shape) -> Iterator[dict[str, Any]]:
-    for workload, backend, optimizer, basis in _cells(shape):
-        index = shape.optimizers.index(optimizer)
-        yield BASE["memory"] | {
-            "study": shape.name,
-            "workload": workload,
-            "optimizer": optimizer,
-            "basis": basis,
-            "backend": backend,
-            "host_baseline_bytes": 300 * 2**20,
-            "host_peak_bytes": (302 + index + (17 if basis != "identity" else 0)) * 2**20,
-            "device_peak_bytes": None if backend == "torch" else (1 + index) * 2**20,
-        }
+    for cell in _cells(shape):
+        index = shape.optimizers.index(cell[2])
+        peak = (302 + index + (17 if cell[3] != "identity" else 0)) * 2**20
+        device = None if cell[1] == "torch" else (1 + index) * 2**20
+        bytes_ = {"host_baseline_bytes": 300 * 2**20, "host_peak_bytes": peak, "device_peak_bytes": device}
+        yield BASE["memory"] | _about(shape, cell) | bytes_
 
 
 def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
@@ -421,21 +377,11 @@ def _jobs(shape: Shape) -> Iterator[dict[str, Any]]:
         for backend in shape.backends if stage != "bases" else ("host",):
             for optimizer in shape.optimizers if stage == "runs" else (None,):
                 number += 1
-                yield (
-                    BASE["jobs"]
-                    | MADE_UP["job"]
-                    | {
-                        "spec_hash": f"{number:016x}",
-                        "study": shape.name,
-                        "stage": stage,
-                        "optimizer": optimizer,
-                        "backend": backend,
-                        "started": f"2026-01-02T03:{number:02d}:00+00:00",
-                        "machine": shape.machines[number % len(shape.machines)],
-                        "dirty": number == 1,
-                        "claim_rules": rules if stage == "runs" else [],
-                        "notes": ["no C++ compiler: torch runs without torch.compile"]
-                        if backend == "torch"
-                        else [],
-                    }
-                )
+                notes = ["no C++ compiler: torch runs without torch.compile"] if backend == "torch" else []
+                yield BASE["jobs"] | MADE_UP["job"] | {
+                    "spec_hash": f"{number:016x}", "study": shape.name, "stage": stage,
+                    "optimizer": optimizer, "backend": backend,
+                    "started": f"2026-01-02T03:{number:02d}:00+00:00",
+                    "machine": shape.machines[number % len(shape.machines)], "dirty": number == 1,
+                    "claim_rules": rules if stage == "runs" else [], "notes": notes,
+                }  # fmt: skip

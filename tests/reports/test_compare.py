@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.reports.measures import study_values
+from curvebench.reports.measures import problems_of, study_values
 from curvebench.reports.pages.comparing import (
     MOST_PAIRS,
     Matchups,
@@ -43,7 +43,7 @@ def stored(page: str) -> str:
 
 
 def test_the_numbers_are_those_of_the_study_page(study: StudyPlan, tables: Tables, found: list[Matchups]):
-    rows = pair_rows(study, "digits_mlp", "jax", tables.runs)
+    rows = pair_rows(*problems_of(study, tables))
     assert rows
     for row in rows:
         compared = found[0].meetings[row["method"], row["control"]].effect
@@ -84,7 +84,7 @@ def test_rounding_is_no_improvement(study: StudyPlan, tables: Tables):
 def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(study: StudyPlan, tables: Tables):
     stops = replace(study, stop={"train_loss": 0.00025})
     [contest, target, *_] = contests([(stops, tables)])
-    rows = pair_rows(stops, "digits_mlp", "jax", tables.runs)
+    rows = pair_rows(*problems_of(stops, tables))
     told = {(row["method"], row["control"]): row["found"] for row in rows}
     assert any(not found.exact for found in told.values())
     for pair, found in told.items():

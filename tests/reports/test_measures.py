@@ -8,35 +8,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curvebench.reports.measures import (
-    CELL,
-    CHARGED_GRADIENTS,
-    RUN_STEPS,
-    best_methods,
-    chosen_rates,
-    complete_curves,
-    cost_to_stop,
-    curve_bands,
-    evaluations_to_target,
-    nearly_best_decades,
-    own_seconds,
-    references,
-    run_values,
-    seconds_to_target,
-    sensitivity,
-    step_ratios,
-    step_seconds,
-    steps_to_target,
-    study_values,
-    tuned_as,
-    tuning_budgets,
-    tuning_runs,
-    with_seconds,
-)
+from curvebench.reports import measures
+from curvebench.reports.tables import CELL, Tables
+from curvebench.reports.wall_clock import own_seconds, references, step_ratios, step_seconds, with_seconds
 from curvebench.results.reading import with_method
 from curvebench.results.schema import CURVES, RUNS
 from curvebench.spec.document import Direction
 from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import Report
 from tests.results.rows import rows
@@ -78,7 +57,7 @@ def assert_measured(measure: Callable[[pl.DataFrame], pl.DataFrame], *given: tup
 def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing(direction: Direction, worst: float):
     failed = ("diverged", "error", "out_of_memory", "out_of_time")
     assert_measured(
-        lambda table: run_values(table, "train_loss", "final", direction),
+        lambda table: measures.run_values(table, "train_loss", "final", direction),
         ({"final": 1.0}, 1.0),
         ({"final": NAN}, worst),
         *(({"final": 2.0, "outcome": outcome}, worst) for outcome in failed),
@@ -89,7 +68,7 @@ def test_a_failed_run_ends_worst_and_a_missing_one_says_nothing(direction: Direc
 
 def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_missed():
     assert_measured(
-        lambda table: evaluations_to_target(table, "accuracy"),
+        lambda table: measures.evaluations_to_target(table, "accuracy"),
         ({"targets": aimed(5), "basis_gradient_evaluations": 7}, 12.0),
         ({"targets": aimed(5), "step_evaluations": 2}, 10.0),
         ({"targets": aimed(None)}, INFINITE),
@@ -101,7 +80,7 @@ def test_a_target_costs_its_steps_and_the_basis_and_is_infinite_where_it_was_mis
 
 def test_seconds_to_a_target_have_the_basis_in_them():
     assert_measured(
-        lambda table: seconds_to_target(table, "accuracy"),
+        lambda table: measures.seconds_to_target(table, "accuracy"),
         ({"targets": aimed(5, 2.0), "basis_seconds": 3.0}, 5.0),
         ({"targets": aimed(5, 2.0)}, 2.0),
         ({"targets": aimed(5, None), "basis_seconds": 3.0}, None),
@@ -112,20 +91,20 @@ def test_seconds_to_a_target_have_the_basis_in_them():
 
 def test_how_far_a_stopped_run_overshoots_its_threshold_does_not_count():
     assert_measured(
-        lambda table: run_values(table, "train_loss", "final", "minimize", 1e-8),
+        lambda table: measures.run_values(table, "train_loss", "final", "minimize", 1e-8),
         ({"final": 3e-9, "outcome": "reached"}, 1e-8),
         ({"final": 9e-9, "outcome": "reached"}, 1e-8),
         ({"final": 2e-8}, 2e-8),
         ({"final": 1.0, "outcome": "diverged"}, INFINITE),
     )
-    most = run_values(runs(run("a", 2e-8)), "train_loss", "final", "maximize", 1e-8)
+    most = measures.run_values(runs(run("a", 2e-8)), "train_loss", "final", "maximize", 1e-8)
     assert most["value"].to_list() == [1e-8]
 
 
 def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
     assert_measured(
-        lambda table: cost_to_stop(study, table, "train_loss", RUN_STEPS),
+        lambda table: measures.cost_to_stop(study, table, "train_loss", measures.RUN_STEPS),
         ({"final": 0.4, "steps": 7, "outcome": "reached"}, 7.0, 7.0, 7.0),
         ({"final": 0.5, "steps": 20}, 20.0, 20.0, 20.0),
         ({"final": 0.6, "steps": 20}, 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
@@ -141,7 +120,7 @@ def test_gradients_to_the_stop_have_those_of_the_basis_in_them(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
     met, missed = {"final": 0.4, "gradient_evaluations": 14}, {"final": 0.6, "gradient_evaluations": 40}
     assert_measured(
-        lambda table: cost_to_stop(study, table, "train_loss", CHARGED_GRADIENTS),
+        lambda table: measures.cost_to_stop(study, table, "train_loss", measures.CHARGED_GRADIENTS),
         ({**met, "basis_gradient_evaluations": 100}, 114.0, 114.0, 114.0),
         ({**missed, "basis_gradient_evaluations": 100}, 141.0, 141.0, INFINITE),
         ({**met, "basis_gradient_evaluations": None}, 14.0, 14.0, 14.0),
@@ -150,7 +129,7 @@ def test_gradients_to_the_stop_have_those_of_the_basis_in_them(report: Report):
 
 def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
     assert_measured(
-        lambda table: steps_to_target(table, "accuracy"),
+        lambda table: measures.steps_to_target(table, "accuracy"),
         ({"targets": aimed(7)}, 7.0, 7.0, 7.0),
         ({"targets": aimed(None)}, 21.0, 21.0, INFINITE),
         ({"targets": aimed(3), "steps": 9, "outcome": "diverged"}, 3.0, 3.0, 3.0),
@@ -163,11 +142,11 @@ def test_the_steps_to_a_target_are_known_of_runs_that_met_it():
 def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(report: Report):
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": 0.5})
     table = runs(run("a", 0.1), run("b", 0.4, optimizer="sgd"), run("c", 0.7, optimizer="adagrad"))
-    found = study_values(study, table)
+    found = measures.study_values(study, table)
     assert found["value"].to_list() == [0.5, 0.5, 0.7]
-    assert best_methods(study, dict(found.select("method", "value").iter_rows())) == {"adam", "sgd"}
-    assert best_methods(study, {"adam": INFINITE}) == set()
-    assert best_methods(replace(study, metric="validation_accuracy"), {"a": 0.9, "b": 0.8}) == {"a"}
+    assert measures.best_methods(study, dict(found.select("method", "value").iter_rows())) == {"adam", "sgd"}
+    assert measures.best_methods(study, {"adam": INFINITE}) == set()
+    assert measures.best_methods(replace(study, metric="validation_accuracy"), {"a": 0.9, "b": 0.8}) == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -187,12 +166,14 @@ def test_a_forgiving_method_does_nearly_as_well_over_decades(
     scores: dict[float, float], direction: Any, decades: float | None
 ):
     rows = {"method": "adam", "learning_rate": list(scores), "value": list(scores.values()), "seed": 0}
-    found = nearly_best_decades(pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=1), direction)
+    found = measures.nearly_best_decades(
+        pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=1), direction
+    )
     assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
 
 
-def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
-    study = replace(report.plan.study("digits_mlp"), tuned_on={"jax": "jax", "torch": "jax"})
+def test_a_setting_is_tuned_where_and_by_whom_the_study_says(study: StudyPlan, tables: Tables):
+    study = replace(study, tuned_on={"jax": "jax", "torch": "jax"})
     table = runs(
         run("a", stage="tuning"),
         run("b", stage="tuning", round=1, basis="egop", gradient_evaluations=7, basis_gradient_evaluations=5),
@@ -200,22 +181,24 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(report: Report):
         run("d", stage="final"),
         run("e", stage="tuning", workload="another"),
     )
-    assert tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
-    assert tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
+    assert measures.tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
+    assert measures.tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
     shared = replace(study, shared_across="bases")
-    assert tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
+    assert measures.tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
 
-    budgets = tuning_budgets(tuning_runs(study, "w", "torch", table)).sort("method")
+    tables = replace(tables, runs=table.with_columns(workload=pl.col("workload").replace("w", "digits_mlp")))
+    (separate,), (together,) = (measures.problems_of(one, tables, "torch") for one in (study, shared))
+    budgets = measures.tuning_budgets(measures.tuning_runs(separate)).sort("method")
     assert budgets.rows() == [
         ("adam", "adam", 1, 20),
         ("adam @ egop", "adam @ egop", 1, 12),
         ("sgd", "sgd", 1, 20),
     ]
-    own = tuning_runs(shared, "w", "torch", table, own=True)
+    own = measures.tuning_runs(together, own=True)
     assert own.sort("method")["method", "tuner"].rows() == [
         (method, method) for method in ("adam", "adam @ egop", "sgd")
     ]
-    budgets = tuning_budgets(tuning_runs(shared, "w", "torch", table)).sort("method")
+    budgets = measures.tuning_budgets(measures.tuning_runs(together)).sort("method")
     assert budgets.rows()[:2] == [("adam", "adam", 1, 20), ("adam @ egop", "adam", 1, 20)]
 
 
@@ -241,7 +224,7 @@ def test_curves_meet_at_the_same_steps():
         + curve("dies", (0, 4.0), (10, NAN))
         + curve("missing", (0, 4.0))
     )
-    found = complete_curves(table, pl.DataFrame(points, schema=CURVES), "train_loss", "minimize")
+    found = measures.complete_curves(table, pl.DataFrame(points, schema=CURVES), "train_loss", "minimize")
     by_run = {name: group["value"].to_list() for (name,), group in found.group_by(["run"])}
     assert by_run == {
         "whole": [4.0, 2.0, 1.0],
@@ -250,7 +233,7 @@ def test_curves_meet_at_the_same_steps():
         "raises": [INFINITE] * 3,
     }
     assert found.filter(pl.col("run") == "whole")["charged_evaluations"].to_list() == [100, 110, 120]
-    bands = curve_bands(found)
+    bands = measures.curve_bands(found)
     assert bands["median"].to_list() == [4.0, INFINITE, INFINITE]
     assert bands["upper_quartile"].to_list() == [INFINITE] * 3
     assert bands["count"].to_list() == [4, 4, 4]
@@ -261,7 +244,7 @@ def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
     swept += [run(f"m{rate}", stage="tuning", learning_rate=rate, optimizer="sgd") for rate in (0.1, 1.0)]
     alone = [run(name, stage=stage, optimizer="muon") for name, stage in (("d", "tuning"), ("e", "final"))]
     table = runs(*swept, *alone, run("a"), run("b", optimizer="sgd"), run("c", basis="egop"))
-    found = dict(chosen_rates(table).select("method", "at_edge").rows())
+    found = dict(measures.chosen_rates(table).select("method", "at_edge").rows())
     assert found == {"adam": False, "sgd": True, "adam @ egop": None, "muon": False}
 
 
@@ -272,7 +255,7 @@ def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
         run("c", 3.0, stage="tuning", seed=1, outcome="diverged"),
         run("d", 9.0),
     )
-    found = sensitivity(run_values(table, "train_loss", "final", "minimize"))
+    found = measures.sensitivity(measures.run_values(table, "train_loss", "final", "minimize"))
     assert found.select("learning_rate", "count", "failed").rows() == [(0.1, 2, 0.5)]
 
 

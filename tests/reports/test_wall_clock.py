@@ -13,9 +13,9 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.reports.claims.outcome_measures import run_seconds
-from curvebench.reports.measures import step_seconds
+from curvebench.reports.measures import problems_of
 from curvebench.reports.tables import Tables, read_tables
-from curvebench.reports.wall_clock import PHASES, clock_of, final_jobs, paces
+from curvebench.reports.wall_clock import PHASES, clock_of, final_jobs, paces, step_seconds
 from curvebench.results.schema import TABLES, WITHIN
 from curvebench.spec.plan import StudyPlan, read_plan
 from tests.reports.changing import replace
@@ -66,7 +66,7 @@ def long(plan_file: Path) -> tuple[StudyPlan, Tables]:
 
 
 def rows_of(study: StudyPlan, tables: Tables) -> dict[str, dict[str, Any]]:
-    return {row["method"]: row for row in clock_of(study, study.workloads[0], "jax", tables)["rows"]}
+    return {row["method"]: row for row in clock_of(*problems_of(study, tables))["rows"]}
 
 
 def assert_adds_up(row: dict[str, Any]) -> None:
@@ -76,13 +76,27 @@ def assert_adds_up(row: dict[str, Any]) -> None:
 
 def test_the_parts_of_every_job_add_up_and_the_basis_is_charged(long: tuple[StudyPlan, Tables]):
     study, tables = long
-    jobs = final_jobs(study, tables, "long", "jax")
+    jobs = final_jobs(study, tables)
     assert len(jobs) == len(LONG.seeds) * len(study.methods)
     charged = dict(tables.runs.filter(stage="final").select("run", "basis_seconds").iter_rows())
     for row in jobs.to_dicts():
         assert_adds_up(row)
         assert row["basis_seconds"] == pytest.approx(charged[row["spec_hash"]])
         assert (row["basis_seconds"] > 0) == (row["method"].endswith("@ egop"))
+
+
+def test_a_job_that_tunes_too_is_charged_the_basis_of_each_seed_once(long: tuple[StudyPlan, Tables]):
+    """Its seeds have different numbers of runs: all rates on tuning seeds, one on final seeds."""
+    study, tables = long
+    runs = tables.runs.filter(method="adam @ egop").with_columns(
+        spec_hash=pl.lit("whole"), basis_seconds=(pl.col("seed") % 7 + 1).cast(pl.Float64)
+    )
+    assert runs["seed"].value_counts()["count"].n_unique() > 1
+    jobs = pl.DataFrame([job("whole", 1)], schema=TABLES["jobs"])
+    (row,) = final_jobs(study, replace(tables, runs=runs, jobs=jobs)).to_dicts()
+    assert row["runs"] == len(runs)
+    assert row["basis_seconds"] == pytest.approx(sum(seed % 7 + 1 for seed in set(runs["seed"])))
+    assert_adds_up(row)
 
 
 def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Tables]):
@@ -98,7 +112,7 @@ def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Table
 
 
 def test_a_run_that_diverged_has_no_examples_a_second(long: tuple[StudyPlan, Tables]):
-    jobs = final_jobs(*long, "long", "jax").filter(method="sgd").sort("total_seconds")
+    jobs = final_jobs(*long).filter(method="sgd").sort("total_seconds")
     assert jobs["examples"].is_null().to_list() == [True, False, False, False]
 
 
@@ -139,16 +153,16 @@ def test_a_job_of_several_methods_tells_nothing_of_one(study: StudyPlan, tables:
 def test_a_step_has_the_pace_that_was_timed_or_else_that_of_its_jobs(
     study: StudyPlan, tables: Tables, long: tuple[StudyPlan, Tables]
 ):
-    timed = paces(study, tables, "digits_mlp", "jax")
+    timed = paces(*problems_of(study, tables))
     assert timed["timed"].all()
     wanted = step_seconds(tables.timings.filter(backend="jax")).select("method", "median")
     assert dict(timed.select("method", "each").iter_rows()) == dict(wanted.iter_rows())
-    own = paces(*long, "long", "jax").filter(method="adam")
+    own = paces(*problems_of(*long)).filter(method="adam")
     assert not own["timed"].any()
     assert own["each"].item() == pytest.approx(2.5 * (TAKEN["step"] + INSIDE["waiting"]) / STEPS[-1])
     assert own["compile"].item() == 2.5 * TAKEN["compile"]
     together = replace(long[1], runs=long[1].runs.with_columns(bundle_lanes=pl.lit(4, pl.Int64)))
-    assert paces(long[0], together, "long", "jax").is_empty()
+    assert paces(*problems_of(long[0], together)).is_empty()
 
 
 def test_the_page_shows_curves_against_seconds_and_the_phases_of_each_method(

@@ -9,7 +9,10 @@ import polars as pl
 from ruamel.yaml import YAML
 
 from curvebench.results.schema import TABLES
+from curvebench.results.tuning import Judge
 from curvebench.results.writing import write_table
+from curvebench.spec.document import Direction
+from curvebench.spec.tuning import TwoStageSweep
 
 BASE: dict[str, dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_suffix(".yaml"))  # by table
 
@@ -30,3 +33,20 @@ def target(**changes: Any) -> dict[str, Any]:
     """A target of a run, reached after 7 steps."""
     base = {"metric": "train_loss", "threshold": 0.1, "steps": 7, "seconds": None, "seconds_kind": None}
     return base | changes
+
+
+def tuning_run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
+    """What a tuning run of the first round changes of the base row; its loss ends at `final`."""
+    metrics = [{"name": "train_loss", "value": final}]
+    about = {"run": name, "stage": "tuning", "round": 0, "learning_rate": rate}
+    return {**about, "final_metrics": metrics, **changes}
+
+
+def judge(direction: Direction = "minimize", stop: float | None = None, **changes: Any) -> Judge:
+    """A judge of training losses by a two-stage sweep, or as it is changed."""
+    given = {
+        "protocol": "two_stage_sweep", "of": "learning_rate", "coarse": [0.01, 1.0],
+        "choose": "median final train_loss", "shared_across": "none",
+    }  # fmt: skip
+    protocol = TwoStageSweep.model_validate({**given, **changes})
+    return Judge(protocol, lambda metric: direction, {} if stop is None else {"train_loss": stop})

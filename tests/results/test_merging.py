@@ -1,16 +1,15 @@
-"""Jobs are merged without doubles, machines are combined without being mixed."""
+"""Jobs are merged without doubles; which machines they ran on."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from curvebench.__main__ import main
-from curvebench.results.merging import KEYS, combine, machines, merge, mixed_hardware, model_seconds
+from curvebench.results.merging import KEYS, machines, merge, mixed_hardware, model_seconds
 from curvebench.results.reading import read
 from curvebench.spec.errors import InputError
 from tests.results.rows import rows, target, write
@@ -65,12 +64,6 @@ def test_identical_rows_are_kept_once(tmp_path):
     alone = merged(tmp_path / "alone", tmp_path / "a", tmp_path / "b")
     for table in KEYS:
         assert_frame_equal(read(out, table), read(alone, table))
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> list[Path]:
-    """The merged tables of one run on two machines."""
-    return [merged(tmp_path / name, final(tmp_path / f"{name}-job", machine=name)) for name in ("m1", "m2")]
 
 
 @pytest.mark.parametrize(("table", "change"), [("runs", {"seed": 1}), ("curves", {"value": 9.0})])
@@ -131,67 +124,12 @@ def test_model_seconds_by_hand():
     assert_frame_equal(model_seconds(modelled, timings), modelled)
 
 
-def test_one_run_on_two_machines_is_kept_under_both(tmp_path):
-    first = merged(tmp_path / "first", final(tmp_path / "a"), timing(tmp_path / "ta"))
-    second = merged(
-        tmp_path / "second",
-        final(tmp_path / "b", machine="m2", value=3.0),
-        timing(tmp_path / "tb", "m2", 20.0),
-    )
-    out = tmp_path / "out"
-    combine([first, second], out)
-    runs, curves = read(out, "runs"), read(out, "curves")
-    assert runs["run"].to_list() == ["a-0@m1", "a-0@m2"]
-    assert runs["machine"].to_list() == ["m1", "m2"]
-    seconds = [targets[0]["seconds"] for targets in runs["targets"].to_list()]
-    assert seconds == pytest.approx([7 * 0.4, 7 * 4.0])
-    start = curves.join(runs, on="run").filter(pl.col("step") == 0).select("machine", "value")
-    assert dict(start.iter_rows()) == {"m1": 1.0, "m2": 3.0}
-    assert curves.height == 4
-    assert mixed_hardware(runs) == ["toy at quick scale on jax: runs of 2 machines, m1, m2"]
-
-
-def test_combining_again_changes_nothing(tmp_path, pair):
-    combine(pair, tmp_path / "out")
-    combine([tmp_path / "out", *reversed(pair)], tmp_path / "again")
-    for table in KEYS:
-        assert_frame_equal(read(tmp_path / "again", table), read(tmp_path / "out", table))
-
-
-def test_tables_of_one_machine_keep_their_names(tmp_path):
-    first = merged(tmp_path / "first", final(tmp_path / "a"))
-    second = merged(tmp_path / "second", final(tmp_path / "b", "b-0"))
-    combine([first, second], tmp_path / "out")
-    assert read(tmp_path / "out", "runs")["run"].to_list() == ["a-0", "b-0"]
-    assert mixed_hardware(read(tmp_path / "out", "runs")) == []
-
-
-def test_one_run_computed_differently_on_one_machine_is_an_error(tmp_path):
-    first = merged(tmp_path / "first", final(tmp_path / "a"), final(tmp_path / "other", "o-0", "m2"))
-    second = merged(tmp_path / "second", final(tmp_path / "b", value=3.0))
-    with pytest.raises(InputError) as error:
-        combine([first, second], tmp_path / "out")
-    for word in ("table curves", "run a-0@m1", str(first), str(second)):
-        assert word in str(error.value)
-
-
-def test_combine_refuses_another_schema_missing_tables_and_its_own_input(tmp_path, pair):
-    _, second = pair
-    with pytest.raises(InputError, match="one of the folders to combine"):
-        combine(pair, second)
-    read(second, "runs").drop("seed").write_parquet(second / "runs.parquet")
-    with pytest.raises(InputError, match=rf"{second}/runs\.parquet: column seed is missing"):
-        combine(pair, tmp_path / "out")
-    (second / "runs.parquet").unlink()
-    with pytest.raises(InputError, match=rf"{second}/runs\.parquet: no such file"):
-        combine(pair, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_machines_counts_jobs():
     jobs = rows("jobs", {}, {"machine": "m2", "gpu": "Toy GPU"}, {"machine": "m2", "gpu": "Toy GPU"})
     runs = rows("runs", {}, {"backend": "torch", "machine": "m2"}, {"study": "other", "machine": "m2"})
     assert mixed_hardware(runs) == [], "backends may be on machines of their own"
+    mixed = ["toy at quick scale on jax: runs of 2 machines, m1, m2"]
+    assert mixed_hardware(rows("runs", {}, {"run": "other", "machine": "m2"})) == mixed
     assert machines(jobs).select("machine", "gpu", "jobs").rows() == [("m2", "Toy GPU", 2), ("m1", None, 1)]
 
 
@@ -200,14 +138,4 @@ def test_the_command_line_merges_jobs_that_are_named_or_listed_in_a_file(tmp_pat
     (tmp_path / "jobs").write_text("\n".join(jobs))
     for given in (jobs, [str(tmp_path / "jobs")]):
         assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *given]) == 0
-        printed = capsys.readouterr().out
-        assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in printed
-        assert "machine m1, cpu Toy CPU, cores 2, threads 1, system Linux, jobs 2" in printed
-        assert "several machines" not in printed
-
-
-def test_the_command_line_combines_and_names_the_machines(tmp_path, pair, capsys):
-    assert main(["tables", "combine", str(tmp_path / "out"), *map(str, pair)]) == 0
-    printed = capsys.readouterr().out
-    for words in ("machine m1", "machine m2", "several machines: toy at quick scale on jax"):
-        assert words in printed
+        assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge, Tried, comparable, groups_tried
 from curvebench.seeding import generator
 from curvebench.spec.tuning import PROTOCOLS, Setting, SuccessiveHalving, Tuning
+from tests.results.rows import rows, tuning_run
 
 CRITERION = {"choose": "median final train_loss", "shared_across": "none"}
 SPACE = {"space": {"learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"}}}
@@ -36,29 +38,23 @@ Result = Callable[[int, Setting, int], tuple[float, str]]  # loss and outcome by
 Played = tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]
 
 
-def rows(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
+def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
     """The runs of a round at its settings, with two seeds."""
-    names = dict.fromkeys(RUNS)
     runs = []
-    for place, setting in enumerate(tried):
-        for seed in (0, 1):
-            loss, outcome = result(number, setting, seed)
-            metrics = [{"name": "train_loss", "value": loss}]
-            about = {"run": f"{number}-{place}-{seed}", "stage": "tuning", "round": number, "seed": seed}
-            about |= {"workload": "toy", "optimizer": "adam", "basis": "identity", "outcome": outcome}
-            runs.append({**names, **about, **setting, "final_metrics": metrics})
-    return pl.DataFrame(runs, schema=RUNS)
+    for (place, setting), seed in product(enumerate(tried), (0, 1)):
+        loss, outcome = result(number, setting, seed)
+        about: dict[str, Any] = {"round": number, "seed": seed, "outcome": outcome, **setting}
+        runs.append(tuning_run(f"{number}-{place}-{seed}", loss, workload="toy", **about))
+    return rows("runs", *runs)
 
 
-def played(
-    protocol: Tuning, result: Result
-) -> Iterator[tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]]:
+def played(protocol: Tuning, result: Result) -> Iterator[Played]:
     """Yield the settings of each round, and what is known after it."""
     judge, runs = Judge(protocol, lambda metric: "minimize", {}), pl.DataFrame(schema=RUNS)
     outcome: Tried | None = None
     for number in range(len(protocol.rounds)):
         tried = protocol.settings(number, generator("study", protocol.protocol), outcome)
-        runs = pl.concat([runs, rows(number, tried, result)])
+        runs = pl.concat([runs, round_of(number, tried, result)])
         outcome = groups_tried(runs, judge).get(("toy", "identity"))
         yield tried, outcome, runs
 
@@ -138,6 +134,12 @@ def test_of_settings_that_tie_or_all_diverge_the_smallest_go_on():
         assert list(second) == sorted(first, key=lambda setting: setting["learning_rate"])[:6]
 
 
+def test_every_round_of_a_halving_has_its_number_of_runs_where_settings_are_equal():
+    """As of a method that is not tuned, whose space is one point."""
+    fixed = HALVING.sized({"space": {"learning_rate": {"low": 0.1, "high": 0.1, "scale": "log"}}})
+    assert tuple(len(tried) for tried, *_ in played(fixed, distance(1.0))) == fixed.rounds
+
+
 def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round():
     assert HALVING.shares == (Fraction(1, 4), Fraction(1, 2), Fraction(1))
     assert {share * count for share, count in zip(HALVING.shares, HALVING.rounds, strict=True)} == {3}
@@ -148,6 +150,16 @@ def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round()
     short.check_lengths({"epochs": 40}, 20)
     with pytest.raises(ValueError, match=r"runs of 1/20 .* 1/20 of 10 evaluations.* a multiple of 20"):
         short.check_lengths({"epochs": 40}, 10)
+
+
+def test_a_size_that_names_the_same_protocol_keeps_the_rest():
+    assert HALVING.sized({"protocol": "successive_halving", "budget": 8}) == HALVING.sized({"budget": 8})
+
+
+def test_a_parzen_search_draws_other_settings_in_each_round():
+    (*_, (_, outcome, _)) = played(KINDS[4], distance(0.01))
+    drawn = [KINDS[4].settings(number, generator("study", "tpe"), outcome) for number in (1, 2)]
+    assert not {*map(str, drawn[0])} & {*map(str, drawn[1])}
 
 
 def test_a_parzen_search_comes_nearer_to_the_best_rate():

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from curvebench.results import tuning
-from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
 from curvebench.spec.tuning import Search, Setting, Tuning, TwoStageSweep
 from tests.curvebench.stages.test_jobs import TUNING
+from tests.results.rows import rows, tuning_run
 
 SWEEP = TwoStageSweep.model_validate({**dict(TUNING), "coarse": [0.01, 1.0]})
 SHARED = SWEEP.model_copy(update={"shared_across": "bases"})
@@ -25,29 +25,14 @@ SPACE: dict[str, dict[str, Any]] = {
 }
 
 
-def frame(*rows):
+def frame(*given):
     """Runs from (basis, learning rate, seed, final value, outcome); the best value is half the final one."""
-    return pl.DataFrame(
-        [
-            {
-                **dict.fromkeys(RUNS),
-                "run": f"run-{index}",
-                "workload": "toy",
-                "optimizer": "adam",
-                "basis": basis,
-                "stage": "tuning",
-                "round": 0,
-                "seed": seed,
-                "learning_rate": rate,
-                "hyperparameters": [{"name": "beta1", "value": 0.9}],
-                "outcome": outcome,
-                "final_metrics": [{"name": "train_loss", "value": value}],
-                "best_metrics": [{"name": "train_loss", "value": value / 2, "step": 3}],
-            }
-            for index, (basis, rate, seed, value, outcome) in enumerate(rows)
-        ],
-        schema=RUNS,
-    )
+    runs = (
+        tuning_run(f"run-{index}", value, rate, basis=basis, seed=seed, outcome=outcome, workload="toy",
+                   best_metrics=[{"name": "train_loss", "value": value / 2, "step": 3}])
+        for index, (basis, rate, seed, value, outcome) in enumerate(given)
+    )  # fmt: skip
+    return rows("runs", *runs)
 
 
 def one_seed(values, basis="identity"):
@@ -135,7 +120,7 @@ FAILED = [
 
 
 @pytest.mark.parametrize(
-    ("rows", "protocol", "direction", "chosen"),
+    ("given", "protocol", "direction", "chosen"),
     [
         (MEDIANS, SWEEP, "minimize", {"learning_rate": 1.0}),
         (WITHOUT_A_NUMBER, SWEEP, "minimize", {"learning_rate": 1.0}),
@@ -154,9 +139,9 @@ FAILED = [
         (one_seed({0.1: 1.0}), search("random_search", 7), "minimize", {"learning_rate": 0.1, "beta1": 0.9}),
     ],
 )
-def test_the_best_median_over_seeds_decides(rows, protocol, direction, chosen):
+def test_the_best_median_over_seeds_decides(given, protocol, direction, chosen):
     """A run that failed or has no number is the worst; ties go to the smaller rate."""
-    assert choose(frame(*rows), protocol, direction) == {("toy", "identity"): chosen}
+    assert choose(frame(*given), protocol, direction) == {("toy", "identity"): chosen}
 
 
 def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():

@@ -12,36 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvebench.results.tuning import (
-    RESAMPLES,
-    Judge,
-    Tried,
-    resamples,
-    settings_of,
-    shares_of_choices,
-    tried,
-)
-from curvebench.spec.document import Direction
-from curvebench.spec.tuning import TwoStageSweep
-from tests.results.rows import rows
-
-
-def judge(direction: Direction = "minimize", stop: float | None = None, **changes: Any) -> Judge:
-    given = {
-        "protocol": "two_stage_sweep",
-        "of": "learning_rate",
-        "coarse": [0.01, 1.0],
-        "choose": "median final train_loss",
-        "shared_across": "none",
-    }
-    protocol = TwoStageSweep.model_validate({**given, **changes})
-    return Judge(protocol, lambda metric: direction, {} if stop is None else {"train_loss": stop})
-
-
-def run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
-    metrics = [{"name": "train_loss", "value": final}]
-    about = {"run": name, "stage": "tuning", "round": 0, "learning_rate": rate}
-    return {**about, "final_metrics": metrics, **changes}
+from curvebench.results.tuning import RESAMPLES, Tried, resamples, settings_of, shares_of_choices, tried
+from tests.results.rows import judge, rows, tuning_run
 
 
 def of(*runs: dict[str, Any], **changes: Any) -> Tried:
@@ -52,25 +24,27 @@ def of(*runs: dict[str, Any], **changes: Any) -> Tried:
 
 def by_seed(rate: float, *finals: float, **changes: Any) -> list[dict[str, Any]]:
     """Runs at a learning rate that end at these losses, by seed."""
-    return [run(f"{rate}-{seed}", final, rate, seed=seed, **changes) for seed, final in enumerate(finals)]
+    return [
+        tuning_run(f"{rate}-{seed}", final, rate, seed=seed, **changes) for seed, final in enumerate(finals)
+    ]
 
 
 def test_tuning_judges_what_did_not_finish_as_the_worst():
     table = rows(
         "runs",
-        run("a", 1.0),
-        run("b", 0.5, outcome="diverged"),
-        run("c", 0.5, outcome="error"),
-        run("d", math.nan),
-        run("e", 0.5, outcome="interrupted"),
+        tuning_run("a", 1.0),
+        tuning_run("b", 0.5, outcome="diverged"),
+        tuning_run("c", 0.5, outcome="error"),
+        tuning_run("d", math.nan),
+        tuning_run("e", 0.5, outcome="interrupted"),
     )
     assert judge().costs(table)["first"].to_list() == [1.0, math.inf, math.inf, math.inf]
     assert judge("maximize").costs(table)["first"].to_list() == [-1.0, math.inf, math.inf, math.inf]
 
 
 def test_settings_that_tie_are_found_and_the_least_is_taken():
-    lost = [run("d", 0.5, 0.4, outcome="diverged"), run("e", math.nan, 0.05)]
-    every = [run("a", 1.0 + 1e-14, 0.2), run("b", 1.0, 0.3), run("c", 1.1, 0.1), *lost]
+    lost = [tuning_run("d", 0.5, 0.4, outcome="diverged"), tuning_run("e", math.nan, 0.05)]
+    every = [tuning_run("a", 1.0 + 1e-14, 0.2), tuning_run("b", 1.0, 0.3), tuning_run("c", 1.1, 0.1), *lost]
     assert of(*every).tied == ((0.2,), (0.3,))
     assert of(*every).chosen == (0.2,)
     assert of(*every, direction="maximize").tied == ((0.1,),)
@@ -81,7 +55,9 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
     """Losses of rounding, of which the least would be the edge of the grid; the second needs fewest steps."""
     ended = ((1e-31, 0.8, 90), (4e-30, 0.2, 20), (2e-30, 0.1, 40), (1e-3, 0.4, 10))
     every = [
-        run(str(rate), loss, rate, targets=[{"metric": "train_loss", "threshold": 1e-6, "steps": steps}])
+        tuning_run(
+            str(rate), loss, rate, targets=[{"metric": "train_loss", "threshold": 1e-6, "steps": steps}]
+        )
         for loss, rate, steps in ended
     ]
     assert of(*every).tied == ((0.8,),)
@@ -97,16 +73,17 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
     ],
 )
 def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it(floor: float, ended: list[Any]):
-    runs = [run(str(rate), loss, rate, steps=steps) for loss, rate, steps in ended]
+    runs = [tuning_run(str(rate), loss, rate, steps=steps) for loss, rate, steps in ended]
     assert of(*runs, floor=floor, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
 
 
 def test_more_than_rounding_is_no_tie_and_a_floor_of_what_is_maximized_is_a_ceiling():
-    assert of(run("a", 1.0, 0.1), run("b", 1.0 + 1e-9, 0.2)).tied == ((0.1,),)
+    assert of(tuning_run("a", 1.0, 0.1), tuning_run("b", 1.0 + 1e-9, 0.2)).tied == ((0.1,),)
     ceiling = {"floor": 0.95, "direction": "maximize", "ties": "median best train_loss"}
     best = [{"name": "train_loss", "value": 0.97}]
     every = [
-        run(str(rate), end, rate, best_metrics=best) for rate, end in ((0.1, 0.97), (0.2, 0.99), (0.3, 0.9))
+        tuning_run(str(rate), end, rate, best_metrics=best)
+        for rate, end in ((0.1, 0.97), (0.2, 0.99), (0.3, 0.9))
     ]
     assert of(*every, **ceiling).tied == ((0.1,), (0.2,))
 
@@ -197,12 +174,14 @@ def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
 
 def test_a_missing_run_says_nothing():
     missing = by_seed(0.2, 1.5, 2.5, outcome="interrupted")
-    found = of(*by_seed(0.1, 1.0, 2.0, 3.0), *missing, run("b2", 1.5, 0.2, seed=2))
+    found = of(*by_seed(0.1, 1.0, 2.0, 3.0), *missing, tuning_run("b2", 1.5, 0.2, seed=2))
     assert found.costs[0].tolist() == [[1.0, 2.0, 3.0], [1.5, 1.5, 1.5]]
 
 
 def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():
-    (setting,) = settings_of(rows("runs", run("a", 1.0, hyperparameters=None)), ["learning_rate", "beta1"])
+    (setting,) = settings_of(
+        rows("runs", tuning_run("a", 1.0, hyperparameters=None)), ["learning_rate", "beta1"]
+    )
     assert setting[0] == 0.1
     assert math.isnan(setting[1])
 
@@ -210,7 +189,7 @@ def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():
 def test_of_settings_that_tie_the_least_by_the_first_hyperparameter_is_taken():
     ended = [(0.1, 0.9, 1.0), (0.1, 0.5, 1.0 + 1e-14), (1.0, 0.4, 1.0), (0.01, 0.3, 1.1)]
     every = [
-        run(f"{rate} {beta}", loss, rate, hyperparameters=[{"name": "beta1", "value": beta}])
+        tuning_run(f"{rate} {beta}", loss, rate, hyperparameters=[{"name": "beta1", "value": beta}])
         for rate, beta, loss in ended
     ]
     found = tried(rows("runs", *every), ["learning_rate", "beta1"], judge())

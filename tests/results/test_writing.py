@@ -121,11 +121,7 @@ def refuse(folder: Path, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "remedy"),
-    [
-        (errno.ENOSPC, "free space"),
-        (errno.EROFS, "make it writable"),
-        (errno.EIO, "check the disk"),
-    ],
+    [(errno.ENOSPC, "free space"), (errno.EROFS, "make it writable"), (errno.EIO, "check the disk")],
 )
 def test_a_refusal_names_folder_reason_and_remedy(tmp_path, number, remedy):
     with pytest.raises(InputError) as error:

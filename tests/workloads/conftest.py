@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from curvebench.workloads import fashion, idx
+from curvebench.workloads import fashion
 from curvebench.workloads.data import FOLDER_VARIABLE
 from tests.conftest import RealImages, skip
 
@@ -14,10 +14,10 @@ from tests.conftest import RealImages, skip
 @pytest.fixture
 def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a test read the real files where the machine has them, and skip it elsewhere with the remedy."""
-    monkeypatch.setattr(idx, "DEBIAN_FOLDER", real_images.debian_folder)
-    monkeypatch.setattr(idx, "CONTENTS", real_images.checksums)
+    monkeypatch.setattr(fashion, "DEBIAN_FOLDER", real_images.debian_folder)
+    monkeypatch.setattr(fashion, "CONTENTS", real_images.checksums)
     monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
-    missing = idx.FASHION.missing()
+    missing = fashion.FASHION.missing()
     if missing:
         skip(f"a fact about the real files: {missing}")
     fashion._examples.cache_clear()  # of the made images

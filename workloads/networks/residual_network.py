@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from curvebench.workloads.classification import Parameter, SizedNetwork, constant
-from curvebench.workloads.initialization import kaiming_normal, torch_default_bias, torch_default_weight
+from curvebench.workloads.matrices import kaiming_normal, torch_default_bias, torch_default_weight
 from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
 EPSILON = 1e-5  # beside a variance

@@ -12,7 +12,7 @@ import numpy as np
 
 from curvebench.spec.values import choice
 from curvebench.workloads.classification import Parameter, SizedNetwork, constant
-from curvebench.workloads.initialization import xavier_normal
+from curvebench.workloads.matrices import xavier_normal
 from curvebench.workloads.workload import Array, Arrays, Ops, Role, Setting
 
 EPSILON = 1e-6  # beside a variance

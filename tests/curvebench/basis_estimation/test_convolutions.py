@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from curvebench.backends.engine import engine
-from curvebench.basis_estimation.decomposition import decomposition_on
-from curvebench.basis_estimation.gradients import GradientSampling, chunk_of, estimated, sampler
+from curvebench.basis_estimation.gradients import (
+    GradientSampling,
+    chunk_of,
+    decomposition_on,
+    estimated,
+    sampler,
+)
 from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules

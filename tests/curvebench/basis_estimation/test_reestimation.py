@@ -19,6 +19,7 @@ from curvebench.basis_estimation.reestimation import Renewal, RenewalPlan
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
 from curvebench.engine.memory import lanes_per_bundle
+from curvebench.engine.programs import Programs
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import CHANGES, Group, OptionError, bases
 from curvebench.paths import basis_file
@@ -189,7 +190,10 @@ def test_settings_do_not_share_an_iterate() -> None:
     made = engine("torch", "float64")
     with pytest.raises(ValueError, match="belongs to one setting"):
         execute(bundle, made)
-    second = execute(bundle.part(slice(0, 2), slice(1, 2)), made)
+    jax = engine("jax", "float64")  # whose other rounds share a tile
+    parts = Programs.of_rounds(bundle, [bundle.lanes, (5, 1)], jax, 1 << 30).parts(bundle, jax, 1 << 30)
+    assert parts == [(slice(0, 2), slice(number, number + 1)) for number in range(2)]
+    second = execute(bundle.part(*parts[1]), made)
     alone = execute(bundle.part(slice(1, 2), slice(1, 2)), made)
     np.testing.assert_allclose(
         second.metrics["train_loss"][:, 1, 0], alone.metrics["train_loss"][:, 0, 0], rtol=1e-11

@@ -95,6 +95,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
     assert "A. Author; arXiv:2302.06675" in page
+    assert not [*(project / "results/figures").glob("torch-lion.*")], "the field's figures show it"
     second = tried(run, "lion_rule.py")
     assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
     for key in ("rank", "score", "mean_rank", "standing"):
@@ -198,7 +199,9 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
     study = read_study(newcomer.path)
     assert [one.name for one in study.workloads["standard"]] == ["mild"]
-    assert study.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, "those of the field, whole"
+    assert study.file.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, (
+        "those of the field, whole"
+    )
 
 
 def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():

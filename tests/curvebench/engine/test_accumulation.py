@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 from curvebench import optimizers
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
-from curvebench.engine.loading import load
 from curvebench.engine.memory import lanes_per_bundle
 from curvebench.optimizers.options import OptionError
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
-from tests.curvebench.engine.test_execution import make_bundle, run, same
+from tests.curvebench.engine.test_execution import changed, make_bundle, run, same
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
-from tests.curvebench.toys import TANH, TANH_SHARED
+from tests.curvebench.toys import TANH, TANH_SHARED, begun
 from tests.optimizers.test_kfac import NUMBERS
 from tests.optimizers.test_kfac import bundle_of as kfac_bundle
 from tests.workloads.cases import NAMES, minibatch, random_of, small
@@ -31,7 +29,7 @@ BACKENDS = ("jax", "torch")
 
 
 def in_parts(bundle: Bundle, parts: int) -> Bundle:
-    return dataclasses.replace(bundle, gradient_accumulation=parts)
+    return changed(bundle, gradient_accumulation=parts)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -171,8 +169,7 @@ def test_activations_of_one_part_are_held_at_a_time(network: str) -> None:
         bundle = make_bundle(workload, seeds=(0,), rates=(0.1,), batch_size=30, basis=False, steps=4)
         bundle = in_parts(dataclasses.replace(bundle, rule=optimizers.rules()["sgd"]), parts)
         with made.context():
-            loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, 4)
-            segment = made.segment(loaded, inputs)
+            _, _, segment = begun(bundle, made, 4)
             return made.device_peak(segment, lambda: None) or 0
 
     assert peak(10) < 0.25 * peak(1)

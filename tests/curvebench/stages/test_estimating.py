@@ -12,11 +12,9 @@ from curvebench.__main__ import main
 from curvebench.engine.clock import Clock
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.registry import find_workload
-from curvebench.spec.job import RunsSpec
-from curvebench.spec.method import WorkloadSpec
+from curvebench.spec.errors import InputError
 from curvebench.stages import estimating
-from curvebench.stages.estimating import estimates
+from curvebench.stages.estimating import ON_GPU, estimates, studies_on_cpu
 from tests.curvebench.tiny import write_study
 
 RUNS = ("runs",)
@@ -63,7 +61,7 @@ def test_counts_are_those_of_the_plan(studies: Path, capsys: pytest.CaptureFixtu
 def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
     plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
     spec = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
-    meter = estimating._Meter(tmp_path, None)
+    meter = estimating._Meter(tmp_path)
     costs = [list(meter.cells(each)) for each in (spec, spec.changed(study="twin"))]
     assert costs[0] == costs[1]
     assert len(list(tmp_path.glob("runs/*/*/*/*"))) == len(meter.jobs) == 3, (
@@ -73,25 +71,17 @@ def test_equal_jobs_are_done_once(studies: Path, tmp_path: Path) -> None:
 
 def test_seconds_are_those_of_runs_and_steps(studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_to_measure(monkeypatch)
-    ((tiny, cost),) = estimates(make_plan(Config(study_folder=studies, backends=("jax",))))
+    ((tiny, cost),) = estimates(make_plan(Config(study_folder=studies, backends=("jax",))).studies)
     runs = [job for job in tiny.jobs if job.spec.stage in RUNS]
     each = STEPS * STEP + 5 * EVALUATION
     starts = 3.0 * len(tiny.jobs) + 2 * COMPILE * len(runs)
     assert cost.process_seconds == starts + sum(job.lanes for job in runs) * each
 
 
-def test_runs_on_a_gpu_are_counted_without_one(studies: Path, tmp_path: Path) -> None:
-    write_study(studies, ("      jax: {}", "      jax: {device: gpu}"))
-    plan = make_plan(Config(study_folder=studies, studies=("tiny",), backends=("jax",)))
-    sweep = next(job.spec for job in plan.jobs if isinstance(job.spec, RunsSpec))
-    digits = WorkloadSpec("digits_mlp", find_workload("digits_mlp").complete({"batch_size": 50}))
-    (gradient, evaluation), slower = (
-        estimating._Meter(tmp_path, tflops).counted(sweep, digits, ("validation",)) for tflops in (1.0, 0.5)
-    )
-    products = 2 * (64 * 32 + 32 * 10)  # operations of the network's two layers on an example
-    assert gradient == pytest.approx(3 * 50 * products / 1e12)
-    assert evaluation == pytest.approx(191 * products / 1e12)
-    assert slower == pytest.approx((2 * gradient, 2 * evaluation))
-    ((_, cost),) = estimates(plan)
-    on_gpu = sum(job.spec.device == "gpu" for job in plan.jobs)
-    assert cost.process_seconds >= 20.0 * on_gpu
+def test_studies_with_jobs_on_a_gpu_are_left_out_and_say_so(studies: Path) -> None:
+    write_study(studies, ("tuned_on: jax", "tuned_on: jax, device: gpu"))
+    on_both = Config(study_folder=studies, studies=("tiny",))
+    with pytest.raises(InputError, match=f"nothing to estimate at scale quick: tiny: {ON_GPU}"):
+        studies_on_cpu(make_plan(on_both))
+    plan = make_plan(on_both.model_copy(update={"backends": ("jax",)}))
+    assert studies_on_cpu(plan) == (list(plan.studies), {})

@@ -37,8 +37,8 @@ from curvebench.spec.job import (
     spec_file,
 )
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
-from curvebench.spec.study import Schedule
-from curvebench.spec.tuning import Search, SuccessiveHalving, TwoStageSweep
+from curvebench.spec.training import TrainingProtocol
+from curvebench.spec.tuning import ParzenSearch, Search, SuccessiveHalving, TwoStageSweep
 from curvebench.stages import run_jobs, timing_jobs
 from curvebench.stages.jobs import run_job
 from curvebench.stages.supervision import Attendance, Interrupted
@@ -72,11 +72,7 @@ SWEEP = RunsSpec(
     tuning_seeds=(0, 1),
     settings=({"learning_rate": 0.01}, {"learning_rate": 1.0}, {"learning_rate": 10.0}),
     tuning=TUNING,
-    budget={"steps": 400},
-    evaluations=4,
-    schedule=Schedule(),
-    stop={},
-    targets={"train_loss": 1e-3},
+    training=TrainingProtocol(budget={"steps": 400}, evaluations=4, targets={"train_loss": 1e-3}),
     bundle_memory_bytes=1 << 30,
     sources={},
     versions={},
@@ -421,6 +417,20 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
     best = scores.sort("train_loss").row(0, named=True)
     (row,) = runs.filter(stage="final").select("learning_rate", momentum).iter_rows(named=True)
     assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}
+
+
+def test_rounds_that_try_equal_settings_are_runs_of_their_own(tmp_path: Path) -> None:
+    """As of a method that is not tuned, whose space is one point."""
+    space = {"learning_rate": {"low": 0.1, "high": 0.1, "scale": "log"}}
+    shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
+    search = ParzenSearch.model_validate(
+        {"protocol": "tpe", "budget": 4, "at_once": 2, "space": space, **shared}
+    )
+    changes = {"rounds": (0, 1, 2), "settings": None, "seeds": (1000,), "budget": {"steps": 4}}
+    spec = SWEEP.changed(backend="torch", bases=SWEEP.bases[:1], tuning=search, evaluations=4, **changes)
+    runs = read(run(spec, tmp_path), "runs")
+    assert runs["run"].n_unique() == runs.height
+    assert dict(runs.group_by("round").len().iter_rows()) == {0: 4, 1: 4, 2: 1}
 
 
 def test_halving_gives_the_better_half_of_settings_twice_the_steps(

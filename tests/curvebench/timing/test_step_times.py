@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,20 @@ from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
 from curvebench.steps.program import Loaded, Program
-from curvebench.timing.step_times import MOST_CALLS, NULL, measure_methods, stretch
+from curvebench.timing.step_times import (
+    MOST_CALLS,
+    NULL,
+    measure_methods,
+    peak_resident_bytes,
+    resident_bytes,
+    stretch,
+)
 from curvebench.workloads import workloads
 from tests.curvebench.alone import alone
 from tests.curvebench.engine.test_execution import STEPS, make_bundle
 from tests.curvebench.toys import TANH
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
 
 
 def single(rule: Rule = SGD, **changes: Any) -> Bundle:
@@ -107,7 +118,7 @@ def test_a_run_of_one_step_is_measured() -> None:
     assert 1 <= steps <= MOST_CALLS
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
+@linux
 @pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_method_with_a_large_basis_needs_that_much_more(backend: str) -> None:
     """Each method is measured from its own baseline, whatever was measured before."""
@@ -154,4 +165,38 @@ def test_the_null_optimizer_runs_the_methods_own_program() -> None:
     bundle = single(batch_size=None, stop_gradient_norm=1e-9)
     measure_methods({"sgd": bundle}, Watching(), steps=2, repetitions=1)
     assert [program.update.rule.name for program in seen] == ["null", "sgd"]
-    assert {program.stop_gradient_norm for program in seen} == {1e-9}
+    assert {program.protocol.stop_gradient_norm for program in seen} == {1e-9}
+
+
+# --- peak resident memory ------------------------------------------------------------------------
+
+MEGABYTE = 10**6
+
+
+def touch(megabytes: int) -> None:
+    np.ones(megabytes * MEGABYTE, np.uint8)
+
+
+def measured() -> tuple[int | None, ...]:
+    """Resident memory, and the peaks of a small and of a large stretch after a larger one."""
+    touch(200)
+    # Below 32 MB the C library may keep what is freed (mallopt(3), M_MMAP_THRESHOLD).
+    return resident_bytes(), *(peak_resident_bytes(partial(touch, size)) for size in (40, 120))
+
+
+@linux
+def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
+    before, small, large = alone(measured)
+    assert before is not None
+    assert small is not None
+    assert large is not None
+    assert small - before == pytest.approx(40 * MEGABYTE, abs=5 * MEGABYTE)
+    assert large - before == pytest.approx(120 * MEGABYTE, abs=5 * MEGABYTE)
+
+
+def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tmp_path: Path) -> None:
+    done: list[int] = []
+    nowhere = tmp_path / "proc"
+    assert peak_resident_bytes(lambda: done.append(1), nowhere) is None
+    assert resident_bytes(nowhere) is None
+    assert done == [1]

@@ -7,7 +7,7 @@ import pytest
 
 from curvebench.optimizers.bases import Group, OptionError, bases
 from curvebench.optimizers.bases.estimators import Whole, completed, egop_matrix, with_random_null_space
-from curvebench.timing.memory import peak_resident_bytes, resident_bytes
+from curvebench.timing.step_times import peak_resident_bytes, resident_bytes
 from tests.curvebench.alone import alone
 
 SIZE, RANK = 60, 5

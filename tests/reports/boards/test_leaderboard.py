@@ -1,4 +1,4 @@
-"""The leaderboard: who is ranked where, on what, what is marked, and the table that programs read."""
+"""Boards: scores, ranks, costs and tiers of methods, one that joins, and the table of all."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.table import board_table
-from curvebench.reports.measures import evaluations_to_target, final_runs, study_values
+from curvebench.reports.boards.newcomer import as_json, as_text, newcomers
+from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
+from curvebench.reports.sets.derived import board_table
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.archive import HERE
 from curvebench.results.schema import TABLES
 from curvebench.spec.document import Criterion
 from curvebench.spec.plan import StudyPlan, read_plan
 from tests.conftest import ROOT
 from tests.reports.changing import replace
-from tests.reports.conftest import Studies
-from tests.reports.synthetic import BASIS_EVALUATIONS, HOSTILE, RATES
+from tests.reports.conftest import Studies, words_of
+from tests.reports.synthetic import BASIS_EVALUATIONS, CHOSEN, HOSTILE, RATES
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,7 @@ def test_with_few_seeds_there_is_a_score_and_no_interval(study: StudyPlan, table
 
 def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(study: StudyPlan, tables: Tables):
     aimless = leaderboard([(replace(study, targets={}), tables)], "jax")
-    assert not aimless.scored
+    assert not [column for column in aimless.columns if column.target]
     assert [row.score for row in aimless.rows] == [None] * 6
     means = [row.mean_rank.value for row in aimless.rows if row.mean_rank]
     assert means == sorted(means)
@@ -128,11 +130,7 @@ def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
     assert digits.tuned_equally
     paid = rows["adam @ egop"].tuning.evaluations - rows["adam"].tuning.evaluations
     assert paid == runs * BASIS_EVALUATIONS
-    sharing = replace(
-        study,
-        shared_across="bases",
-        tuned_on={"jax": "jax", "torch": "jax"},
-    )
+    sharing = replace(study, shared_across="bases", tuned_on={"jax": "jax", "torch": "jax"})
     own = tables.runs.filter((pl.col("stage") == "final") | (pl.col("backend") == "jax"))
     shared = leaderboard([(sharing, replace(tables, runs=own))], "torch")
     by_method = {row.method: row.tuning for row in shared.rows}
@@ -149,9 +147,7 @@ def test_learning_rates_do_nearly_as_well_by_the_metric_that_is_compared(study: 
     assert [row.decades for row in losses.rows] == [row.decades for row in own.rows]
 
 
-def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(
-    studies: Studies,
-):
+def test_one_more_study_of_other_methods_leaves_the_ranks_of_the_others(studies: Studies):
     (first, tables), *_ = studies
     few = replace(first, name="mine", methods=first.methods[:2])
     before, after = leaderboards(studies), leaderboards([*studies, (few, tables)])
@@ -186,7 +182,7 @@ def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digi
 @pytest.mark.parametrize(("metric", "worst"), [("train_loss", "max"), ("validation_accuracy", "min")])
 def test_all_runs_beyond_the_floor_tie(study: StudyPlan, tables: Tables, metric: str, worst: str):
     measured = replace(study, metric=metric, targets={})
-    values = study_values(measured, final_runs(tables.runs, "digits_mlp", "jax"))["value"]
+    values = problems_of(measured, tables)[0].values["value"]
     floor = getattr(values.filter(values.is_finite()), worst)()
     held = replace(measured, compare=measured.compare.model_copy(update={"floor": floor}))
     rows = {row.method: row for row in leaderboard([(held, tables)], "jax").rows}
@@ -202,14 +198,14 @@ def test_all_runs_beyond_the_floor_tie(study: StudyPlan, tables: Tables, metric:
         assert row.mean_rank is not None
         ranks.add(row.mean_rank.value)
     assert len(ranks) == 1
-    shown = results_rows(held, held.workloads[0], "jax", tables.runs)
+    shown = results_rows(*problems_of(held, tables))
     assert {row["method"] for row in shown if row["best"]} >= {row.method for row in finished}
     before = leaderboard([(measured, tables)], "jax")
     assert len({row.wins and row.wins.successes for row in before.rows}) > 1
 
 
 def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
-    runs = final_runs(tables.runs, "digits_mlp", "jax")
+    runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
     named = study_values(held, runs, held.metric, held.which)  # as a claim asks, whose floor is its own
@@ -258,3 +254,30 @@ def test_the_edge_of_the_field_s_first_tier_does_not_hang_on_the_draws(monkeypat
         monkeypatch.setattr(np.random, "default_rng", lambda _, seed=seed: draws(seed))
         found.append({row.method: row.tier for row in leaderboard([(study, tables)], "jax").rows})
     assert found[0] == found[1]
+
+
+# --- a newcomer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (RATES[0], "lowest that was tried on digits_mlp: a lower one may be better."),
+        (RATES[-1], "highest that was tried on digits_mlp: a higher one may be better."),
+        (CHOSEN, None),
+    ],
+)
+def test_a_rate_at_the_edge_is_told_in_the_terminal_and_on_the_page(
+    studies: Studies, rate: float, told: str | None
+):
+    [(study, tables)] = studies[:1]
+    new = study.model_copy(update={"optimizers": study.optimizers[-1:], "bases": study.bases[:1]})
+    field = study.model_copy(update={"joined": {HERE: (new,)}})
+    final = (pl.col("method") == "adam") & (pl.col("stage") == "final")
+    chosen = pl.when(final).then(rate).otherwise("learning_rate")
+    (found,) = newcomers(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))
+    edge = told and told.split()[0]
+    assert [one["edge"] for one in as_json(found)["problems"]] == [edge]
+    page = words_of("macros.html.jinja", "at_edge", found.problems)
+    for text in (as_text(found), page):
+        assert (told is not None and told in text) or (told is None and "that was tried" not in text)

@@ -322,8 +322,7 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
     egop = {0.003: 3.0, 0.01: 0.5, 0.03: 1.0, 0.1: 5.0 * (1 - 1e-9), 0.3: 0.1}
     adam = {0.003: 2.0, 0.01: 1.0, 0.03: 2.0, 0.1: 5.0, 0.3: 9.0}
     tables = tuned(
-        report,
-        {"adam": lambda rate, seed: adam[rate], "adam @ egop": lambda rate, seed: egop[rate]},
+        report, {"adam": lambda rate, seed: adam[rate], "adam @ egop": lambda rate, seed: egop[rate]}
     )
     study, claim, _ = asking(report, quantity="rates_won", smallest_effect=0.2)
     (one,) = comparisons(study, claim, tables, "jax")

@@ -22,7 +22,7 @@ from curvebench.reports.figures.study_figures import (
 from curvebench.reports.tables import read_tables
 from curvebench.spec.method import BasisSpec
 from curvebench.spec.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
-from tests.reports.changing import replace
+from tests.reports.changing import replace, update
 from tests.reports.conftest import changed_plan
 from tests.reports.synthetic import Shape, write_plan
 
@@ -42,7 +42,7 @@ RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
     """A made-up study with some of what its plan says replaced."""
-    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: raw["studies"][0].update(changes))
+    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: update(raw["studies"][0], **changes))
     return read_plan(plan).study(shape.name)
 
 
@@ -98,10 +98,7 @@ def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
     assert of(given) == (True, {"rank-2": 0.02, "rank-4": 0.04, "rank-8": 0.08})
     other = (*rotated(given), BasisSpec("random-2", "random_orthogonal", {"rank": "0.02 d"}))
     assert ranks(replace(study, bases=other)) == of(given), "a random basis has no leading eigenvectors"
-    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": 7}}) == (
-        False,
-        {"b": 2, "c": 7, "a": 30},
-    )
+    assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": 7}}) == (False, {"b": 2, "c": 7, "a": 30})
     assert of({"a": {"rank": 30}, "b": {"rank": 2}}) is None
     assert of({"a": {"rank": 30}, "b": {"rank": 2}, "c": {"rank": "0.1 d"}}) is None, (
         "they have no common unit"

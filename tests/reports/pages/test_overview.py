@@ -1,21 +1,27 @@
-"""The overview: which method to use for what, by the tables, and uncertain where they are."""
+"""The overview: which method to use for what, uncertain where tables are, and the map of methods."""
 
 from __future__ import annotations
 
 import re
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
+import pytest
 
 from curvebench.reports.boards.leaderboard import leaderboard
-from curvebench.reports.pages.overview import Answer, answers, best_methods_of
+from curvebench.reports.pages import overview
+from curvebench.reports.pages.overview import Answer, HeatCell, answers, best_methods_of, folded, heat_map
+from curvebench.reports.pages.study_pages import study_page
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
+from curvebench.results.archive import HERE
+from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import Studies, bare_site, words_of
+from tests.reports.conftest import Report, Studies, bare_site, words_of
 from tests.reports.synthetic import BASIS_EVALUATIONS, Shape
 
 
@@ -80,7 +86,6 @@ def test_where_both_measures_agree_there_is_one_row(study, tables):
 def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables):
     found = answer(study, unpaid(copied(tables, "adam @ egop", "adam")))
     assert found.ends.best.methods == ("adam", "adam @ egop")
-    assert found.ends.best.others == ("adam @ egop",)
     assert found.agree
     assert sentence(found).endswith("has the lowest training loss after equal steps (or adam @ egop).")
 
@@ -192,3 +197,92 @@ def test_a_study_is_answered_by_the_board_of_its_first_backend_which_names_its_s
     assert "is first of 2 methods on 3 problems of both and more" in (site / "study_both.html").read_text()
     shown = re.findall(r'<th scope="row"[^>]*><a href="study_(\w+)\.html#', (site / "index.html").read_text())
     assert shown[-4:] == ["both", "both", "more", "lonely"], "what is on the map comes first"
+
+
+@pytest.fixture(scope="module")
+def mapped(studies: Studies) -> list[Answer]:
+    return answers(studies)
+
+
+def _of(answer: Answer, name: str, medians: dict[str, float], best: tuple[str, ...]) -> Answer:
+    winner = replace(answer.use, best=replace(answer.use.best, methods=best), measure="target")
+    workload = answer.workload.model_copy(update={"name": name})
+    return replace(answer, workload=workload, use=winner, medians=medians)
+
+
+def test_cells_are_ratios_to_the_best_and_misses(mapped: list[Answer]):
+    one = _of(mapped[0], "one", {"adam": 10.0, "sgd": 10.9, "muon": inf, "alone": 400.0}, ("adam", "sgd"))
+    two = _of(mapped[0], "two", {"adam": 33.0, "sgd": 3.0, "muon": 6.0}, ("sgd",))
+    lonely = _of(mapped[0], "three", {"adam": 1.0, "other": 2.0}, ("adam",))
+    heat = heat_map([one, two, lonely])
+    assert [row.answer.workload.name for row in heat.rows] == ["one", "two"]
+    assert heat.methods == ("adam", "sgd", "muon"), "a method on one problem of several has no column"
+    assert heat_map([one]).methods == ("adam", "sgd", "muon", "alone")
+    assert heat.rows[0].cells == (HeatCell(1.0, 0, True), HeatCell(1.09, 0, True), HeatCell(inf, 5, False))
+    assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
+    shown = words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
+    assert re.findall(r'<td class="heat-\d">([^<]*)<', shown)[:3] == ["1", "1.1", "∞"], "1 is the best alone"
+    words = words_of("heat.jinja", "heat_words")
+    assert "miss the target, or diverge" in words
+    assert "a loss over the least, an accuracy (or else what is to be large) the other way round" in words
+
+
+def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
+    mapped: list[Answer], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(overview, "MOST_DRAWN", 3)
+    new = mapped[0].study.model_copy(update={"optimizers": (OptimizerSpec("adam", {}, {}, "new"),)})
+    joined = replace(mapped[0], study=mapped[0].study.model_copy(update={"joined": {HERE: (new,)}}))
+    costs = {"adam": 4.0, "sgd": 3.0, "muon": 2.0, "lion": 1.0}
+    one = _of(joined, "one", costs | {"new @ egop": 8.0}, ("lion",))
+    two = _of(mapped[0], "two", costs, ("lion",))
+    sparse = _of(mapped[0], "three", {"adam": 1.0, "sgd": 2.0, "muon": 1.0}, ("adam",))
+    rows = [SimpleNamespace(method=method) for method in ("muon", "lion", "adam")]
+    heat = heat_map([one, two, sparse], SimpleNamespace(rows=rows))  # type: ignore[arg-type]
+    assert heat.methods == ("new @ egop", "muon", "lion", "adam", "sgd")
+    assert (heat.leading.methods, heat.leading.joined) == (("new @ egop", "muon", "lion"), 1)
+    assert [row.answer.workload.name for row in heat.leading.rows] == ["one", "two"]
+    assert [cell and cell.ratio for cell in heat.leading.rows[1].cells] == [None, 2.0, 1.0]
+    assert len(heat.rows) == 3
+    monkeypatch.setattr(overview, "MOST_DRAWN", 1)
+    assert heat.leading.methods == ("new @ egop", "muon"), "beside those that join at least one of the others"
+    assert [row.answer.workload.name for row in heat.leading.rows] == ["one", "two", "three"], "half ran"
+
+
+def test_of_what_is_to_be_large_the_inverse_counts_and_of_what_is_not_positive_nothing(mapped: list[Answer]):
+    end = replace(mapped[0].use, measure="end")
+    study = replace(mapped[0].study, metric="validation_accuracy")
+    large = replace(mapped[0], study=study, use=end, medians={"adam": 0.9, "sgd": 0.3})
+    other = _of(mapped[0], "other", {"adam": 0.0, "sgd": 1.0}, ("adam",))
+    heat = heat_map([large, replace(large), other])
+    assert [cell.ratio for cell in heat.rows[0].cells if cell] == [1.0, pytest.approx(3.0)]
+    assert len(heat.rows) == 2, "the row of a loss of 0 is left out"
+
+
+def test_a_problem_is_stood_for_by_the_study_whose_methods_others_have(mapped: list[Answer]):
+    rare = _of(mapped[0], "net", {"adam @ block": 1.0, "sgd @ block": 1.0, "adam": 2.0}, ("adam",))
+    usual = _of(mapped[0], "net", {"adam": 1.0, "sgd": 2.0}, ("adam",))
+    other = _of(mapped[0], "lsq", {"adam": 1.0, "sgd": 2.0}, ("adam",))
+    kept, more = folded([rare, usual, other])
+    assert [id(one) for one in kept] == [id(usual), id(other)]
+    assert [id(one) for one in more] == [id(rare)]
+
+
+def test_a_study_of_several_problems_without_a_claim_is_answered_by_its_map(report: Report, changed: Path):
+    text = (changed / "study_convex.html").read_text()
+    answer, shown, curve = (
+        text.index(part) for part in ("is first of", '<table class="heat fits">', "<figure>")
+    )
+    assert answer < shown < curve
+    assert "basis included, on log_sum_exp</h4>" in text[curve:]
+    one = (report.site / "study_digits_mlp.html").read_text()
+    assert '<table class="heat' not in one
+    assert "basis included</h4>" in one
+
+
+def test_where_no_problem_has_a_row_answers_stand_in_place_of_the_map(studies: Studies):
+    study, tables = studies[1][0].model_copy(update={"claims": ()}), studies[1][1]
+    board, found = leaderboard([(study, tables)], "jax"), answers([(study, tables)])
+    assert study_page(study, tables, [], found, board)["heat"]
+    ended = [replace(answer, medians=dict.fromkeys(answer.medians, 0.0)) for answer in found]
+    assert study_page(study, tables, [], ended, board)["heat"] is None

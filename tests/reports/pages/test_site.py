@@ -1,24 +1,33 @@
-"""The site: links resolve, nothing comes from elsewhere, data is escaped, numbers carry intervals."""
+"""Pages: frozen as readers have them, links resolve, data is escaped, methods are told, numbers are there."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
+import pkgutil
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
+import curvebench.reports.statistics
 from curvebench.__main__ import main
 from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.measures import problems_of
+from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
-from curvebench.results.schema import RUN_COLUMNS
-from curvebench.spec.archive import HERE
-from curvebench.spec.plan import StudyPlan
+from curvebench.results.archive import HERE
+from curvebench.results.schema import COMPARISONS, RUN_COLUMNS
+from curvebench.spec.plan import ParityPlan, StudyPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import Report, changed_plan, site_of, words_of
+from tests.reports.conftest import KernelReport, Report, changed_plan, changed_site, site_of, words_of
 from tests.reports.pages.reading import Page
-from tests.reports.synthetic import HOSTILE, Shape, write_plan
+from tests.reports.synthetic import DIFFERENT, HOSTILE, PROBLEMS, Shape, write_plan
 
 LIMIT = 2_000_000  # bytes of a page
 
@@ -70,16 +79,15 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
     even = replace(tables, runs=tables.runs.with_columns(final_metrics=equal))
     said = words_of("macros.html.jinja", "chosen_among", 4, study)
     assert said == "rate chosen among 4 tied on final training loss"
-    rows = settings_rows(study, "digits_mlp", "jax", even.runs, tried_in(study, even))
+    rows = settings_rows(problems_of(study, even)[0], tried_in(study, even))
     (row,) = (row for row in rows if row["method"] == "adam")
-    assert row["tied"] == 4
-    assert row["tied_rates"] == [0.003, 0.01, 0.03, 0.1]
+    assert row["tied"] == [0.003, 0.01, 0.03, 0.1]
 
 
 def test_methods_that_join_head_the_results(study: StudyPlan, tables: Tables):
     new = study.model_copy(update={"optimizers": study.optimizers[-1:]})
     joined = study.model_copy(update={"joined": {HERE: (new,)}})
-    found = [row["method"] for row in results_rows(joined, study.workloads[0], "jax", tables.runs)]
+    found = [row["method"] for row in results_rows(*problems_of(joined, tables))]
     assert found == [*new.methods, *(one for one in study.methods if one not in new.methods)]
 
 
@@ -174,3 +182,125 @@ def test_a_column_of_runs_with_a_label_is_on_their_pages(
     assert [row[:place] + row[place + 1 :] for row in after] == before
     for _, method, *cells in after[1:]:
         assert (cells[place - 2].strip() == "0 s") == ("@ egop" not in method)
+
+
+# --- frozen pages ---------------------------------------------------------------------------------
+
+
+FROZEN = Path(__file__).parent / "frozen"
+
+
+PAGES = ("claims", "index", "kernels", "leaderboard", "parity", "provenance", "study_digits_mlp")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_says_and_links_what_it_did(name: str, report: Report, frozen: Callable[[Path, str], None]):
+    frozen(FROZEN / f"{name}.txt", Page(report.site / f"{name}.html").outline)
+
+
+def test_the_page_of_stored_kernels_says_and_links_what_it_did(
+    kernel_report: KernelReport, frozen: Callable[[Path, str], None]
+):
+    frozen(FROZEN / "stored_kernels.txt", Page(kernel_report.site / "kernels.html").outline)
+
+
+def change_claims(raw: dict[str, Any]) -> None:
+    """Change a rule, limit what two claims can reach, and compare with a number and another workload."""
+    digits, convex = raw["studies"]
+    digits["at_most_partly"] = "the digits are few"
+    digits["rules"]["egop.digits_mlp"] = "cd" * 8
+    raw["checks"]["claims"][0]["at_most_partly"] = "the games are small"
+    (claim,) = convex["claims"]
+    asked = {**claim["holds_if"][0], "better": ["adam"], "workload": "least_squares"}
+    claim["holds_if"] = [
+        {**asked, "than": 0.25},
+        {**asked, "than": ["adam @ egop"], "than_on": "log_sum_exp"},
+    ]
+
+
+def test_claims_that_were_changed_or_limited_say_so(
+    report: Report, tmp_path: Path, frozen: Callable[[Path, str], None]
+):
+    site = changed_site(report, tmp_path, change_claims)
+    frozen(FROZEN / "changed_claims.txt", Page(site / "claims.html").outline)
+    pages = {name: (site / f"study_{name}.html").read_text() for name in ("digits_mlp", "convex")}
+    assert [name for name, text in pages.items() if "xploratory" in text] == ["digits_mlp"]
+
+
+# --- parity ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(report: Report) -> ParityPlan:
+    assert report.plan.parity is not None
+    return report.plan.parity
+
+
+def test_a_problem_that_an_optimizer_was_not_compared_on_has_an_empty_cell(plan: ParityPlan):
+    rows = parity_rows(plan)
+    fewer = rows.filter(~((rows["problem"] == "bowl") & (rows["optimizer"] == HOSTILE)))
+    cells = {row["optimizer"]: row["cells"] for row in matrix(plan, fewer, COMPARISONS[0])["rows"]}
+    assert [cell and cell["problem"] for cell in cells["adam"]] == list(PROBLEMS)
+    assert [cell and cell["problem"] for cell in cells[HOSTILE]] == [None, list(PROBLEMS)[1]]
+
+
+def test_what_is_judged_is_counted_and_what_fails_is_named(plan: ParityPlan):
+    page = parity_page(plan, parity_rows(plan))
+    assert (page["judged"], page["measured"]) == (6, 6)
+    assert [(row["optimizer"], row["problem"]) for row in page["failed"]] == [(DIFFERENT, "bowl")]
+    assert page["worst"] == 3e-5
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+ROOT = Path(curvebench.reports.statistics.__file__).parent
+MODULES = {
+    name: importlib.import_module(f"curvebench.reports.statistics.{name}")
+    for _, name, _ in pkgutil.iter_modules([str(ROOT)])
+}
+FUNCTIONS = {
+    name
+    for module in MODULES.values()
+    for name, value in vars(module).items()
+    if inspect.isfunction(value) and not name.startswith("_")
+}
+
+
+def called() -> set[str]:
+    """The functions of `curvebench.reports.statistics` that modules of the report import."""
+    found = set()
+    for path in ROOT.parent.rglob("*.py"):
+        if path.is_relative_to(ROOT):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "curvebench.reports.statistics"
+            ):
+                found |= {alias.name for alias in node.names}
+    return found & FUNCTIONS
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    return (report.site / "methods.html").read_text()
+
+
+def test_every_statistic_that_the_site_calls_is_explained(page: str):
+    listed = re.findall(r"<dt>In the code</dt><dd>(.*?)</dd>", page)
+    explained = {name for names in listed for name in re.findall("<code>(.*?)</code>", names)}
+    assert called() - explained == set(), "add them to reports/templates/methods.html.jinja"
+    assert explained <= FUNCTIONS
+    assert {"holm", "best_set"} <= called()
+
+
+def test_each_is_told_in_two_sentences_and_says_what_it_assumes(page: str):
+    sections = re.findall(
+        r'<h3 id="(.*?)">(.*?)</h3>\s*<p>(.*?)</p>.*?<dt>Assumes</dt><dd>(.*?)</dd>', page, flags=re.DOTALL
+    )
+    assert len(sections) == page.count('<h3 id="') >= 20
+    contents = page.partition('<ul class="contents">')[2].partition("</ul>")[0]
+    for anchor, name, says, assumes in sections:
+        assert f'<a href="#{anchor}">{name}</a>' in contents
+        assert len(re.findall(r"[.](?=\s[A-Z]|$)", says)) == 2, name
+        assert assumes.endswith(".")

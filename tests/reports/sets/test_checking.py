@@ -210,10 +210,7 @@ def test_what_is_no_file_ends_no_check(copy: Path):
     os.mkfifo(copy / "pipe")
     (copy / "\x1b[31m").write_text("red")
     told = check(copy)
-    assert told == [
-        "\\x1b[31m: is not among the checksums; remove it",
-        "pipe: a link, or no file; remove it",
-    ]
+    assert told == ["\\x1b[31m: is not among the checksums; remove it", "pipe: a link, or no file; remove it"]
     for make in (lambda path: path.symlink_to(copy / "LICENSE"), os.mkfifo):
         (copy / "SHA256SUMS").unlink()
         make(copy / "SHA256SUMS")

@@ -32,10 +32,10 @@ from curvebench.reports.sets.files import new_folder, seal
 from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
 from curvebench.reports.tables import read_tables
+from curvebench.results.archive import narrowed, with_joined
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import CURVES
 from curvebench.results.writing import write_table
-from curvebench.spec.archive import narrowed, with_joined
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, StudyPlan, read_plan
 from curvebench.spec.sets import BEGIN, END
@@ -491,8 +491,8 @@ def test_of_alternatives_only_curves_that_decide_claims_are_published(
     study = at_equal_gradients(report.plan.study("digits_mlp"))
     stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
 
-    def as_alternatives(folders: Any, table: str) -> pl.DataFrame:
-        rows = read(folders, table)
+    def as_alternatives(folders: Any, table: str, *query: Any) -> pl.DataFrame:
+        rows = read(folders, table, *query)
         return rows.with_columns(stage=stage) if table == "runs" else rows
 
     for module in ("curvebench.reports.sets.contents", "curvebench.reports.tables"):

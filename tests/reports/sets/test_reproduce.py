@@ -80,10 +80,7 @@ def test_the_command_is_printed_and_run(
 
 
 def test_snakemake_that_fails_is_told(
-    folder: Path,
-    ran: list[list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, ran: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setenv("FACTOR", "0")
     assert main(["sets", "reproduce", CLAIM, "--published", str(folder / "old.quick")]) == 2

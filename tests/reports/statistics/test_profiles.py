@@ -11,12 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from curvebench.reports.statistics.profiles import (
-    LIMIT,
-    POINTS,
-    score_intervals,
-    time_ratios,
-)
+from curvebench.reports.statistics.profiles import LIMIT, POINTS, score_intervals, time_ratios
 
 INFINITE = float("inf")
 SCHEMA = {"submission": pl.String, "workload": pl.String, "study": pl.String, "seconds": pl.Float64}

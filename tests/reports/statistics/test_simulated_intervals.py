@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from curvebench.reports.statistics import profiles
 from curvebench.reports.statistics.ranks import stratified_mean
-from curvebench.reports.statistics.shares import joined, probability_of_improvement
-from curvebench.reports.statistics.survival import reached_shares
+from curvebench.reports.statistics.shares import joined, probability_of_improvement, reached_shares
 from curvebench.results.intervals import interval_order, median_interval
 from tests.reports.statistics.simulated import SIZES, assert_between, assert_covered, assert_documented
 
@@ -162,7 +161,8 @@ def test_scores_and_ranks(
             true_scores = profiles._scores(true_times, contest)
             true_ranks = profiles._ranks(true_scores)
             studies = list(np.moveaxis(values, 1, 0))
-            found = profiles._bounds(studies, contest, paired, RESAMPLES, random)
+            drawn = profiles._resampled_medians(studies, paired, RESAMPLES, random)
+            found = profiles._bounds(studies, contest, drawn)
             scores += list((found["low"] - 1e-9 <= true_scores) & (true_scores <= found["high"] + 1e-9))
             ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
         assert_between(0.93, scores, 1.0)
@@ -185,7 +185,8 @@ def test_tiers(methods: int, workloads: int, missed: float, size: int):
         times = np.exp(np.sqrt(0.5) * noise)
         times[random.random(times.shape) < missed] = np.inf
         tiers, halves = (
-            profiles._tiers(list(each), contest, True, RESAMPLES, random) for each in (times, times * slower)
+            profiles._tiers(each, contest, profiles._resampled_medians(each, True, RESAMPLES, random))
+            for each in (list(times), list(times * slower))
         )
         equal.append(tiers.max() == 1)
         parted.append(halves[: methods // 2].max() < halves[methods // 2 :].min())

@@ -10,7 +10,7 @@ import pytest
 
 from curvebench.benchmarks.peer_networks import timm_network
 from curvebench.optimizers import rules
-from curvebench.workloads.idx import read_fashion
+from curvebench.workloads.fashion import read_fashion
 from curvebench.workloads.networks.vision_transformer import (
     PlainViT,
     fixed_positions,

@@ -1,4 +1,6 @@
-"""Reading curves: at most so many steps, the last of each run, only what is asked for, damage named."""
+"""Reading tables: curves at most so many steps long, and what a step costs."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
@@ -6,9 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curvebench.reports.figures import curves
-from curvebench.reports.figures.curves import final_curves, recorded_steps, shown_steps, with_step_evaluations
-from curvebench.reports.measures import CELL
+from curvebench.reports.tables import (
+    CELL,
+    SHOWN_STEPS,
+    Tables,
+    final_curves,
+    recorded_steps,
+    shown_steps,
+    with_step_evaluations,
+)
 from curvebench.results.schema import CURVES
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
@@ -36,10 +44,12 @@ def test_long_curves_are_thinned_evenly_with_both_ends_and_the_last_step_of_each
     recorded = recorded_steps(tmp_path, runs)
     assert len(recorded) == steps
     shown = shown_steps(recorded)["step"]
-    assert len(shown) == min(steps, curves.SHOWN_STEPS)
+    assert len(shown) == min(steps, SHOWN_STEPS)
     assert (shown[0], shown[-1]) == (0, steps - 1)
     assert np.ptp(np.diff(shown.to_numpy())) <= 1
-    found = final_curves(tmp_path, runs, recorded, "loss").sort("run", "step")
+    none = pl.DataFrame()
+    tables = Tables((tmp_path / "curves.parquet",), runs, recorded, none, none, none)
+    found = final_curves(tables, runs, "loss").sort("run", "step")
     last = found.group_by("run").agg(pl.col("step").max()).sort("run")["step"].to_list()
     assert last == [steps - 1, steps // 3]
     assert (found["value"] == 1.0 / (found["step"] + 1)).all()
