@@ -54,6 +54,8 @@ bench: $(READY)  ## time the kernels on the last commits
 	@$(IN_ENVIRONMENT) python -m benchmarks.kernels.history --commits 3
 
 bench-peers: $(READY)  ## compare the kernels with their peers, in place
+	@$(IN_ENVIRONMENT) python -m pytest benchmarks/kernels/bench_peers.py --benchmark-only \
+	  --benchmark-columns=median,iqr,rounds
 	@$(IN_ENVIRONMENT) python -m benchmarks.kernels.ratios
 
 format: $(READY)  ## mend what can be mended of the style

@@ -539,9 +539,13 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
-        """The folders of figures: what is drawn into each, and the tables that it is drawn from."""
+        """The folders of figures: what is drawn into each, and the tables that it is drawn from.
+
+        A study that joins another has none: its methods are in the figures of the study that it joins.
+        """
         shown, report = self.report, partial(ReportPlan, scale=self.config.scale)
-        drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in shown.studies}
+        own = [study for study in shown.studies if not study.joins]
+        drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in own}
         if shown.checks:
             tables = tuple(tables_in(shown.checks.tables))
             drawn[shown.checks.figures] = report(studies=(), checks=shown.checks), tables

@@ -86,12 +86,14 @@ class Version:
 def read_version(plan: ReportPlan) -> Version:
     """Read the tables and figures of a plan, and the verdicts on its claims.
 
+    A study that was run here and joins another has no figures of its own, and no page that would show them.
+
     Raises:
         InputError: when a table or a list of figures is missing or damaged.
     """
     studies = tuple(
-        ShownStudy(study, study, tables_of(study), read_figures(study.figures), plan)
-        for study in plan.studies
+        ShownStudy(study, study, tables_of(study), read_figures(study.figures) if is_drawn else [], plan)
+        for study, is_drawn in ((study, bool(plan.published) or not study.joins) for study in plan.studies)
     )
     measures = check_rows(plan.checks) if plan.checks else None
     check_figures = read_figures(plan.checks.figures) if plan.checks else []

@@ -1,8 +1,12 @@
-"""Kernel cases: right results, imports, peers that take equal steps, ratios to them in table and file."""
+"""Kernel cases: right results, imports, peers that take equal steps, ratios to them, and pytest-benchmark."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -212,3 +216,27 @@ def test_a_number_of_repetitions_that_is_none_is_an_error(capsys: pytest.Capture
     with pytest.raises(SystemExit, match="2"):
         main(["--repetitions", "0"])
     assert "--repetitions 0: at least 1 is needed" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_the_benchmarks_say_what_was_timed(tmp_path: Path):
+    stored = tmp_path / "benchmarks.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "benchmarks/kernels/bench_peers.py", "--benchmark-only"),
+            *("-k", "sgd.many_tiny and jax", f"--benchmark-json={stored}", f"--benchmark-storage={tmp_path}"),
+        ],
+        cwd=ROOT,
+        # the plugin refuses where a variable of xdist says that tests run in parallel
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {each["name"]: each for each in json.loads(stored.read_text())["benchmarks"]}
+    assert set(found) == {"ours", "optax"}
+    for each in found.values():
+        assert each["group"] == "step.sgd.many_tiny jax float32"
+        assert each["extra_info"]["problem"] == "step.sgd.many_tiny"
+        assert each["extra_info"]["size"] == {"leaves": 200, "parameters": 5800}

@@ -95,6 +95,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
     assert "A. Author; arXiv:2302.06675" in page
+    assert not [*(project / "results/figures").glob("torch-lion.*")], "the field's figures show it"
     second = tried(run, "lion_rule.py")
     assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
     for key in ("rank", "score", "mean_rank", "standing"):
