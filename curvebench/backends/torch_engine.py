@@ -194,7 +194,7 @@ class TorchEngine(Engine):
     def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
         """The fused kernel that may update a piece of a single run."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
-        if not (self.fused and single and loaded.program.stop_gradient_norm is None):
+        if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
         return native_of(piece.rule)
 

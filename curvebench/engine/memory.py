@@ -65,13 +65,13 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
     evaluated = [problem.splits[name] for name in workload.evaluated_splits]
     examples = max(map(examples_in, evaluated), default=0)
-    parts = bundle.gradient_accumulation
-    at_once = max(bundle.batch_size // parts, min(examples, workload.evaluation_batch or examples))
+    protocol = bundle.protocol
+    at_once = max(protocol.at_once(bundle.batch_size), min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
-    copies = 4 + (parts > 1) + (bundle.clip_gradient_norm is not None)
+    copies = 4 + protocol.gradient_copies
     lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
-    lane += (1 + (parts > 1)) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
+    lane += (1 + protocol.accumulates) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
     return itemsize * (basis + data), itemsize * lane
 

@@ -90,7 +90,7 @@ def with_repeats(plan_file: Path) -> dict[str, Any]:
     for study in plan["studies"]:
         if study["name"] == AGAIN.name:
             second = {**condition, "better": [Method("adam", "second").label]}
-            study["precision"] = "float64"
+            study["training"]["precision"] = "float64"
             study["claims"], study["rules"] = [], dict.fromkeys(("egop.in-float64", "egop.second"), "cd" * 8)
             study["repeated"] = [
                 {**claim, **repeats, "id": "egop.in-float64", "changed": "in float64"},
