@@ -144,19 +144,6 @@ class Need:
     of_likelihood: str = ""
     is_mean: bool = False
 
-    def check_accumulation(self, owner: str, parts: int) -> None:
-        """Raise an OptionError if the minibatch is split into `parts` > 1 and the value is no mean of parts.
-
-        Args:
-            owner: name of the rule, for the message.
-            parts: the study's gradient_accumulation.
-        """
-        if parts > 1 and not self.is_mean:
-            raise OptionError(
-                f"{owner}: needs {self.description} of the whole minibatch, which is not the mean over its "
-                "parts; leave gradient_accumulation out"
-            )
-
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
         """Raise an OptionError if the need requires a likelihood and the workload has none.
 

@@ -121,13 +121,14 @@ def study_values(
         metric, which: None: the headline metric. One that is named has no floor here: claims have their own.
     """
     name = metric or study.metric
-    limit = headline_limit(study) if metric is None else study.stop.get(name)
+    limit = headline_limit(study) if metric is None else study.training.stop.get(name)
     return run_values(runs, name, which or study.which, study.direction_of(name), limit)
 
 
 def headline_limit(study: StudyPlan) -> float | None:
     """The value of a study's headline metric that none counts as better than: its stop or its floor."""
-    limits = [limit for limit in (study.stop.get(study.metric), study.compare.floor) if limit is not None]
+    known = study.training.stop.get(study.metric), study.compare.floor
+    limits = [limit for limit in known if limit is not None]
     strictest = max if study.direction == "minimize" else min
     return strictest(limits, default=None)
 
@@ -146,7 +147,7 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
         The rows of `runs` with columns least and most, between what its cost lies, and value: the least.
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
-    met = pl.when(pl.col("at") == study.stop[metric]).then(cost)
+    met = pl.when(pl.col("at") == study.training.stop[metric]).then(cost)
     return cost_until(final, met, pl.col("at").is_not_null(), cost).drop("at")
 
 
@@ -344,7 +345,7 @@ def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tr
     Args:
         tuning: the tuning runs of one method on one workload and backend.
     """
-    judge = Judge(study.tuning, study.direction_of, study.stop)
+    judge = Judge(study.tuning, study.direction_of, study.training.stop)
     return tried(tuning, study.tuned_names(optimizer), judge)
 
 

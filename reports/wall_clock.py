@@ -30,7 +30,8 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         steps and examples (of all runs; null where one did not take them all), and `{phase}_seconds`, whose
         sum is total_seconds.
     """
-    ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
+    # without a stop, runs go on past a target
+    ends = ["budget"] if study.training.stop else ["budget", "reached"]
     of_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
     once = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
     runs = tables.runs.filter(of_final).with_columns(charged=once)

@@ -21,7 +21,7 @@ from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
 from curvebench.planning.studies.reading import read_studies
 from curvebench.results import schema
-from curvebench.spec import claim, document, study, tuning
+from curvebench.spec import claim, study, training, tuning
 from tests.curvebench.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,7 +222,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "tuning: successive_halving": tuning.SuccessiveHalving,
     "tuning: tpe": tuning.ParzenSearch,
     "tuning: an axis of space": tuning.Axis,
-    "schedule": study.Schedule,
+    "schedule": training.Schedule,
     "compare": study.Compare,
     "claims": claim.Claim,
     "claims: a condition": claim.Condition,
@@ -255,13 +255,13 @@ def keys(model: type[BaseModel]) -> list[str]:
 def test_the_reference_of_study_files_leaves_no_part_out():
     parts = {
         item
-        for module in (claim, study, tuning)
+        for module in (claim, study, training, tuning)
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, BaseModel)
     }
     parts -= {base for part in parts for base in part.__mro__[1:]}
     shorthand = {study.NamedBasis, study.Contestant, study.FinalSeeds, tuning.TieCriterion}
-    of_plans = {study.Resolved, study.TrainingProtocol, document.Headline}
+    of_plans = {training.TrainingProtocol}
     assert parts - shorthand - of_plans == set(MODELS.values())
 
 

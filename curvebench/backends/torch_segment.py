@@ -202,9 +202,8 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
 
     needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
     values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
-    held = (
-        None if program.stop_gradient_norm is None else torch.zeros_like(carry.stopped_at, dtype=torch.bool)
-    )
+    stops = program.protocol.stop_gradient_norm is not None
+    held = torch.zeros_like(carry.stopped_at, dtype=torch.bool) if stops else None
     with compiling(), never_eager(), torch.no_grad():
         zeros, matrices = torch.zeros_like(carry.coordinates), loaded.constants.matrices
         for step in steppers.values():
@@ -301,9 +300,9 @@ class TorchSegment:
         program = self.program
         stopped_at = program.stopped_at(carry, context.info, context.inputs)
         model = context.info.model
-        if program.clip_gradient_norm is not None:
+        if program.protocol.clip_gradient_norm is not None:
             context = replace(context, info=program.clipped(context.info))
-        if program.stop_gradient_norm is not None:
+        if program.protocol.stop_gradient_norm is not None:
             context = replace(context, held=stopped_at > 0)
             model = where_lanes(program.ops, context.held, carry.model, model)
         # Model state may be parameters, which the update overwrites.

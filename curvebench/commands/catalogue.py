@@ -119,7 +119,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
         },
         "backends": list(BACKENDS),
         "studies": {
-            study.name: {**_about(study, "question", "source"), "scales": list(study.scales)}
+            study.name: {**_about(study.file, "question", "source"), "scales": list(study.scales)}
             for study in studies
         },
         "scales": sorted({scale for study in studies for scale in study.scales}),

@@ -133,7 +133,7 @@ def _listing(path: Path | None) -> list[ClaimVerdict]:
     """
     from curvebench.paths import PUBLISHED
     from curvebench.reports.claims.verdict_list import unrun, verdicts_of
-    from curvebench.spec.archive import read_archive, shown_plans
+    from curvebench.results.archive import read_archive, shown_plans
     from curvebench.spec.plan import read_plan
     from curvebench.spec.sets import PLAN
 

@@ -23,7 +23,7 @@ from curvebench.results.provenance import provenance
 from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import settings_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at, training
+from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.values import Option
@@ -210,18 +210,19 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     tuned = {name: recorded[name] for name in optimizer.space or study.tuning.names}
     rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
     shared: dict[str, Any] = {
+        "study": study.name,
         "scale": scale,
         "workloads": (workload,),
         "bases": (basis,),
         "seeds": (row["seed"],),
         "sources": {},
         "versions": {},
-        "precision": row["dtype"],
     }
     upstream: dict[str, tuple[str, ...]] = {}
     if bases()[basis.name].estimated:
         backend, device = estimated_at(found.alone, study.backends[0], row["device"])
-        first = BasesSpec(stage="bases", study=study.name, backend=backend, device=device, **shared)
+        precision = row["dtype"]
+        first = BasesSpec(stage="bases", backend=backend, device=device, precision=precision, **shared)
         _run(first, results, estimate_bases)
         upstream = {"bases": (first.hash,)}
     spec = RunsSpec(
@@ -232,10 +233,11 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         device=row["device"],
         optimizers=(optimizer,),
         tuning=study.tuning,
+        training=study.training.model_copy(update={"precision": row["dtype"]}),
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
         bundle_memory_bytes=MEMORY,
         upstream=upstream,
-        **{**training(study), **shared},
+        **shared,
     )
     job = _run(spec, results, run_lanes)
     runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))

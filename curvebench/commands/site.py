@@ -26,8 +26,8 @@ def site(given: Namespace) -> None:
     from curvebench.reports.figures.all_figures import draw_all
     from curvebench.reports.pages.site import render_site
     from curvebench.reports.plan import BOARD_FIGURES
+    from curvebench.results.archive import with_figures
     from curvebench.results.temporary import write_texts
-    from curvebench.spec.archive import with_figures
     from curvebench.spec.plan import read_plan
 
     plan, say = read_plan(given.plan), partial(_say, "site")

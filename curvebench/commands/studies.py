@@ -136,7 +136,7 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
     from curvebench.interop.trial import try_steps
     from curvebench.registry import find_workload, rule_of
 
-    least = {name: low for name, (low, _) in study.tuning_of(optimizer).bounds.items()}
+    least = {name: low for name, (low, _) in study.file.tuning.for_optimizer(optimizer).bounds.items()}
     tried = set()  # a rule refuses kinds of layers, not their sizes
     for spec in sorted((spec for specs in study.workloads.values() for spec in specs), key=_size):
         workload = find_workload(spec.locator)
@@ -147,8 +147,8 @@ def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
         tried.add(key)
         parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
         values = {**optimizer.hyperparameters, **least}
-        rule = rule_of(optimizer, study.schedule.name)
-        precision = study.precision or workload.dtype
+        rule = rule_of(optimizer, study.file.schedule.name)
+        precision = study.file.precision or workload.dtype
         try_steps(optimizer.locator, rule, parameters, workload.roles(spec.settings), values, precision)
 
 

@@ -144,7 +144,7 @@ def print_standing(
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
-    from curvebench.spec.archive import HERE
+    from curvebench.results.archive import HERE
 
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,11 +14,30 @@ from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.engine.tiles import Placement, Tile
 from curvebench.optimizers.bases import Change
 from curvebench.optimizers.needs import Need
+from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import DRAWS, model_of
 from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import PLAIN, StepProtocol
 from curvebench.steps.update import Update, Work
 from curvebench.workloads.workload import Problem, Random, Workload, examples_in, placeholder_of
+
+
+def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol) -> None:
+    """Check that what a rule needs of the loss can be taken of a minibatch in parts.
+
+    Args:
+        owner: how the message calls the rule.
+
+    Raises:
+        OptionError: when gradients are accumulated, and a need is not the mean over parts.
+    """
+    for need in needs:
+        if protocol.accumulates and not need.is_mean:
+            raise OptionError(
+                f"{owner}: needs {need.description} of the whole minibatch, which is not the mean over its "
+                "parts; leave gradient_accumulation out"
+            )
 
 
 @dataclass(frozen=True)
@@ -35,9 +54,7 @@ class Bundle:
         changes: how it changes them, where it does not rotate them.
         schedule: (steps,) multipliers of the learning rate.
         evaluations: how many stretches the steps are cut into; metrics are taken after each.
-        stop_gradient_norm: the gradient norm below which a lane stops, or None.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
-        gradient_accumulation: into how many equal parts minibatches are cut, one evaluated after the other.
+        protocol: what of the training protocol its steps execute.
         reestimation: when and how bases are estimated anew, or None.
         tile: the shape into which the lanes are padded where they are computed; None: S x K.
     """
@@ -51,9 +68,7 @@ class Bundle:
     evaluations: int = 1
     matrices: Mapping[tuple[str, ...], np.ndarray] = field(default_factory=dict)
     changes: Mapping[tuple[str, ...], Change] = field(default_factory=dict)
-    stop_gradient_norm: float | None = None
-    clip_gradient_norm: float | None = None
-    gradient_accumulation: int = 1
+    protocol: StepProtocol = PLAIN
     settings: Mapping[str, Any] = field(default_factory=dict)
     randoms: Sequence[Random] = ()
     reestimation: RenewalPlan | None = None
@@ -70,7 +85,7 @@ class Bundle:
             )
         if self.workload.streamed and self.orders is None:
             raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
-        parts = self.gradient_accumulation
+        parts = self.protocol.gradient_accumulation
         if parts > 1 and (self.orders is None or self.batch_size % parts):
             raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.engine.bundle import Bundle
+from curvebench.engine.bundle import Bundle, check_accumulation
 from curvebench.engine.clock import Clock
 from curvebench.engine.memory import arrays_of, is_held
 from curvebench.engine.programs import Programs, shapes_of
@@ -53,17 +53,14 @@ def program_of(bundle: Bundle, engine: Engine) -> Program:
             be taken part by part where gradients are accumulated.
     """
     workload, lay = bundle.workload, bundle.layout
-    for need in bundle.needs:
-        need.check_accumulation(bundle.rule.name, bundle.gradient_accumulation)
+    check_accumulation(bundle.rule.name, bundle.needs, bundle.protocol)
     per_seed = bundle.orders is not None or not workload.shared_data
     return Program(
         ops=engine.ops,
         update=Update(rule_held(bundle.rule, engine.policy), lay),
         evaluation=StepEvaluation(engine, workload.loss, per_seed, workload.likelihood, lay, bundle.needs),
-        stop_gradient_norm=bundle.stop_gradient_norm,
         held=engine.policy.parameters,
-        clip_gradient_norm=bundle.clip_gradient_norm,
-        parts=bundle.gradient_accumulation,
+        protocol=bundle.protocol,
         accumulate=engine.accumulate,
         averages_losses=MINIBATCH_LOSS in workload.metrics,
     )
@@ -118,5 +115,5 @@ def load(
     with clock.phase("compile"):
         given = (params, model, constants)
         key = ("start", shapes_of(engine, given))
-        carry = programs.get(key, lambda: engine.compiled(program.start, *given))(*given)
+        carry = programs.get(key, lambda: engine.compiled(program.start, *given, multiplications=0))(*given)
     return Loaded(program, carry, constants, splits)

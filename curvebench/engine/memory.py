@@ -20,10 +20,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# Products of a parameter and an example in all rounds of a cell, up to which the rounds share a tile. With
-# more work, a round's steps are so much faster in its own shape, where the settings of a seed share matrix
-# products, that this saves more than compiling once: docs/performance.md has the times.
-MOST_PRODUCTS = 2 * 10**9
+# Products of a parameter and an example, and of a basis and a gradient, in all rounds of a cell, up to which
+# the rounds share a tile. With more work, a round's steps are so much faster in its own shape, where settings
+# of a seed share its basis, that this saves more than compiling once: docs/performance.md has the times.
+MOST_PRODUCTS = 10**10
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
@@ -65,13 +65,13 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
     evaluated = [problem.splits[name] for name in workload.evaluated_splits]
     examples = max(map(examples_in, evaluated), default=0)
-    parts = bundle.gradient_accumulation
-    at_once = max(bundle.batch_size // parts, min(examples, workload.evaluation_batch or examples))
+    protocol = bundle.protocol
+    at_once = max(protocol.at_once(bundle.batch_size), min(examples, workload.evaluation_batch or examples))
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
-    copies = 4 + (parts > 1) + (bundle.clip_gradient_norm is not None)
+    copies = 4 + protocol.gradient_copies
     lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
-    lane += (1 + (parts > 1)) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
+    lane += (1 + protocol.accumulates) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
     return itemsize * (basis + data), itemsize * lane
 
@@ -96,7 +96,8 @@ def tile_of(
         return None
     if runs_singly(bundle):
         return Tile(1, 1)
-    products = len(bundle.schedule) * bundle.batch_size * bundle.layout.total
+    basis = sum(math.prod(matrix.shape[1:]) for matrix in bundle.matrices.values())
+    products = len(bundle.schedule) * (bundle.batch_size * bundle.layout.total + basis)
     if not engine.compiles_lanes or products * sum(map(math.prod, rounds)) > MOST_PRODUCTS:
         return None
     seed, lane = bytes_of(bundle, engine.itemsize)

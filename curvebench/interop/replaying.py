@@ -103,9 +103,7 @@ class Online:
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
-        self._program = Program(
-            self._ops, update, _no_evaluation, stop_gradient_norm=None, held=self._ops.dtype
-        )
+        self._program = Program(self._ops, update, _no_evaluation, held=self._ops.dtype)
         self._moves: dict[int, Any] = {}
         with self._context():
             self._constants = Constants(

@@ -21,20 +21,19 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
 from curvebench.paths import FAILED, stored_kernels
-from curvebench.planning.archive import archive_of, sums_of
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies.description import deciding, describe
 from curvebench.planning.studies.reading import read_studies
-from curvebench.planning.studies.study import FirstSeeds, Study, cost_of, running_on
+from curvebench.planning.studies.seeds import FirstSeeds
+from curvebench.planning.studies.study import Study
 from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
-from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of, rule_of
+from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of
+from curvebench.results.archive import archive_of, joined_here, sums_of, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
-from curvebench.spec.archive import joined_here, with_figures
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.job import (
     HOST,
@@ -47,7 +46,6 @@ from curvebench.spec.job import (
     estimated_at,
     job_folder,
     spec_file,
-    training,
 )
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import (
@@ -57,7 +55,6 @@ from curvebench.spec.plan import (
     PartPlan,
     ProblemPlan,
     ReportPlan,
-    SkippedStudy,
     StudyPlan,
     UnrunClaim,
     read_plan,
@@ -135,11 +132,10 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
 def _why_skipped(study: Study, config: Config) -> str | None:
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
-    own = study.scales[config.scale].backends
-    used = [name for name in own if running_on(name, study)]
-    if not set(config.backends or used).intersection(used):
-        backends = ", ".join(config.backends or own)
-        return f"it does not run on {backends} at this scale (it runs on: {', '.join(used) or 'none'})"
+    if not study.backends_at(config.scale, config.backends):
+        backends = ", ".join(config.backends or study.scales[config.scale].backends)
+        used = ", ".join(study.backends_at(config.scale)) or "none"
+        return f"it does not run on {backends} at this scale (it runs on: {used})"
     alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).alone]
     if alone and not config.studies:
         return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"
@@ -254,13 +250,14 @@ class Planner:
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs that the study's backends need, upstream jobs first."""
         final_seeds = max(map(self.final_seeds, self.size.backends), key=len)
-        bases = self._bases(self.tuning_seeds, self.study.tried_bases)
+        tried = tuple(one for one in self.study.bases if self.study.tuning.tries(one.label))
+        bases = self._bases(self.tuning_seeds, tried)
         final_bases = self._bases(final_seeds, self.study.bases)
         made: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # by the backend and optimizer that tune
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
-            for optimizer in running_on(backend, self.study):
-                tuner = backend if rule_of(optimizer).backend else self.study.tuned_on[backend]
+            for optimizer in self._running(backend):
+                tuner = backend if optimizer.only_backend else self.study.tuned_on[backend]
                 key = tuner, optimizer.label
                 if key not in made:
                     seeds = self.final_seeds(tuner) if tuner in self.study.backends else ()
@@ -286,13 +283,12 @@ class Planner:
             here = tuple(
                 one for one, place in zip(workloads, places, strict=True) if place == (backend, device)
             )
-            precision = self.study.precision
+            precision = self.study.training.precision
             if precision and backend == HOST:
                 precision = policy_of(precision).computed
             for share in self._shares(here, bases, seeds):
                 spec = BasesSpec(
                     stage="bases",
-                    study=self.study.name,
                     device=device,
                     precision=precision,
                     **self._common(backend, (), share, ()),
@@ -325,9 +321,22 @@ class Planner:
             seeds: of the final round; empty: it is not made here.
         """
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
-        jobs = upstream
+        tuning, jobs = self.study.tuning.for_optimizer(optimizer), upstream
         for share in self._selections(optimizer, tunes, seeds):
-            jobs += (self._runs(backend, optimizer, share, jobs),)
+            read = tuple(job for job in jobs if share.reads(job.spec, tuning))
+            spec = RunsSpec(
+                stage="runs",
+                tuning=tuning,
+                rounds=share.rounds,
+                tuning_seeds=share.tuning_seeds,
+                alone=share.alone,
+                setting=share.setting,
+                compared=self._compared(optimizer, share.bases) if share.seeds else (),
+                claim_rules=self.study.rules if share.seeds else {},
+                **self._common(backend, (optimizer,), share, read),
+                **self._training(backend),
+            )
+            jobs += (PlannedJob(spec, self.results, sum(spec.lanes), read),)
         return jobs[len(upstream) :]
 
     def _selections(
@@ -341,7 +350,7 @@ class Planner:
         """
         bases = tuple(basis for basis in self.study.bases if basis.is_of(optimizer.label))
         tried = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
-        counts = self.study.tuning_of(optimizer).rounds
+        counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
         rounds = tuple(range(final)) if tunes else ()
         alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
@@ -359,27 +368,6 @@ class Planner:
         for workload, basis, seed in product(alone, bases, seeds):
             yield RunSelection((workload,), (basis,), (seed,), (final,), (), True)
 
-    def _runs(
-        self, backend: str, optimizer: OptimizerSpec, share: RunSelection, upstream: tuple[PlannedJob, ...]
-    ) -> PlannedJob:
-        """Return the job that makes a share of an optimizer's runs; it reads some of the `upstream` jobs."""
-        tuning = self.study.tuning_of(optimizer)
-        read = tuple(job for job in upstream if share.reads(job.spec, tuning))
-        spec = RunsSpec(
-            stage="runs",
-            tuning=tuning,
-            rounds=share.rounds,
-            tuning_seeds=share.tuning_seeds,
-            alone=share.alone,
-            setting=share.setting,
-            compared=self._compared(optimizer, share.bases) if share.seeds else (),
-            claim_rules=self.study.rules if share.seeds else {},
-            **training(self.study),
-            **self._common(backend, (optimizer,), share, read),
-            **self._running(backend),
-        )
-        return PlannedJob(spec, self.results, sum(spec.lanes), read)
-
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
         """Those of some bases in which claims of the study compare final runs of a method."""
         if not self.size.alternatives:
@@ -391,8 +379,8 @@ class Planner:
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
-        common = self._common(backend, running_on(backend, self.study), share, upstream)
-        spec = TimingSpec(stage="timing", **training(self.study), **common, **self._running(backend))
+        common = self._common(backend, self._running(backend), share, upstream)
+        spec = TimingSpec(stage="timing", **common, **self._training(backend))
         count = len(methods(spec.optimizers, spec.bases))
         return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
 
@@ -406,28 +394,28 @@ class Planner:
         """Return the fields that all jobs of the study have."""
         locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
         return {
+            "study": self.study.name,
             "scale": self.scale,
             "backend": backend,
             "optimizers": optimizers,
             "workloads": share.workloads,
             "bases": share.bases,
             "seeds": share.seeds,
-            "upstream": _by_stage(upstream),
+            "upstream": {
+                stage: tuple(job.spec.hash for job in upstream if job.spec.stage == stage)
+                for stage in dict.fromkeys(job.spec.stage for job in upstream)
+            },
             **self.tree.decisive((), locators, share.workloads, share.bases, PACKAGES[backend]),
         }
 
-    def _running(self, backend: str) -> dict[str, Any]:
-        """Where and in what memory a backend runs methods."""
-        device = self.size.backends[backend].device
-        return {"device": device, "bundle_memory_bytes": self.size.bundle_memory_bytes}
+    def _training(self, backend: str) -> dict[str, Any]:
+        """Return how, where and in what memory a backend runs methods."""
+        device, memory = self.size.backends[backend].device, self.size.bundle_memory_bytes
+        return {"training": self.study.training, "device": device, "bundle_memory_bytes": memory}
 
-
-def _by_stage(upstream: Iterable[PlannedJob]) -> dict[str, tuple[str, ...]]:
-    """The hashes of jobs by their stage."""
-    found: dict[str, tuple[str, ...]] = {}
-    for job in upstream:
-        found[job.spec.stage] = (*found.get(job.spec.stage, ()), job.spec.hash)
-    return found
+    def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
+        """Return the optimizers that run on a backend: those of other libraries run on one alone."""
+        return tuple(one for one in self.study.optimizers if one.runs_on(backend))
 
 
 def _gathered(spec: JobSpec) -> list[str]:
@@ -672,11 +660,10 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     for study in _select(studies, claims, config):
         reason = _why_skipped(study, config)
         if reason is not None:
-            about = deciding(study, scale)
-            skipped.append(SkippedStudy(reason=reason, cost=cost_of(study), **about))
+            skipped.append(study.skipped(scale, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
-    named = (*names, *(one.study.joins for one in planned if one.study.joins)) if names else ()
+    named = (*names, *(one.plan.joins for one in planned if one.plan.joins)) if names else ()
     archive = archive_of(named, [one.plan for one in planned])
     sums = sums_of((plan.published for plan in archive), (one for plan in archive for one in plan.studies))
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
@@ -734,10 +721,11 @@ def _census(
             one,
             study=study.name,
             scale=study.scale_deciding(one, config.scale),
-            cost=cost_of(study),
+            cost=study.cost,
         )
         for study in studies
-        for one in deciding(study, config.scale)["claims"]
+        for one in study.claims
+        if not one.repeats
     }
     known |= {name: unrun(one, study=file_of(module)) for name, (module, one) in checked.items()}
     for claim in config.census():
@@ -807,7 +795,7 @@ def _compared(
         return []
     if not {backend for study in planned for backend in study.plan.backends}.issuperset(BACKENDS):
         return []
-    used = {optimizer.locator for study in planned for optimizer in study.study.optimizers}
+    used = {optimizer.locator for study in planned for optimizer in study.plan.optimizers}
     shown = [name for name in rules() if name in used]
     others = [name for name in rules() if name not in used and not config.studies]
     return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
@@ -824,12 +812,7 @@ def _kernels(results: Path) -> tuple[Path, ...]:
 def _planned(
     study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
 ) -> PlannedStudy:
-    study = study.at(config.scale)
-    own = study.scales[config.scale].backends
-    backends = tuple(
-        name for name in own if running_on(name, study) and (not config.backends or name in config.backends)
-    )
-    described = describe(study, config.scale, backends)
+    described = study.at(config.scale, config.backends)
     jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
     tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
     figures_hash = _digest([tables_hash, described.model_dump(mode="json"), reports_code])

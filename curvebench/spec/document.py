@@ -170,13 +170,3 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models(argument)
-
-
-def targets_on(targets: Targets, workload: str) -> dict[str, float]:
-    """The threshold of each metric that has a target on a workload.
-
-    Args:
-        targets: what has a threshold by workload has a target on these workloads alone.
-    """
-    found = {name: at.get(workload) if isinstance(at, dict) else at for name, at in targets.items()}
-    return {name: at for name, at in found.items() if at is not None}

@@ -13,8 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from curvebench.spec.document import Document
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
-from curvebench.spec.plan import StudyPlan
-from curvebench.spec.study import TrainingProtocol
+from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
@@ -94,14 +93,25 @@ class BasesSpec(JobSpec):
     precision: Precision | None = None
 
 
-class TrainingSpec(JobSpec, TrainingProtocol):
-    """Runs of methods.
+class TrainingSpec(JobSpec):
+    """Runs of methods, by the training protocol of their study.
 
     Args:
         bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
     """
 
+    training: TrainingProtocol
     bundle_memory_bytes: int
+
+    @property
+    def precision(self) -> Precision | None:
+        """The precision of all runs; None: each workload's own."""
+        return self.training.precision
+
+    def changed(self, **changes: Any) -> Self:
+        """Another job, with keys of the training protocol changed in it."""
+        keys = {name: changes.pop(name) for name in TrainingProtocol.model_fields if name in changes}
+        return super().changed(training=self.training.model_copy(update=keys), **changes)
 
 
 class RunsSpec(TrainingSpec):
@@ -139,17 +149,15 @@ class RunsSpec(TrainingSpec):
         return len(self.tuning.rounds)
 
     def in_round(self, number: int) -> Self:
-        """Return the job as it is in one of its rounds: its seeds, bases, budget and evaluations.
+        """Return the job as it is in one of its rounds: its seeds, bases and training protocol.
 
         The hash stays that of the whole job, whose tables the rows of all rounds go to.
         """
         changes: dict[str, Any] = {"rounds": (number,)}
         if number < self.final_round:
             bases = tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
-            share = self.tuning.shares[number]
-            budget = {unit: int(share * length) for unit, length in self.budget.items()}
-            changes |= {"seeds": self.tuning_seeds, "bases": bases, "budget": budget}
-            changes |= {"evaluations": int(share * self.evaluations)}
+            training = self.training.shortened(self.tuning.shares[number])
+            changes |= {"seeds": self.tuning_seeds, "bases": bases, "training": training}
         return self.model_copy(update=changes)
 
     @property
@@ -192,11 +200,6 @@ class TimingSpec(TrainingSpec):
     """Steps of all methods of a backend, timed."""
 
     stage: Literal["timing"]
-
-
-def training(study: StudyPlan) -> dict[str, Any]:
-    """The fields of a job that are its study's, whatever it runs."""
-    return {"study": study.name, **{name: getattr(study, name) for name in TrainingProtocol.model_fields}}
 
 
 class ParitySpec(JobSpec):

@@ -56,6 +56,10 @@ class OptimizerSpec:
         library, colon, _ = self.locator.partition(":")
         return LIBRARIES.get(library) if colon else None
 
+    def runs_on(self, backend: str) -> bool:
+        """Whether it runs on a backend."""
+        return self.only_backend in (None, backend)
+
     @property
     def chosen(self) -> dict[str, Any]:
         """All that a study says of it: where it is found, options, hyperparameters, space."""

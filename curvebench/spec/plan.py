@@ -13,11 +13,12 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import Direction, Document, Which, dotted, targets_on
+from curvebench.spec.document import Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.method import OptimizerSpec, WorkloadSpec
+from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
-from curvebench.spec.study import FIRST_FINAL_SEED, Resolved, Sized, TrainingProtocol
+from curvebench.spec.study import FIRST_FINAL_SEED, Asked, Seeds
+from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
 
 
@@ -85,10 +86,12 @@ class SkippedStudy(Deciding):
     cost: str = ""
 
 
-class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
+class StudyPlan(Asked, Deciding):
     """A study at one scale: its settings in full, and where its tables and figures lie.
 
     Args:
+        tuning: the protocol at the scale.
+        compare: the headline metric, with its floor.
         notes: where the setting departs from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
         first_tuning_seed: of the seeds that settings are tried on.
@@ -99,9 +102,14 @@ class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
 
     notes: tuple[str, ...] = ()
     workloads: Annotated[tuple[WorkloadPlan, ...], Field(min_length=1)]
+    optimizers: tuple[OptimizerSpec, ...]
+    bases: tuple[BasisSpec, ...]
     runs_on: dict[str, BackendPlan]
+    seeds: Seeds
     first_tuning_seed: int = 0
     first_final_seed: int = FIRST_FINAL_SEED
+    training: TrainingProtocol
+    compare: Headline
     tables: Path
     figures: Path
     joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
@@ -115,6 +123,11 @@ class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
                     f"compare.metric: {unknown(workload.name, 'metric', self.metric, workload.metrics)}"
                 )
         return self
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+        return methods(self.optimizers, self.bases)
 
     @property
     def metric(self) -> str:
@@ -158,7 +171,7 @@ class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
 
     def tuned_names(self, optimizer: str) -> tuple[str, ...]:
         """The hyperparameters of an optimizer that were tuned, the learning rate first."""
-        return self.tuning_of(self.optimizer(optimizer)).names
+        return self.tuning.for_optimizer(self.optimizer(optimizer)).names
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:
@@ -167,11 +180,8 @@ class StudyPlan(Deciding, Resolved, Sized, TrainingProtocol):
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
         """Threshold by metric: the targets that runs on a workload have."""
-        return {
-            name: at
-            for name, at in targets_on(self.targets, workload.name).items()
-            if name in workload.metrics
-        }
+        targets = self.training.targets_on(workload.name)
+        return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
         """The contestant of a label."""
@@ -304,7 +314,7 @@ class ReportPlan(Document):
         waived: what stood in the way of publishing and was waived.
         verdicts: the folder with the tables `claims` and `findings` of a published set.
         origin: of a plan in an archive, where its runs come from.
-        archive: what is shown of published sets with it (`curvebench.spec.archive`); each names its set.
+        archive: what is shown of published sets with it (`curvebench.results.archive`); each names its set.
         census: the claims that are decided nowhere; empty where only some are asked for.
         path: the file that it was read from; no part of the document.
     """

@@ -27,21 +27,18 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from curvebench.spec.claim import Claim
 from curvebench.spec.document import (
     Document,
-    Headline,
     JudgedWords,
     Positive,
-    Targets,
     as_list,
     explained,
 )
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, methods
+from curvebench.spec.method import Method
+from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
 from curvebench.spec.tuning import Axis, Tuning
-from curvebench.spec.values import Precision
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
 NULL = "null"
-GRADIENT_NORM = "gradient_norm"  # the only metric at which runs may stop
 VALID = 4  # numbers of evaluations that an error offers
 
 LETTERS = re.compile(r"[a-z0-9_-]+")
@@ -119,87 +116,6 @@ class NamedBasis(Named):
 NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
 
 
-class Schedule(Document):
-    """What multiplies the learning rate, for every method alike.
-
-    Args:
-        warmup, cooldown: shares of the steps.
-        warmup_epochs: instead of `warmup`, in epochs; None where that is given.
-    """
-
-    name: str = "constant"
-    warmup: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    warmup_epochs: Annotated[float, Field(ge=0.0)] | None = None
-    cooldown: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    final: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-
-    @model_validator(mode="after")
-    def _has_an_end(self) -> Schedule:
-        if self.final and self.name == "constant" and not self.cooldown:
-            raise ValueError(
-                "final: a constant schedule has none; remove it, give a cooldown, or name another schedule"
-            )
-        if self.final and self.name in ("inverse_sqrt", "exponential"):
-            raise ValueError(f"final: {self.name} has none; remove it, or name another schedule")
-        if self.cooldown and self.name != "constant":
-            raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
-        if self.warmup and self.warmup_epochs is not None:
-            raise ValueError(
-                "warmup_epochs: warmup says the same as a share of the steps; give one of the two"
-            )
-        if self.warmup + self.cooldown > 1.0:
-            raise ValueError("cooldown: warmup and cooldown are shares of the steps; together they exceed 1")
-        return self
-
-
-def _stopping(metric: str) -> str:
-    if metric != GRADIENT_NORM:
-        raise ValueError(unknown("stop", "key", metric, [GRADIENT_NORM]))
-    return metric
-
-
-class Trained(Document):
-    """How all methods of a study are trained, at any scale.
-
-    Args:
-        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule; None: to none.
-        precision: of all runs; None: each workload's own.
-        targets: threshold by metric, or by metric and workload; a run goes on past a target.
-    """
-
-    schedule: Schedule = Schedule()
-    stop: dict[Annotated[str, AfterValidator(_stopping)], Annotated[float, Field(gt=0.0)]] = Field(default={})
-    clip_gradient_norm: Annotated[float, Field(gt=0.0)] | None = None
-    precision: Precision | None = None
-    targets: Targets = Field(default={})
-
-
-class Evaluated(Document):
-    """How a run is evaluated, and how its minibatches are.
-
-    Args:
-        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
-            before the first step.
-        evaluated_splits: whose metrics these are; None: all that a workload has.
-        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other.
-    """
-
-    evaluations: Positive
-    evaluated_splits: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
-    gradient_accumulation: Positive = 1
-
-
-class TrainingProtocol(Trained, Evaluated):
-    """The training protocol: everything that decides the result of a run, except the method.
-
-    Args:
-        budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
-    """
-
-    budget: dict[str, int]
-
-
 class Compare(Document):
     """The headline metric of figures and leaderboard, and its floor (`curvebench.spec.document.Headline`)."""
 
@@ -232,15 +148,10 @@ def _or_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
-class Sized(Evaluated):
-    """How runs are evaluated, and on how many seeds."""
-
-    seeds: Seeds
-
-
-class Scale(Sized):
+class Scale(ScaleTraining):
     """A size of the study: budget, seeds, backends, and what is said about them on the page."""
 
+    seeds: Seeds
     epochs: Budget | None = None
     steps: Budget | None = None
     tuning: dict[str, Any] = Field(default={})  # what of the study's protocol is another at this scale
@@ -289,8 +200,8 @@ class Contribution(Document):
     code: str = ""
 
 
-class Asked(Trained):
-    """What a study asks, and how its methods are tuned and trained.
+class Asked(Document):
+    """What a study asks, and how its methods are tuned.
 
     Args:
         source_figures: which figure shows what one of the source does, by that one's name: a figure's name
@@ -307,7 +218,7 @@ class Asked(Trained):
     contributed: Contribution | None = None
 
 
-class StudyFile(Asked):
+class StudyFile(Asked, StudyTraining):
     """A whole study file. Names are not looked up here (curvebench.planning.studies.validation does).
 
     Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
@@ -347,34 +258,11 @@ class StudyFile(Asked):
                 raise ValueError(f"scales.{name}.tuning: tunes {here}, and the study {there}; tune the same")
         return self
 
-
-class Resolved(Asked):
-    """A study whose names are looked up and whose defaults are filled in.
-
-    Args:
-        compare: the headline metric, with its floor.
-    """
-
-    name: str
-    optimizers: tuple[OptimizerSpec, ...]
-    bases: tuple[BasisSpec, ...]
-    compare: Headline
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
-        return methods(self.optimizers, self.bases)
-
-    @property
-    def tried_bases(self) -> tuple[BasisSpec, ...]:
-        """The bases that tuning tries its settings in."""
-        return tuple(basis for basis in self.bases if self.tuning.tries(basis.label))
-
-    def tuning_of(self, optimizer: OptimizerSpec) -> Tuning:
-        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
-        if not optimizer.space:
-            return self.tuning
-        return self.tuning.sized({"space": dict(optimizer.space)})
+    def training(self, scale: str) -> TrainingProtocol:
+        """Return the training protocol at a scale, its targets by name, as pages list them."""
+        shared = {name: getattr(self, name) for name in StudyTraining.model_fields}
+        shared["targets"] = dict(sorted(self.targets.items()))
+        return TrainingProtocol.taken_from(self.scales[scale], **shared)
 
 
 Whole = TypeVar("Whole", bound=Document)

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
-from curvebench.spec.method import IDENTITY
+from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
@@ -107,6 +107,10 @@ class Protocol(Document):
             kept = {name: kept[name] for name in CRITERION}
         found: Tuning = TypeAdapter(Tuning).validate_python({**kept, **given})
         return found
+
+    def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
+        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        return self.sized({"space": dict(optimizer.space)} if optimizer.space else {})
 
     @property
     def rounds(self) -> tuple[int, ...]:

@@ -146,7 +146,7 @@ class _Meter:
         seconds = clock.seconds["compile"]
         for one, runs in zip(rounds, counts, strict=True):
             steps = steps_of(one, self.instance(workload))
-            seconds += runs * (steps * step + (one.evaluations + 1) * evaluation)
+            seconds += runs * (steps * step + (one.training.evaluations + 1) * evaluation)
         return Cost(0, sum(counts), seconds)
 
     def measured(
@@ -160,6 +160,7 @@ class _Meter:
         """Return the clock of a job that makes a run of a few steps at each setting."""
         known = bases()[basis.name].estimated
         needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
+        schedule = spec.training.schedule
         short = spec.changed(
             rounds=(spec.final_round,),
             workloads=(workload,),
@@ -167,7 +168,7 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            schedule=spec.schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
+            schedule=schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
             evaluations=1,
             upstream={"bases": needed},
             **NOTHING_ELSE,

@@ -34,9 +34,11 @@ from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, TrainingSpec, job_folder, upstream_folder
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
+from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
 from curvebench.stages.supervision import FAULTS, Attendance, FailedBefore, Failure, failure_of
 from curvebench.steps.engine import Engine
+from curvebench.steps.program import StepProtocol
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
 BASIS_STREAM = "egop basis"  # of random numbers
@@ -117,10 +119,10 @@ class Job:
         return self.spec
 
     @property
-    def training(self) -> TrainingSpec:
-        """The spec of a job that runs methods."""
+    def training(self) -> TrainingProtocol:
+        """The training protocol of a job that runs methods."""
         assert isinstance(self.spec, TrainingSpec)
-        return self.spec
+        return self.spec.training
 
     @property
     def folder(self) -> Path:
@@ -244,7 +246,7 @@ def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> Loade
     """
     read = bases()[basis.name].estimated
     seeds = [_read_basis(job, basis, one) if read else estimate(basis, one) for one in instances]
-    return LoadedBasis.of(seeds, dtype_of(job.training, instances[0].workload))
+    return LoadedBasis.of(seeds, dtype_of(job.spec, instances[0].workload))
 
 
 def _read_basis(job: Job, basis: BasisSpec, one: Instance) -> dict[str, np.ndarray]:
@@ -342,12 +344,13 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
     return replace(found, name=spec.name, streams=found.name)
 
 
-def precision_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> Precision:
+def precision_of(spec: JobSpec, workload: Workload) -> Precision:
     """The precision of a workload's runs: what the study asks for, else the workload's own."""
+    assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 
 
-def dtype_of(spec: BasesSpec | TrainingSpec, workload: Workload) -> np.dtype[Any]:
+def dtype_of(spec: JobSpec, workload: Workload) -> np.dtype[Any]:
     """What a workload's runs compute in, but for products of the model; bases are held in it."""
     return np.dtype(POLICIES[precision_of(spec, workload)].computed)
 
@@ -363,7 +366,8 @@ def steps_of(spec: TrainingSpec, one: Instance) -> int:
             f"study {spec.study}: batch_size = {one.batch_size} is larger than the {one.examples} training "
             "examples; give a smaller batch_size, or null for the full batch"
         )
-    return spec.budget["steps"] if "steps" in spec.budget else spec.budget["epochs"] * one.epoch
+    ((unit, length),) = spec.training.budget.items()
+    return length * (one.epoch if unit == "epochs" else 1)
 
 
 def schedule_of(spec: TrainingSpec, one: Instance) -> np.ndarray:
@@ -373,7 +377,7 @@ def schedule_of(spec: TrainingSpec, one: Instance) -> np.ndarray:
         InputError: when a warm-up in epochs is longer than the run, or a batch larger than the data.
     """
     try:
-        return multipliers(spec.schedule.model_dump(), steps_of(spec, one), one.epoch)
+        return multipliers(spec.training.schedule.model_dump(), steps_of(spec, one), one.epoch)
     except ValueError as error:
         raise InputError(f"study {spec.study}: schedule.{error}") from error
 
@@ -391,14 +395,15 @@ def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
 
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
     """The bundle of all lanes of a cell."""
-    spec = job.training
+    spec, training = job.spec, job.training
+    assert isinstance(spec, TrainingSpec)
     there = instances[0].problem.splits
     if lacking := sorted(set(cell.workload.evaluated_splits) - set(there)):
         raise InputError(
             f"study {spec.study}: evaluated_splits: {cell.workload.name} has no {', '.join(lacking)} here; "
             f"name those that it has in the scale ({', '.join(there)})"
         )
-    rule = rule_of(cell.optimizer, spec.schedule.name)
+    rule = rule_of(cell.optimizer, training.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     schedule = schedule_of(spec, instances[0])
     steps = len(schedule)
@@ -412,12 +417,10 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         orders=orders_of(instances, steps),
         hyperparameters={name: np.array([values[name] for values in complete]) for name in complete[0]},
         schedule=schedule,
-        evaluations=spec.evaluations,
+        evaluations=training.evaluations,
+        protocol=StepProtocol.of(training),
         matrices=matrices,
         changes=basis.changes,
-        stop_gradient_norm=spec.stop.get("gradient_norm"),
-        clip_gradient_norm=spec.clip_gradient_norm,
-        gradient_accumulation=spec.gradient_accumulation,
         settings=cell.workload_spec.settings,
         randoms=[one.random for one in instances],
         reestimation=reestimation_of(cell.basis, instances[0], steps),

@@ -13,7 +13,6 @@ import polars as pl
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.registry import rule_of
 from curvebench.results import schema
-from curvebench.spec.document import targets_on
 from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
@@ -103,7 +102,7 @@ def rows(
     """The rows of lanes that were run together."""
     runs: list[dict[str, Any]] = []
     done: list[Lane] = []
-    targets = targets_on(job.training.targets, cell.workload.name)
+    targets = job.training.targets_on(cell.workload.name)
     for s, k in np.ndindex(*bundle.lanes):
         lane = lane_of(trajectories, s, k, targets, cell.workload)
         place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
@@ -136,25 +135,6 @@ def failed_rows(
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
 
 
-def with_remedy(failure: Failure, settings: Mapping[str, Any], accumulation: int) -> Failure:
-    """A failure of runs; where memory was short it names what would hold half of it at a time.
-
-    Args:
-        settings: of the workload.
-        accumulation: into how many parts a batch is cut (`gradient_accumulation`).
-    """
-    if failure.outcome != "out_of_memory":
-        return failure
-    size, parts = settings.get("batch_size"), 2 * accumulation
-    half = f"with gradient_accumulation {parts} in the study would hold half of it at a time"
-    remedy = f"batch_size {size} {half}"
-    if size is None:
-        remedy = "all examples are one batch; a batch_size in the study would hold less at a time"
-    elif size % parts:
-        remedy = f"a smaller batch_size than {size} would hold less, and one that {parts} divides {half}"
-    return failure._replace(reason=f"{failure.reason}; {remedy}")
-
-
 def _row(
     job: Job,
     cell: Cell,
@@ -178,7 +158,7 @@ def _row(
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
-        "dtype": precision_of(job.training, cell.workload),
+        "dtype": precision_of(job.spec, cell.workload),
         "stage": "tuning" if in_round < spec.final_round else "alternative" if setting else "final",
         "round": in_round,
         "seed": spec.seeds[seed],
@@ -197,7 +177,7 @@ def _row(
         ],
         "targets": [
             {"metric": metric, "threshold": at, "steps": lane.reached.get(metric)}
-            for metric, at in targets_on(job.training.targets, cell.workload.name).items()
+            for metric, at in job.training.targets_on(cell.workload.name).items()
             if metric in cell.workload.metrics
         ],
         "bundle_lanes": together,

@@ -42,7 +42,7 @@ from curvebench.stages.job import (
     schedule_of,
     workload_of,
 )
-from curvebench.stages.records import RunTables, failed_rows, rows, with_remedy
+from curvebench.stages.records import RunTables, failed_rows, rows
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
 from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Workload
@@ -81,7 +81,7 @@ def _of_workload(
         numbers: gives each cell of the job its number.
     """
     spec = job.runs
-    found, tables = workload_of(workload, job.training.evaluated_splits), list[RunTables]()
+    found, tables = workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
     problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
     for number in spec.rounds:
@@ -111,7 +111,7 @@ def _programs(
         counts = [(len(own.seeds), own.tries(own.rounds[0])) for own in rounds]
         if spec.settings is not None:
             counts = [bundle.lanes]
-        longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.evaluations)
+        longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.training.evaluations)
         made[basis.label] = Programs.of_rounds(longest, counts, engine, spec.bundle_memory_bytes)
     return made[basis.label]
 
@@ -132,7 +132,7 @@ def _settings_of(
     if (settings := spec.settings) is not None:
         return lambda basis: settings
     tuning, (number,) = spec.tuning, spec.rounds
-    judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.stop)
+    judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.training.stop)
     lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
     waiting = set(lacking["basis"])
     groups = tuning_results.groups_tried(tuned, judge)
@@ -199,12 +199,12 @@ class _CellRun:
             self._file(lanes, "failed").unlink()
         failure = attendance.lost.get(building)
         if failure is None:
-            self.engine = self.engine_of(precision_of(self.job.training, self.cell.workload))
+            self.engine = self.engine_of(precision_of(self.job.spec, self.cell.workload))
             attendance.journal.begin(building)
             try:
                 whole, _ = self._build()
                 programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]), self.engine)
-                parts = programs.parts(whole, self.engine, self.job.training.bundle_memory_bytes)
+                parts = programs.parts(whole, self.engine, self.job.runs.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
                 self.built, failure = None, failure_of(error)
@@ -266,8 +266,11 @@ class _CellRun:
         if len(settings) > 1 and not goes_on:
             return [table for one in settings for table in self._attempt(one)]
         assert failure is not None, "lanes of one setting are done as a whole"
-        parts = self.job.training.gradient_accumulation
-        return self._left(lanes, with_remedy(failure, self.cell.workload_spec.settings, parts))
+        if failure.outcome == "out_of_memory":
+            batch_size = self.cell.workload_spec.settings.get("batch_size")
+            remedy = self.job.training.with_half_the_memory(batch_size)
+            failure = failure._replace(reason=f"{failure.reason}; {remedy}")
+        return self._left(lanes, failure)
 
     def _executed(self, lanes: Lanes, checkpoints: Checkpoints, programs: Programs | None) -> RunTables:
         """Run lanes together."""

@@ -43,7 +43,7 @@ def time_study(job: Job) -> None:
             return
         measured = measure_methods(
             {" @ ".join(method): bundle for method, bundle in bundles.items()},
-            job.engine(precision_of(job.training, workload_of(workload))),
+            job.engine(precision_of(job.spec, workload_of(workload))),
             STEPS,
             REPETITIONS,
             lambda method: progress.advance(1, f"({'no optimizer' if method == NULL.name else method})"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from curvebench.arrays.ops import Array, Ops
@@ -12,6 +12,44 @@ from curvebench.optimizers.rule import map_arrays
 from curvebench.steps.derivatives import Evaluation, StepInfo
 from curvebench.steps.layout import by_name, end_to_end
 from curvebench.steps.update import Update, Work
+
+
+@dataclass(frozen=True)
+class StepProtocol:
+    """What of the training protocol (`curvebench.spec.training`) the steps of a run execute.
+
+    Args:
+        stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
+        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
+        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other,
+            whose losses, gradients and needs are averaged.
+    """
+
+    stop_gradient_norm: float | None = None
+    clip_gradient_norm: float | None = None
+    gradient_accumulation: int = 1
+
+    @classmethod
+    def of(cls, training: object) -> StepProtocol:
+        """Return what steps execute of a training protocol, which has values of the same names."""
+        return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether minibatches are cut into parts, whose gradients are summed."""
+        return self.gradient_accumulation > 1
+
+    @property
+    def gradient_copies(self) -> int:
+        """The gradients that a step holds besides the rule's: the sum over parts, and the one not clipped."""
+        return self.accumulates + (self.clip_gradient_norm is not None)
+
+    def at_once(self, batch_size: int) -> int:
+        """Return how many examples of a minibatch are evaluated at once."""
+        return batch_size // self.gradient_accumulation
+
+
+PLAIN = StepProtocol()  # runs do not stop, and gradients are those of whole minibatches, at any length
 
 
 class StepLosses(NamedTuple):
@@ -109,9 +147,7 @@ class Program:
         evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
             noise have the seeds as their first axis.
         held: the precision of parameters between steps, and of their gradients.
-        stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
-        parts: into how many equal parts a minibatch is cut, whose losses, gradients and needs are averaged.
+        protocol: what of the training protocol steps execute.
         accumulate: the backend's (`Derivatives.accumulate`); None where there is one part.
         averages_losses: whether the losses of steps are averaged between evaluations.
     """
@@ -119,10 +155,8 @@ class Program:
     ops: Ops
     update: Update
     evaluation: Evaluation
-    stop_gradient_norm: float | None
     held: str
-    clip_gradient_norm: float | None = None
-    parts: int = 1
+    protocol: StepProtocol = PLAIN
     accumulate: Callable[..., tuple[Any, Any]] | None = None
     averages_losses: bool = False
 
@@ -221,7 +255,8 @@ class Program:
             observes = bool(work & Work.OBSERVE)
             return self.evaluation(point, model, pick(constants, given), given.noise or {}, observes)
 
-        if self.parts == 1 or self.accumulate is None:
+        count = self.protocol.gradient_accumulation
+        if count == 1 or self.accumulate is None:
             return of(model, inputs)
         ops = self.ops
 
@@ -230,9 +265,9 @@ class Program:
             info = of(model, inputs._replace(**{**part, "noise": noise}))
             return info.model, (info.loss, map_arrays(ops.astype_float, info.gradient), info.needs)
 
-        parts = in_parts(ops, inputs, self.parts)
+        parts = in_parts(ops, inputs, count)
         after, total = self.accumulate(of_part, dict(model), parts)
-        loss, gradient, needs = map_arrays(lambda array: array / self.parts, total)
+        loss, gradient, needs = map_arrays(lambda array: array / count, total)
         return StepInfo(loss, gradient, after, needs)
 
     def clipped(self, info: StepInfo) -> StepInfo:
@@ -241,14 +276,14 @@ class Program:
         |g| is the Euclidean norm over all parameters in the original coordinates, as Pascanu et al. 2013,
         Alg. 1, without overflow: entries are divided by the largest. What is not finite stays so.
         """
-        if self.clip_gradient_norm is None:
+        if self.protocol.clip_gradient_norm is None:
             return info
         ops, shapes = self.ops, self.update.layout.parameters
         flat = ops.astype_float(end_to_end(ops, shapes, info.gradient, 2))
         largest = ops.max(ops.abs(flat), axis=-1, keepdims=True)
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
-        share = (self.clip_gradient_norm / largest) / relative_norm
+        share = (self.protocol.clip_gradient_norm / largest) / relative_norm
         share = ops.where(share < 1, share, 1.0)  # NaN, of a gradient that is not finite, is not below 1
         return info._replace(gradient=by_name(ops, shapes, flat * share))
 
@@ -265,7 +300,7 @@ class Program:
         values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
         coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
         model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
-        if self.stop_gradient_norm is not None:
+        if self.protocol.stop_gradient_norm is not None:
             held = (carry.coordinates, carry.state, carry.model)
             new = (coordinates, state, model)
             coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
@@ -278,9 +313,9 @@ class Program:
 
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
         """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
-        if self.stop_gradient_norm is None:
+        if self.protocol.stop_gradient_norm is None:
             return carry.stopped_at
-        is_first = (carry.stopped_at == 0) & (self.norm(info.gradient) < self.stop_gradient_norm)
+        is_first = (carry.stopped_at == 0) & (self.norm(info.gradient) < self.protocol.stop_gradient_norm)
         return self.ops.where(is_first, inputs.step, carry.stopped_at)
 
     def with_losses(self, carry: Carry, stopped_at: Array, losses: Array, steps: Array) -> Carry:

@@ -17,9 +17,9 @@ from curvebench.reports.measures import chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
+from curvebench.results.archive import HERE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.outcomes import failed
-from curvebench.spec.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Contribution
@@ -59,7 +59,7 @@ class Placed:
     """A newcomer on the board of the study that it joins.
 
     Args:
-        place: the published set that it is of, or `curvebench.spec.archive.HERE`.
+        place: the published set that it is of, or `curvebench.results.archive.HERE`.
         backend, field_backend: what it ran on, and what the field's methods did.
         command: what runs it again.
         row: its row, without rank and score where all its final runs failed.

@@ -288,7 +288,7 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
     pairs = paired_values(values, "value", treated, control)
     if not len(pairs):
         return None
-    stop = study.stop.get(study.metric)
+    stop = study.training.stop.get(study.metric)
     left, right = (
         censored_at(pairs[side].to_numpy(), study.direction, stop) for side in ("treated", "control")
     )

@@ -53,7 +53,6 @@ from curvebench.spec.claim import (
     Condition,
     effect_of,
 )
-from curvebench.spec.document import targets_on
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -438,8 +437,8 @@ def threshold_of(study: StudyPlan, condition: Condition, workload: str) -> float
     """What bounds what is known of a run: the stop or the target; None without, or where it plays no part."""
     if condition.counted == "steps_to_target":
         own = condition.target
-        return targets_on(study.targets, workload).get(condition.metric) if own is None else own
+        return study.training.targets_on(workload).get(condition.metric) if own is None else own
     if condition.floor is not None:
         return condition.floor
     of_values = condition.quantity in ("value", *TO_STOP, "share_of_gain")
-    return study.stop.get(condition.metric) if of_values else None
+    return study.training.stop.get(condition.metric) if of_values else None

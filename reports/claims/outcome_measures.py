@@ -56,7 +56,7 @@ def values_at_equal_cost(
     found = pl.when(~dead).then("final") if condition.which == "final" else pl.col("best")
     evaluated = pl.col("failed") | pl.col("run").is_in(recorded["run"].unique().implode())
     known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-    value = held_at(known, direction, study.stop.get(condition.metric))
+    value = held_at(known, direction, study.training.stop.get(condition.metric))
     return joined.select("method", "seed", value=value, steps=pl.when(pl.col("each") > 0).then("affords"))
 
 
@@ -71,7 +71,7 @@ def affordable(study: StudyPlan, tables: Tables, runs: pl.DataFrame, condition: 
         both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
     else:
         both = _timed(tables, both).with_columns(start="basis_seconds")
-    steps: Any = study.budget.get("steps") or runs["steps"].max()
+    steps: Any = study.training.budget.get("steps") or runs["steps"].max()
     start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
     least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
     paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)

@@ -115,7 +115,7 @@ def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
     wanted = [study.metric]
     for split in ("train", "validation"):
         of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
-        preferred = [*study.targets, f"{split}_suboptimality", f"{split}_loss"]
+        preferred = [*study.training.targets, f"{split}_suboptimality", f"{split}_loss"]
         wanted += ([name for name in preferred if name in of_split] or of_split)[:1]
     return tuple(dict.fromkeys(wanted))
 
@@ -135,8 +135,9 @@ def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
 
 def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     """The steps of an epoch, from a run that had all of its epochs; None where none had, or has a number."""
-    epochs = study.budget.get("epochs")
-    ends = ["budget"] if study.stop else ["budget", "reached"]  # without a stop, runs go on past a target
+    epochs = study.training.budget.get("epochs")
+    # without a stop, runs go on past a target
+    ends = ["budget"] if study.training.stop else ["budget", "reached"]
     whole = final.filter(pl.col("outcome").is_in(ends))["steps"]
     return as_float(whole.max()) / epochs if epochs and len(whole) else None
 

@@ -107,7 +107,7 @@ def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
 
 def _contests(problem: StudyProblem) -> Iterator[Matchups]:
     study, where = problem.study, (problem.study.name, problem.workload.name)
-    stop = study.stop.get(study.metric)
+    stop = study.training.stop.get(study.metric)
     values = censoring.with_bounds(problem.values, study.direction, stop)
     name = metric_name(study.metric, study.which)
     methods = _methods(study, values)

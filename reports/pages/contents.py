@@ -20,7 +20,7 @@ from curvebench.reports.pages.parity import parity_page, parity_rows
 from curvebench.reports.pages.study_pages import Rows, run_pages
 from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
-from curvebench.spec.archive import shown_plans
+from curvebench.results.archive import shown_plans
 from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 

@@ -18,9 +18,9 @@ from curvebench.reports.rendering import say
 from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
 from curvebench.reports.sets.objections import all_objections
+from curvebench.results.archive import unjoined
 from curvebench.results.reading import read, with_method
 from curvebench.results.verdicts import RULE_VERSION, holds, rules
-from curvebench.spec.archive import unjoined
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan

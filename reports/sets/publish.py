@@ -12,13 +12,13 @@ from curvebench.reports.sets.contents import gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
+from curvebench.results.archive import alone, read_publication
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
 from curvebench.spec import sets
-from curvebench.spec.archive import alone, read_publication
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, ReportPlan
 

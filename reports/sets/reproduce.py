@@ -16,7 +16,7 @@ from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, only, side_of
-from curvebench.spec.archive import alone
+from curvebench.results.archive import alone
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN

@@ -30,7 +30,7 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, step_of
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
-from tests.curvebench.engine.test_execution import make_bundle, run
+from tests.curvebench.engine.test_execution import changed, make_bundle, run
 from tests.curvebench.networks import ATTENTION, SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.toys import TANH, advanced
 
@@ -196,7 +196,7 @@ def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload,
 def test_compiled_updates_equal_eager_ones(variant: str) -> None:
     """By the compiler that runs use, with lanes that stop and stay."""
     bundle = bundle_of(TANH, ALL[variant])
-    bundle = dataclasses.replace(bundle, orders=None, stop_gradient_norm=0.3)
+    bundle = changed(bundle, orders=None, stop_gradient_norm=0.3)
     eager = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=1 << 62))
     compiled = execute(bundle, TorchEngine("float64", "cpu", worth_compiling=0))
     assert_equal(eager, compiled, 1e-11)

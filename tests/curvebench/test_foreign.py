@@ -23,6 +23,7 @@ from curvebench.planning.plan import make_plan
 from curvebench.planning.studies.validation import read_study
 from curvebench.registry import RULES, find_rule, origin
 from curvebench.spec.errors import InputError
+from tests.curvebench.engine.test_execution import changed
 from tests.curvebench.test_registry import bundle_of
 from tests.curvebench.tiny import write_study
 from tests.curvebench.toys import TANH
@@ -253,7 +254,7 @@ def test_an_optimizer_that_gives_parameters_other_memory_still_moves_the_run(own
 def test_lanes_that_run_together_are_those_that_run_alone(name: str, own: Path) -> None:
     """Each lane has an optimizer of its own, with its own rate, and stops by itself."""
     whole = bundle_of(f"torch:{name.replace('own.py', str(own))}", {}, False, learning_rate=(0.01, 0.05))
-    whole = dataclasses.replace(whole, evaluations=2, stop_gradient_norm=1.5)
+    whole = changed(whole, evaluations=2, stop_gradient_norm=1.5)
     assert lanes_per_bundle(whole, 8, 1 << 30) == whole.lanes == (3, 2)
     together = execute(whole, engine("torch", "float64"))
     for seed, setting in np.ndindex(*whole.lanes):

@@ -22,7 +22,7 @@ from curvebench.optimizers.bases import bases
 from curvebench.results.reading import read
 from curvebench.spec.job import TRAJECTORY_VERSION
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import Schedule
 from curvebench.stages.job import (
     Cell,
     Job,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +29,7 @@ from curvebench.steps.derivatives import StepEvaluation, StepInfo
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Program, pick, step_of
 from curvebench.steps.update import Work
-from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.engine.test_execution import changed, make_bundle
 from tests.curvebench.test_executors import NETWORKS, bundle_of
 from tests.curvebench.toys import advanced
 
@@ -162,7 +161,7 @@ def test_state_of_optax_stays_wide() -> None:
 def test_gradients_of_parts_are_averaged_wide(backend: str) -> None:
     """Their mean has less rounding than a single part's, and clipping keeps that."""
     bundle = bundle_of(NETWORKS["small_attention"], RULES["sgd"], seeds=(0,), rates=1)
-    bundle = dataclasses.replace(bundle, gradient_accumulation=8, clip_gradient_norm=1e6)
+    bundle = changed(bundle, gradient_accumulation=8, clip_gradient_norm=1e6)
     made = engine(backend, "bfloat16")
     with made.context():
         found = at_first_step(bundle, made, lambda program, info: program.clipped(info).gradient)

@@ -28,7 +28,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec
 from curvebench.stages import timing_jobs
 from curvebench.stages.jobs import run_job
-from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.engine.test_execution import changed, make_bundle
 from tests.curvebench.tiny import SEARCH, TWO_STAGES, write_study
 from tests.curvebench.toys import TANH
 from tests.curvebench.user_files import user_file
@@ -321,7 +321,7 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
     rule, made = find_rule("torch:torch.optim.SGD"), engine("torch", "float64")
     bundle = make_bundle(TANH, rule, (0,), (0.3,), batch_size=None, basis=False, steps=40, evaluations=40)
     threshold = float(np.median(execute(bundle, made).metrics["gradient_norm"]))
-    result = execute(dataclasses.replace(bundle, stop_gradient_norm=threshold), made)
+    result = execute(changed(bundle, stop_gradient_norm=threshold), made)
     stopped = int(result.stopped_at[0, 0])
     assert 1 < stopped < 40
     losses = result.metrics["train_loss"][:, 0, 0]

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from curvebench.planning.archive import archive_of
 from curvebench.reports.figures.all_figures import draw_all
 from curvebench.reports.pages.site import render_site
-from curvebench.spec.archive import with_figures
+from curvebench.results.archive import archive_of, with_figures
 from curvebench.spec.plan import ReportPlan
 from tests.reports.pages.reading import Page
 

@@ -14,7 +14,7 @@ import pytest
 
 from curvebench.paths import PUBLISHED
 from curvebench.reports.claims.verdict_list import read_verdicts
-from curvebench.spec.archive import read_archive
+from curvebench.results.archive import read_archive
 
 HERE = Path(__file__).parent
 CLAIM = (

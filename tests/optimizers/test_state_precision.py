@@ -25,6 +25,7 @@ from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
+from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Problem, Role
 from tests.curvebench.toys import advanced
@@ -196,7 +197,8 @@ def test_lanes_and_a_run_alone_hold_half_of_the_bytes(name: str, backend: str) -
 @BOTH
 def test_state_is_of_that_type_after_steps_and_where_lanes_have_stopped(backend: str) -> None:
     made = engine(backend, "float32")
-    bundle = bundle_of("adamw", HALF, (0.01,), 4, stop_gradient_norm=1e3)
+    stopping = StepProtocol(stop_gradient_norm=1e3)
+    bundle = bundle_of("adamw", HALF, (0.01,), 4, protocol=stopping)
     with made.context():
         _, carry = advanced(bundle, made, 4)
         assert (np.asarray(made.ops.to_numpy(carry.stopped_at)) == 1).all()

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from curvebench.spec.claim import Condition
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
 from curvebench.spec.plan import StudyPlan
+from curvebench.spec.training import TrainingProtocol
 
 Item = TypeVar("Item")
 
@@ -23,6 +24,12 @@ def replace(item: Item, **changes: Any) -> Item:
     if isinstance(item, Condition):
         changes = _of_condition(item, changes)
     return item.model_copy(update=changes)
+
+
+def update(raw: dict[str, Any], **changes: Any) -> None:
+    """Change a study of a plan as it is written, keys of its training protocol in that."""
+    raw["training"] |= {key: changes.pop(key) for key in TrainingProtocol.model_fields if key in changes}
+    raw.update(changes)
 
 
 def _judged(item: StudyPlan | Condition, key: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -43,6 +50,9 @@ def _of_study(study: StudyPlan, changes: dict[str, Any]) -> dict[str, Any]:
         methods = list(map(Method.of, changes.pop("methods")))
         changes["optimizers"] = tuple(map(OptimizerSpec, dict.fromkeys(one.optimizer for one in methods)))
         changes["bases"] = tuple(BasisSpec(one, one) for one in dict.fromkeys(one.basis for one in methods))
+    keys = {key: changes.pop(key) for key in TrainingProtocol.model_fields if key in changes}
+    if keys:
+        changes["training"] = study.training.model_copy(update=keys)
     choice: dict[str, Any] = {key: changes.pop(key) for key in ("choose", "shared_across") if key in changes}
     if choice:
         changes["tuning"] = study.tuning.model_copy(update=choice)

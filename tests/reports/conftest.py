@@ -110,7 +110,8 @@ def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("changed")
     plan = read_plan(changed_plan(report.plan_file, folder, change))
     digits, convex = plan.studies
-    stopped = digits.model_copy(update={"stop": {"train_loss": 0.0005}})  # as no study file may say
+    training = digits.training.model_copy(update={"stop": {"train_loss": 0.0005}})  # as no study file may say
+    stopped = digits.model_copy(update={"training": training})
     plan = plan.model_copy(update={"studies": (stopped, convex)})
     render_site(plan, folder / "site", folder / "drawings", lambda said: None)
     return folder / "site"

@@ -102,7 +102,7 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
         "first_tuning_seed": min(shape.tuning_seeds, default=0),
         "claims": [claim_of(shape)],
         "rules": rules_of(shape),
-        "budget": {"steps": STEPS[-1]},
+        "training": {**MADE_UP["training"], "budget": {"steps": STEPS[-1]}},
         "tables": str(tables),
         "figures": str(folder / "figures" / shape.name),
     }

@@ -19,7 +19,8 @@ from curvebench.reports.formatting import slug
 from curvebench.reports.rendering import templates
 from curvebench.results.intervals import median_interval
 from curvebench.spec.plan import read_plan
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import Schedule
+from tests.reports.changing import update
 from tests.reports.conftest import Report, changed_plan, words_of
 
 TABLE = YAML(typ="safe").load(Path(__file__).with_name("words.yaml"))
@@ -68,7 +69,7 @@ def test_options_are_escaped_once_on_a_page():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case["study"]))
 def test_a_study_tells_its_setting_in_words(report: Report, tmp_path: Path, case: dict[str, Any]):
-    plan = changed_plan(report.plan_file, tmp_path, lambda raw: raw["studies"][0].update(case["study"]))
+    plan = changed_plan(report.plan_file, tmp_path, lambda raw: update(raw["studies"][0], **case["study"]))
     said = words_of("setting.jinja", "rows", read_plan(plan).studies[0])
     found = {term: words.strip() for term, words in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", said)}
     assert found.items() >= case["says"].items()

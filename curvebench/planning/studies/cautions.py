@@ -12,7 +12,7 @@ from curvebench.registry import rule_of
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.claim import Condition
 from curvebench.spec.method import OptimizerSpec
-from curvebench.spec.study import Scale
+from curvebench.spec.plan import StudyPlan
 
 LEAST_PAIRS = ceil(-log2(ALPHA))  # all leaning one way have a p-value of 2^-pairs on one side
 MOST_KEPT = 0.99  # of a running mean in half precision: smaller moves than 1/256 of it are rounded away
@@ -24,41 +24,41 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
     And one on each method whose state in half precision holds running means that hardly move there.
     """
     for whole in (one for one in studies if scale in one.scales):
-        study = whole.at(scale)
+        study, path = whole.at(scale), whole.path
         for claim in whole.claims:
-            if claim not in study.claims:
-                yield f"{study.path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
+            if claim not in (*study.claims, *study.repeated):
+                yield f"{path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
         for optimizer in study.optimizers:
             if slow := dict(_slow_means(study, optimizer)):
                 kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
                 yield (
-                    f"{study.path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
+                    f"{path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
                     f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
                 )
-        for claim in study.own_claims:
-            for backend in study.scales[scale].backends:
-                counts = [_pairs(study.scales[scale], one, backend) for one in claim.conditions]
+        for claim in study.claims:
+            for backend in study.backends:
+                counts = [_pairs(study, one, backend) for one in claim.conditions]
                 pairs = min(filter(None, counts), default=LEAST_PAIRS)
                 if pairs < LEAST_PAIRS:
                     yield (
-                        f"{study.path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
+                        f"{path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
                         f"runs no p-value is below {2.0**-pairs:.2g}; {LEAST_PAIRS} seeds can reach {ALPHA}"
                     )
 
 
-def _slow_means(study: Study, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
+def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
     """The shares kept of running means, by name, that are too large for state in half precision."""
     held = optimizer.options.get("state_precision")
-    if held == HALF or (study.precision == HALF and held != "computed"):
-        tuned = study.tuning_of(optimizer).bounds
+    if held == HALF or (study.training.precision == HALF and held != "computed"):
+        tuned = study.tuning.for_optimizer(optimizer).bounds
         for name, one in rule_of(optimizer).hyperparameters.items():
             value = optimizer.hyperparameters.get(name, one.default) or 0.0
             if one.interval == share("", 0.0).interval and name not in tuned and value > MOST_KEPT:
                 yield name, value
 
 
-def _pairs(size: Scale, condition: Condition, backend: str) -> int:
+def _pairs(study: StudyPlan, condition: Condition, backend: str) -> int:
     """How many pairs of runs a comparison has; none of tuning runs where a backend has none."""
     if not condition.of_tuning:
-        return size.final_seeds(backend)
-    return 0 if size.backends[backend].tuned_on else size.seeds.tuning
+        return study.runs_on[backend].final_seeds
+    return study.seeds.tuning if study.tuned_on[backend] == backend else 0

@@ -5,39 +5,49 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from curvebench.optimizers.bases import bases
-from curvebench.planning.studies.study import FirstSeeds, Study
 from curvebench.registry import find_workload, rule_of
 from curvebench.results.verdicts import rule_hash
 from curvebench.spec.method import Method
-from curvebench.spec.study import FIRST_FINAL_SEED
+from curvebench.spec.plan import StudyPlan
+from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
 from curvebench.spec.values import Given
 
 BLOCKS = 1_000_000  # of final seeds
-# Keys that came after the first published sets: left out of the hash of final seeds where they are not given.
-LATER_KEYS = {"clip_gradient_norm", "gradient_accumulation", "evaluated_splits"}
 
 
-def first_seeds(study: Study, scale: str) -> FirstSeeds:
+class FirstSeeds(NamedTuple):
+    """The first seeds that settings are tried on, and that methods are judged on."""
+
+    tuning: int
+    final: int
+
+
+def first_seeds(
+    study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None], published: FirstSeeds | None
+) -> FirstSeeds:
     """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
 
-    The latter where claims compare tuning runs, so that these too move when a rule or a setting does. A
-    published set that is run again has its own.
+    The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
+
+    Args:
+        of_backends: the final seeds of each backend of the scale; None where they are the scale's.
+        published: those of a published set that is run again; None: there is none.
     """
-    count = study.scales[scale].seeds.tuning
-    if study.first_seeds is not None:
-        tuning, final = study.first_seeds
+    count = study.seeds.tuning
+    if published is not None:
+        tuning, final = published
         return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
-    final = _first_final_seed(study, scale)
-    judging = any(claim.of_tuning for claim in study.own_claims)
+    final = _first_final_seed(study, of_backends)
+    judging = any(claim.of_tuning for claim in study.claims)
     return FirstSeeds(final - count if judging else 0, final)
 
 
-def _first_final_seed(study: Study, scale: str) -> int:
+def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None]) -> int:
     """The first seed that methods are judged on; of a study with claims that of a block of its own.
 
     Which block follows from all that decides the claims (their rules, what they compare, where it is
@@ -45,10 +55,9 @@ def _first_final_seed(study: Study, scale: str) -> int:
     nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
     moves no block.
     """
-    claims = study.own_claims
+    claims, training = study.claims, study.training
     if not claims:
         return FIRST_FINAL_SEED
-    size = study.scales[scale]
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
     met = {
         one.metric
@@ -59,25 +68,15 @@ def _first_final_seed(study: Study, scale: str) -> int:
     if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
         met.add(study.tuning.ties.metric)
     decisive = {
-        "rules": [rule_hash(claim.written_rule, size.at_most_partly) for claim in claims],
-        "budget": size.budget,
-        "evaluations": size.evaluations,
-        "seeds": size.seeds,
-        "backends": {name: one.seeds for name, one in size.backends.items() if one.seeds},
+        "rules": [rule_hash(claim.written_rule, study.at_most_partly) for claim in claims],
+        "seeds": study.seeds,
+        "backends": {name: seeds for name, seeds in of_backends.items() if seeds},
         "workloads": [
-            {
-                "name": one.name,
-                "locator": one.locator,
-                "settings": _said(one.settings, find_workload(one.locator).settings),
-            }
-            for one in study.workloads[scale]
+            {**vars(one.spec), "settings": _said(one.settings, find_workload(one.locator).settings)}
+            for one in study.workloads
         ],
         "bases": [
-            {
-                "label": one.label,
-                "name": one.name,
-                "options": _said(one.options, bases()[one.name].options),
-            }
+            {"label": one.label, "name": one.name, "options": _said(one.options, bases()[one.name].options)}
             for one in study.bases
         ],
         "optimizers": [
@@ -91,13 +90,13 @@ def _first_final_seed(study: Study, scale: str) -> int:
             if one.label in compared
         ],
         "tuning": study.tuning,
-        "targets": {metric: study.targets.get(metric) for metric in sorted(met)},
-        "schedule": study.schedule,
-        "stop": study.stop,
-        "precision": study.precision,
+        # keys of the first published sets, which moved the seeds also where they were not given
+        "schedule": {},
+        "stop": {},
+        "precision": None,
+        **training.model_dump(exclude_defaults=True),
+        "targets": {metric: training.targets.get(metric) for metric in sorted(met)},
     }
-    for given in (study, size):
-        decisive |= given.model_dump(include=LATER_KEYS, exclude_defaults=True)
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)

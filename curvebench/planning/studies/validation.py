@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
+from curvebench.engine.bundle import check_accumulation
 from curvebench.engine.loading import rule_held
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
@@ -20,13 +21,14 @@ from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
 from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
-from curvebench.spec.document import Headline
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
+from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import SpaceSearch
 from curvebench.spec.values import completed
 from curvebench.steps.layout import Layout, layout
+from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
@@ -89,17 +91,11 @@ class _Reader:
         workloads = {name: self._workloads(name) for name in file.scales}
         for name, specs in workloads.items():
             self._check_layouts(specs)
-            self._check_accumulation(f"scales.{name}.gradient_accumulation", file.scales[name], specs)
+            self._check_accumulation(f"scales.{name}.gradient_accumulation", file.training(name), specs)
         problems.known("schedule.name", "the harness", "schedule", [file.schedule.name], SHAPES)
         problems.check()
-        return Study.taken_from(
-            file,
-            name=self.path.stem,
-            path=self.path,
-            optimizers=self.optimizers,
-            bases=self.bases,
-            compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-            workloads=workloads,
+        return Study(
+            path=self.path, file=file, optimizers=self.optimizers, bases=self.bases, workloads=workloads
         )
 
     # --- names -----------------------------------------------------------------------------------
@@ -337,9 +333,11 @@ class _Reader:
                         with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                             _check_leaves(optimizer, workload, made, carried_by)
 
-    def _check_accumulation(self, key: str, scale: Scale, specs: Iterable[WorkloadSpec]) -> None:
+    def _check_accumulation(
+        self, key: str, training: TrainingProtocol, specs: Iterable[WorkloadSpec]
+    ) -> None:
         """Check that minibatches can be cut into the parts, and that rules can do with means over them."""
-        problems, parts = self.problems, scale.gradient_accumulation
+        problems, parts = self.problems, training.gradient_accumulation
         if parts == 1:
             return
         for spec in specs:
@@ -358,8 +356,7 @@ class _Reader:
                     find_workload(spec.locator).check(part)
         for optimizer in self.optimizers:
             with problems.caught(f"{key}: "):
-                for need in rule_of(optimizer).needs:
-                    need.check_accumulation(optimizer.label, parts)
+                check_accumulation(optimizer.label, rule_of(optimizer).needs, StepProtocol.of(training))
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:

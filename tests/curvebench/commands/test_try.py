@@ -199,7 +199,9 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
     study = read_study(newcomer.path)
     assert [one.name for one in study.workloads["standard"]] == ["mild"]
-    assert study.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, "those of the field, whole"
+    assert study.file.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, (
+        "those of the field, whole"
+    )
 
 
 def test_where_all_runs_of_a_problem_failed_each_problem_has_its_own_reason():

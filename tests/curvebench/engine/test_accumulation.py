@@ -17,7 +17,7 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.memory import lanes_per_bundle
 from curvebench.optimizers.options import OptionError
 from curvebench.workloads.workload import GRADIENT_NORM, Workload
-from tests.curvebench.engine.test_execution import make_bundle, run, same
+from tests.curvebench.engine.test_execution import changed, make_bundle, run, same
 from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
 from tests.curvebench.toys import TANH, TANH_SHARED, begun
@@ -29,7 +29,7 @@ BACKENDS = ("jax", "torch")
 
 
 def in_parts(bundle: Bundle, parts: int) -> Bundle:
-    return dataclasses.replace(bundle, gradient_accumulation=parts)
+    return changed(bundle, gradient_accumulation=parts)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

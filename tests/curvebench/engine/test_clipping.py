@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from typing import Any
 
@@ -18,7 +17,7 @@ from curvebench.engine.loading import load
 from curvebench.registry import find_rule
 from curvebench.steps.derivatives import StepInfo
 from curvebench.steps.program import Program
-from tests.curvebench.engine.test_execution import make_bundle, run, same
+from tests.curvebench.engine.test_execution import changed, make_bundle, run, same
 from tests.curvebench.toys import loss_and_gradient, steps_by_hand
 
 BACKENDS = ("jax", "torch")
@@ -103,7 +102,7 @@ def test_the_norm_is_that_of_the_original_coordinates() -> None:
     bundle = make_bundle(rule=SGD, clip_gradient_norm=0.2)
     plain = run(make_bundle(rule=SGD, basis=False, clip_gradient_norm=0.2), "torch")
     same(plain, run(bundle, "torch"), 1e-10)
-    same(plain, run(dataclasses.replace(bundle, gradient_accumulation=5), "torch"), 1e-10)
+    same(plain, run(changed(bundle, gradient_accumulation=5), "torch"), 1e-10)
 
 
 @pytest.mark.parametrize("locator", ["momentum", "torch:torch.optim.SGD"])

@@ -25,7 +25,7 @@ from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom, batch_order
-from curvebench.steps.program import Program
+from curvebench.steps.program import Program, StepProtocol
 from curvebench.workloads.workload import Workload
 from tests.curvebench.toys import TANH, TANH_SHARED, loss_and_gradient, steep_loss, steps_by_hand
 
@@ -45,13 +45,13 @@ def make_bundle(
     basis: bool = True,
     steps: int = STEPS,
     given: Mapping[str, Any] | None = None,
-    **changes: object,
+    **changes: Any,
 ) -> Bundle:
     """Return lanes of a workload, each seed's in two blocks of rotated coordinates where there is a basis.
 
     Args:
         given: the settings of the workload but the size of its minibatches.
-        changes: other fields of the bundle.
+        changes: other fields of the bundle, and of what its steps execute.
     """
     random = [WorkloadRandom(workload.name, seed) for seed in seeds]
     problems = [workload.problem({**(given or {}), "batch_size": batch_size}, one) for one in random]
@@ -75,7 +75,15 @@ def make_bundle(
         matrices=matrices if basis else {},
         randoms=random,
     )
-    return dataclasses.replace(bundle, **changes)
+    return changed(bundle, **changes)
+
+
+def changed(bundle: Bundle, **changes: Any) -> Bundle:
+    """Return a bundle with some fields, and some of what its steps execute, changed."""
+    keys = {
+        key.name: changes.pop(key.name) for key in dataclasses.fields(StepProtocol) if key.name in changes
+    }
+    return dataclasses.replace(bundle, protocol=dataclasses.replace(bundle.protocol, **keys), **changes)
 
 
 def run(bundle: Bundle, backend: str) -> Trajectories:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from curvebench import optimizers
 from curvebench.engine.bundle import Trajectories
 from curvebench.workloads.workload import MINIBATCH_LOSS, Metric
-from tests.curvebench.engine.test_execution import STEPS, make_bundle, run
+from tests.curvebench.engine.test_execution import STEPS, changed, make_bundle, run
 from tests.curvebench.toys import TANH, steep_loss, steps_by_hand
 
 BACKENDS = ("jax", "torch")
@@ -53,7 +53,7 @@ def test_steps_after_a_stop_do_not_count(backend: str) -> None:
     one = dataclasses.replace(every, evaluations=2)
     norms = make_bundle(TANH, SGD, batch_size=None, rates=(0.3,), steps=40, evaluations=40, basis=False)
     threshold = float(np.median(run(norms, backend).metrics["gradient_norm"][:, :, 0]))
-    found = run(dataclasses.replace(one, stop_gradient_norm=threshold), backend)
+    found = run(changed(one, stop_gradient_norm=threshold), backend)
     losses = losses_of(run(every, backend))[1:, :, 0]
     for seed, stopped in enumerate(found.stopped_at[:, 0]):
         assert stopped > 0

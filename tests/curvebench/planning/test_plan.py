@@ -235,7 +235,7 @@ def test_a_precision_is_part_of_what_runs_and_of_the_bases_for_it(config):
         assert ANY.validate_json(again[stage].to_json()) == again[stage]
         assert tiny[stage].changed(precision="float32").hash != tiny[stage].hash
     shown, _ = plan.report.studies
-    assert (shown.precision, shown.repeated[0].repeats) == ("float32", "tiny.claim")
+    assert (shown.training.precision, shown.repeated[0].repeats) == ("float32", "tiny.claim")
 
 
 def test_paths_are_those_of_the_harness_and_match_the_rules(config):
@@ -321,7 +321,7 @@ def test_the_report_is_told_what_it_shows(config):
     assert study.workloads[0].metrics["train_loss"].direction == "minimize"
     assert study.workloads[0].dtype == "float64"
     assert study.tuning.trials == 8
-    assert (study.budget, study.evaluations) == ({"steps": 20}, 4)
+    assert (study.training.budget, study.training.evaluations) == ({"steps": 20}, 4)
 
 
 def test_a_floor_of_the_headline_is_in_the_plan_and_changes_no_job_and_no_seed(config, tmp_path):

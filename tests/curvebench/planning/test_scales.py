@@ -6,7 +6,6 @@ from pathlib import Path
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan
-from curvebench.planning.studies.seeds import first_seeds
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
 from curvebench.spec.job import RunsSpec
@@ -37,7 +36,7 @@ def read(folder: Path, *changes: tuple[str, str]) -> Study:
 def test_runs_that_tune_may_be_shorter_with_as_many_evaluations_an_epoch(tmp_path: Path):
     for spec in planned(tmp_path, (SCALE, OTHER)):
         rounds = map(spec.in_round, spec.rounds)
-        found = {own.rounds[0]: (own.hash, own.budget, own.evaluations) for own in rounds}
+        found = {own.rounds[0]: (own.hash, own.training.budget, own.training.evaluations) for own in rounds}
         short, whole = (spec.hash, {"epochs": 5}, 1), (spec.hash, {"epochs": 20}, 4)
         assert found == {0: short, 1: short, 2: whole}
 
@@ -62,7 +61,7 @@ def test_a_scale_may_leave_optimizers_out_and_with_them_claims_on_them(tmp_path:
 def test_what_decides_at_a_scale_moves_its_final_seeds(tmp_path: Path):
     epochs = (SCALE, SCALE.replace("steps", "epochs"))
     seeds = [
-        first_seeds(read(tmp_path, change).at("quick"), "quick").final
+        read(tmp_path, change).at("quick").first_final_seed
         for change in (epochs, (SCALE, OTHER), (SCALE, SCALE + SEARCH))
     ]
     assert len(set(seeds)) == 3

@@ -10,20 +10,24 @@ import pytest
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
 from curvebench.paths import STUDY_FOLDER
-from curvebench.planning.studies.description import describe
 from curvebench.planning.studies.reading import read_studies
-from curvebench.planning.studies.seeds import first_seeds
-from curvebench.planning.studies.study import FirstSeeds
+from curvebench.planning.studies.seeds import FirstSeeds
+from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
 from curvebench.registry import missing_of
 from curvebench.spec.errors import InputError
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import Schedule
 from curvebench.spec.values import Option
 from curvebench.stages.job import workload_of
 from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def first_seeds(study: Study) -> FirstSeeds:
+    plan = study.at("quick")
+    return FirstSeeds(plan.first_tuning_seed, plan.first_final_seed)
 
 
 def test_names_are_resolved_and_defaults_filled_in(tmp_path):
@@ -36,12 +40,12 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
         {"samples": "2.0 d", "sampling": {"normal": 1.0}}
     )
     choose = {"statistic": "median", "which": "final", "metric": "train_loss"}
-    assert study.tuning.choose.model_dump() == choose
-    assert study.tuning.names == ("learning_rate",)
-    assert study.tuning.model_dump(exclude_none=True).keys() == {
+    assert study.file.tuning.choose.model_dump() == choose
+    assert study.file.tuning.names == ("learning_rate",)
+    assert study.file.tuning.model_dump(exclude_none=True).keys() == {
         *("protocol", "of", "coarse", "choose", "shared_across", "length")
     }
-    assert study.schedule == Schedule(name="constant", warmup=0.0, cooldown=0.0, final=0.0)
+    assert study.file.schedule == Schedule(name="constant", warmup=0.0, cooldown=0.0, final=0.0)
     assert study.claims[0].conditions[0].smallest_effect == 0.05
 
 
@@ -50,7 +54,7 @@ def test_names_are_resolved_and_defaults_filled_in(tmp_path):
 )
 def test_rounding_ranks_nothing_on_the_linear_network(name: str):
     study = read_study(ROOT / f"benchmarks/studies/linear_network{name}.yaml")
-    assert (study.precision, study.compare.floor) == ("float64", 1e-28)
+    assert (study.file.precision, study.file.compare.floor) == ("float64", 1e-28)
 
 
 def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
@@ -62,7 +66,7 @@ def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
     assert plain.hyperparameters == {"epsilon": 1e-6}
     assert averaged.options == {**plain.options, "statistics": "ema"}
     assert averaged.hyperparameters == {"epsilon": 1e-6, "beta2": 0.9}
-    assert "shampoo-ema @ egop" in study.methods
+    assert "shampoo-ema @ egop" in study.at("quick").methods
 
 
 ON_LAYERS = (
@@ -94,14 +98,14 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
 
 def test_final_seeds_have_not_tuned(tmp_path):
     study = read_study(write_study(tmp_path))
-    assert first_seeds(study, "quick") == (0, 56023000), (
+    assert first_seeds(study) == (0, 56023000), (
         "published sets were run on seeds of this rule; where it changes, theirs move too"
     )
 
 
 def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monkeypatch):
     path = write_study(tmp_path)
-    first = first_seeds(read_study(path), "quick")
+    first = first_seeds(read_study(path))
     egop = bases()["egop"]
     newer = {**egop.options, "newer": Option(3, "a new choice", lambda value: value)}
     for module in ("seeds", "validation"):
@@ -109,7 +113,7 @@ def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monk
         monkeypatch.setattr(there, lambda: {**bases(), "egop": replace(egop, options=newer)})
     study = read_study(path)
     assert study.bases[1].options["newer"] == 3
-    assert first_seeds(study, "quick") == first
+    assert first_seeds(study) == first
 
 
 @pytest.mark.parametrize(
@@ -129,28 +133,28 @@ def test_an_option_that_a_study_does_not_name_moves_no_final_seed(tmp_path, monk
 def test_a_changed_rule_or_setting_is_judged_on_fresh_seeds(tmp_path, change: tuple[str, str]):
     before = read_study(write_study(tmp_path / "before"))
     after = read_study(write_study(tmp_path / "after", change))
-    assert first_seeds(before, "quick").final != first_seeds(after, "quick").final
+    assert first_seeds(before).final != first_seeds(after).final
 
 
 def test_tuning_runs_that_decide_a_claim_have_fresh_seeds_too(tmp_path):
     rates = ("metric: final train_loss, better", "metric: final train_loss, quantity: rates_won, better")
     before = read_study(write_study(tmp_path / "before", rates))
     after = read_study(write_study(tmp_path / "after", rates, ("5 %", "6 %")))
-    first = first_seeds(before, "quick")
-    assert first.tuning == first.final - 2 == describe(before, "quick", ("jax",)).first_tuning_seed
-    assert first.tuning != first_seeds(after, "quick").tuning
+    first = first_seeds(before)
+    assert first.tuning == first.final - 2 == before.at("quick", ("jax",)).first_tuning_seed
+    assert first.tuning != first_seeds(after).tuning
 
 
 def test_seeds_of_a_set_that_tuned_on_fewer_hold_no_final_one(tmp_path):
     own = {"first_seeds": FirstSeeds(tuning=4999, final=5000)}
     study = read_study(write_study(tmp_path)).model_copy(update=own)
-    assert first_seeds(study, "quick") == (4998, 5000)
+    assert first_seeds(study) == (4998, 5000)
 
 
 def test_a_study_that_only_repeats_claims_keeps_its_seeds():
     study = read_study(STUDY_FOLDER / "digits_mlp_repeated.yaml")
     assert any(one.of_tuning for claim in study.claims for one in claim.conditions)
-    assert first_seeds(study, "quick").tuning == 0
+    assert first_seeds(study).tuning == 0
 
 
 IN_MINIBATCHES = (
@@ -165,10 +169,10 @@ def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
     accumulated = ("evaluations: 4", "evaluations: 4\n    gradient_accumulation: 3")
     study = read_study(write_study(tmp_path / "parts", *IN_MINIBATCHES, accumulated))
     assert study.scales["quick"].gradient_accumulation == 3
-    assert first_seeds(plain, "quick").final != first_seeds(study, "quick").final
+    assert first_seeds(plain).final != first_seeds(study).final
     at_defaults = "evaluations: 4\n    gradient_accumulation: 1\n    evaluated_splits: null"
     said = read_study(write_study(tmp_path / "said", *IN_MINIBATCHES, ("evaluations: 4", at_defaults)))
-    assert first_seeds(said, "quick") == first_seeds(plain, "quick")
+    assert first_seeds(said) == first_seeds(plain)
 
 
 def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
@@ -179,9 +183,10 @@ def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
         ("evaluations: 4", f"evaluations: 4\n    {keys}"),
         ("stop: {", "clip_gradient_norm: 0.5\nstop: {"),
     )
-    plan = describe(read_study(write_study(tmp_path, *changes)), "quick", ("jax",))
-    assert (plan.clip_gradient_norm, plan.stop) == (0.5, {"gradient_norm": 1e-8})
-    assert (plan.gradient_accumulation, plan.evaluated_splits) == (3, ("train",))
+    plan = read_study(write_study(tmp_path, *changes)).at("quick", ("jax",))
+    training = plan.training
+    assert (training.clip_gradient_norm, training.stop) == (0.5, {"gradient_norm": 1e-8})
+    assert (training.gradient_accumulation, training.evaluated_splits) == (3, ("train",))
     assert list(plan.workloads[0].metrics) == ["train_loss", "train_accuracy"]
 
 
@@ -219,16 +224,16 @@ def test_the_projects_own_studies_are_as_the_papers_say():
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which decide neither rates nor comparisons
     assert convex.scales["paper"].seeds.model_dump() == {"tuning": 160, "final": 80}
-    assert convex.stop == {"gradient_norm": 1e-8}
+    assert convex.file.stop == {"gradient_norm": 1e-8}
     assert convex.bases[1].options["samples"] == "5.0 d"
-    assert convex.tuning.shared_across == "none"
+    assert convex.file.tuning.shared_across == "none"
     assert {spec.name: spec.settings["alpha"] for spec in convex.workloads["paper"]} == {
         "log_sum_exp": 1.5,
         "least_squares": 2.0,
         "logistic_regression": 2.0,
     }
     assert linear.scales["paper"].epochs == 1000
-    assert linear.schedule.name == "cosine"
+    assert linear.file.schedule.name == "cosine"
     assert linear.bases[1].options["samples"] == "2.0 d"
     assert linear.workloads["paper"][0].settings["widths"] == [10, 50, 30, 10]
     for study in (digits, convex, linear):
@@ -243,10 +248,14 @@ def test_a_study_like_another_takes_what_it_does_not_give(tmp_path):
     tiny = read_study(write_study(tmp_path))
     (tmp_path / "other.yaml").write_text(LIKE)
     other = read_study(tmp_path / "other.yaml")
-    assert (other.name, other.question, other.claims) == ("other", "Does it run with rates of its own?", ())
-    assert (tiny.tuning.shared_across, other.tuning.shared_across) == ("bases", "none")
+    assert (other.name, other.file.question, other.claims) == (
+        "other",
+        "Does it run with rates of its own?",
+        (),
+    )
+    assert (tiny.file.tuning.shared_across, other.file.tuning.shared_across) == ("bases", "none")
     same = ("source", "optimizers", "bases", "schedule", "stop", "targets", "compare", "scales", "workloads")
-    assert [getattr(other, name) for name in same] == [getattr(tiny, name) for name in same]
+    assert [getattr(other.file, name) for name in same] == [getattr(tiny.file, name) for name in same]
 
 
 def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
@@ -259,7 +268,7 @@ def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
     (before,), (condition,) = first.conditions, claim.conditions
     assert (condition.better, condition.than) == (("adam @ second",), ("adam",))
     assert condition.smallest_effect == before.smallest_effect
-    assert (tiny.precision, again.precision) == (None, "float32")
+    assert (tiny.file.precision, again.file.precision) == (None, "float32")
     assert (tiny.only_repeats, again.only_repeats) == (False, True)
 
 

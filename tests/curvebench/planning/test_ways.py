@@ -19,7 +19,6 @@ WAY = {
     "curvebench.planning.studies.reading",
     "curvebench.planning.studies.study",
     "curvebench.planning.studies.seeds",
-    "curvebench.planning.studies.description",
     "curvebench.spec.values",
     "curvebench.spec.document",
     "curvebench.spec.plan",  # as pages have it too
@@ -57,7 +56,7 @@ def test_a_rate_passes_few_modules_from_the_study_to_a_spec(tmp_path: Path):
             return  # comprehensions and lambdas count where they stand
         if holds(list(frame.f_locals.values()) if event == "call" else result):
             met.add(module)
-        if event == "return" and frame.f_code.co_name == "_runs":
+        if event == "return" and frame.f_code.co_name == "_of_method":
             sys.setprofile(None)
 
     sys.setprofile(watch)

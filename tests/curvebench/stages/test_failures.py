@@ -29,10 +29,10 @@ from curvebench.results.tuning import Tried
 from curvebench.results.writing import NotWritten
 from curvebench.spec.job import JobSpec, job_folder, spec_file
 from curvebench.spec.method import OptimizerSpec, WorkloadSpec
+from curvebench.spec.training import TrainingProtocol
 from curvebench.stages import run_jobs, supervision
 from curvebench.stages.job import Job
 from curvebench.stages.jobs import run_job
-from curvebench.stages.records import with_remedy
 from curvebench.stages.supervision import (
     NOTHING,
     Attendance,
@@ -335,24 +335,21 @@ def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], Any]):
 
 
 @pytest.mark.parametrize(
-    ("settings", "accumulation", "said"),
+    ("batch_size", "accumulation", "said"),
     [
-        ({"batch_size": 128}, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
-        ({"batch_size": 128}, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
-        ({"batch_size": None}, 1, "all examples are one batch; a batch_size in the study would hold less"),
+        (128, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
+        (128, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
+        (None, 1, "all examples are one batch; a batch_size in the study would hold less"),
         (
-            {"batch_size": 45},
+            45,
             1,
             "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient",
         ),
     ],
 )
-def test_want_of_memory_names_what_would_hold_half(settings: dict[str, Any], accumulation: int, said: str):
-    full = with_remedy(Failure("out_of_memory", "MemoryError: 40 GiB", 7), settings, accumulation)
-    assert full.reason.startswith(f"MemoryError: 40 GiB; {said}")
-    assert (full.outcome, full.step) == ("out_of_memory", 7)
-    other = Failure("error", "ValueError")
-    assert with_remedy(other, settings, accumulation) == other
+def test_want_of_memory_names_what_would_hold_half(batch_size: int | None, accumulation: int, said: str):
+    training = TrainingProtocol(budget={"steps": 1}, evaluations=1, gradient_accumulation=accumulation)
+    assert training.with_half_the_memory(batch_size).startswith(said)
 
 
 def test_a_run_that_lacks_memory_names_twice_the_accumulation_of_its_study(

@@ -37,7 +37,7 @@ from curvebench.spec.job import (
     spec_file,
 )
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import ParzenSearch, Search, SuccessiveHalving, TwoStageSweep
 from curvebench.stages import run_jobs, timing_jobs
 from curvebench.stages.jobs import run_job
@@ -72,11 +72,7 @@ SWEEP = RunsSpec(
     tuning_seeds=(0, 1),
     settings=({"learning_rate": 0.01}, {"learning_rate": 1.0}, {"learning_rate": 10.0}),
     tuning=TUNING,
-    budget={"steps": 400},
-    evaluations=4,
-    schedule=Schedule(),
-    stop={},
-    targets={"train_loss": 1e-3},
+    training=TrainingProtocol(budget={"steps": 400}, evaluations=4, targets={"train_loss": 1e-3}),
     bundle_memory_bytes=1 << 30,
     sources={},
     versions={},

@@ -14,7 +14,7 @@ from curvebench.results.reading import named, read
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import RunsSpec, TimingSpec
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
-from curvebench.spec.study import Schedule
+from curvebench.spec.training import Schedule
 from curvebench.spec.tuning import TwoStageSweep
 from curvebench.stages.estimating import _Meter
 from curvebench.stages.job import Cell, Job, LoadedBasis, bundle_of, instance, workload_of
@@ -48,7 +48,7 @@ KEYS = PLAIN.changed(gradient_accumulation=5, evaluated_splits=("validation",))
 
 def bundle(spec: RunsSpec) -> Bundle:
     """Two settings of Adam on a seed, trained as a spec says."""
-    workload = workload_of(NETWORK, spec.evaluated_splits)
+    workload = workload_of(NETWORK, spec.training.evaluated_splits)
     adam = OptimizerSpec("adam", {"beta1": 0.5, "beta2": 0.75})
     settings = [{"learning_rate": 0.1, "epsilon": 0.25}, {"learning_rate": 0.2, "beta2": 0.5, "epsilon": 0.5}]
     cell = Cell(workload, NETWORK, adam, IDENTITY, settings)
@@ -79,7 +79,7 @@ def test_runs_of_a_split_in_parts_are_those_of_all_and_of_the_whole(tmp_path: Pa
 
 def test_a_bundle_has_what_its_spec_says() -> None:
     found = bundle(KEYS)
-    assert (found.clip_gradient_norm, found.gradient_accumulation) == (0.5, 5)
+    assert (found.protocol.clip_gradient_norm, found.protocol.gradient_accumulation) == (0.5, 5)
     assert found.workload.evaluated_splits == ("validation",)
     numbers = {name: list(values) for name, values in found.hyperparameters.items()}
     assert numbers == {
@@ -115,7 +115,7 @@ def test_steps_are_timed_as_they_are_run(tmp_path: Path, monkeypatch: pytest.Mon
     rows = read(run(timing, tmp_path), "timings")
     assert set(rows["phase"]) >= {"step", "null_step", "evaluation"}
     (timed,) = seen
-    assert (timed.clip_gradient_norm, timed.gradient_accumulation) == (0.5, 5)
+    assert (timed.protocol.clip_gradient_norm, timed.protocol.gradient_accumulation) == (0.5, 5)
     assert timed.workload.evaluated_splits == ("validation",)
 
 

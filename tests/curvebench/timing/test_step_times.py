@@ -165,7 +165,7 @@ def test_the_null_optimizer_runs_the_methods_own_program() -> None:
     bundle = single(batch_size=None, stop_gradient_norm=1e-9)
     measure_methods({"sgd": bundle}, Watching(), steps=2, repetitions=1)
     assert [program.update.rule.name for program in seen] == ["null", "sgd"]
-    assert {program.stop_gradient_norm for program in seen} == {1e-9}
+    assert {program.protocol.stop_gradient_norm for program in seen} == {1e-9}
 
 
 # --- peak resident memory ------------------------------------------------------------------------

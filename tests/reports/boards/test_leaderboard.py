@@ -17,8 +17,8 @@ from curvebench.reports.pages.study_pages import results_rows
 from curvebench.reports.sets.derived import board_table
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.archive import HERE
 from curvebench.results.schema import TABLES
-from curvebench.spec.archive import HERE
 from curvebench.spec.document import Criterion
 from curvebench.spec.plan import StudyPlan, read_plan
 from tests.conftest import ROOT

@@ -22,7 +22,7 @@ from curvebench.reports.figures.study_figures import (
 from curvebench.reports.tables import read_tables
 from curvebench.spec.method import BasisSpec
 from curvebench.spec.plan import MetricPlan, StudyPlan, WorkloadPlan, read_plan
-from tests.reports.changing import replace
+from tests.reports.changing import replace, update
 from tests.reports.conftest import changed_plan
 from tests.reports.synthetic import Shape, write_plan
 
@@ -42,7 +42,7 @@ RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
     """A made-up study with some of what its plan says replaced."""
-    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: raw["studies"][0].update(changes))
+    plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: update(raw["studies"][0], **changes))
     return read_plan(plan).study(shape.name)
 
 

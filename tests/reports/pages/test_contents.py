@@ -17,7 +17,7 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.reports.claims.verdict_list import ClaimVerdict
 from curvebench.reports.pages.contents import checked_against
-from curvebench.spec.archive import best_of, read_archive, shown_plans, with_figures
+from curvebench.results.archive import best_of, read_archive, shown_plans, with_figures
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
 from tests.reports.changing import replace

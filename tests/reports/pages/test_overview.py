@@ -17,7 +17,7 @@ from curvebench.reports.pages.overview import Answer, HeatCell, answers, best_me
 from curvebench.reports.pages.study_pages import study_page
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
-from curvebench.spec.archive import HERE
+from curvebench.results.archive import HERE
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace

@@ -21,8 +21,8 @@ from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
+from curvebench.results.archive import HERE
 from curvebench.results.schema import COMPARISONS, RUN_COLUMNS
-from curvebench.spec.archive import HERE
 from curvebench.spec.plan import ParityPlan, StudyPlan
 from tests.reports.changing import replace
 from tests.reports.conftest import KernelReport, Report, changed_plan, changed_site, site_of, words_of

@@ -32,10 +32,10 @@ from curvebench.reports.sets.files import new_folder, seal
 from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
 from curvebench.reports.tables import read_tables
+from curvebench.results.archive import narrowed, with_joined
 from curvebench.results.reading import read, with_method
 from curvebench.results.schema import CURVES
 from curvebench.results.writing import write_table
-from curvebench.spec.archive import narrowed, with_joined
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, StudyPlan, read_plan
 from curvebench.spec.sets import BEGIN, END

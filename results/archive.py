@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from curvebench.paths import PUBLISHED
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Publication, ReportPlan, StudyPlan, read_plan
-from curvebench.spec.sets import PLAN, PROVENANCE, set_folders
-from curvebench.spec.study import TrainingProtocol
+from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, set_folders
 
 
 def read_publication(folder: Path) -> Publication:
@@ -50,8 +50,8 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
 
 def rank(study: StudyPlan) -> tuple[int, ...]:
     """How much a version of a study can say: what joins it, the length of its runs, its final seeds."""
-    longest, seeds = max(study.budget.values()), max(used.final_seeds for used in study.runs_on.values())
-    return len(study.joining), longest, seeds
+    seeds = max(used.final_seeds for used in study.runs_on.values())
+    return len(study.joining), max(study.training.budget.values()), seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
@@ -96,7 +96,7 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: place for name, (_, place) in found.items()}
 
 
-SAME = ("bases", "seeds", "tuning", "compare", *TrainingProtocol.model_fields)  # of a study that joins
+SAME = ("bases", "seeds", "tuning", "compare")  # besides training, in a study that joins
 HERE = "here"
 
 
@@ -182,9 +182,10 @@ def _incompatibility(study: StudyPlan, base: StudyPlan | None, whole: bool) -> s
     """Why a study cannot join another, on all of its problems where that must be; None where it can."""
     if base is None:
         return f"no published set has a study {study.joins!r}; publish it first"
-    for name in SAME:
-        if getattr(study, name) != getattr(base, name):
-            return f"{name} is not that of the published {base.name}, {getattr(base, name)!r}"
+    own, its = ({name: getattr(one, name) for name in SAME} | dict(one.training) for one in (study, base))
+    for name, value in its.items():
+        if own[name] != value:
+            return f"{name} is not that of the published {base.name}, {value!r}"
     seeds = {used.final_seeds for used in study.runs_on.values()}
     if len(study.runs_on) > 1 or seeds != {base.runs_on[base.backends[0]].final_seeds}:
         return f"its methods must run on one backend, with the final seeds of {base.name}; give backends=NAME"
@@ -238,3 +239,40 @@ def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
     there = {study.name for one in sets for study in one.studies}
     skipped = tuple(study for study in plan.skipped if study.name not in there)
     return (*sets, own.model_copy(update={"skipped": skipped}))
+
+
+# --- what a report shows of the published sets -----------------------------------------------------
+
+
+def archive_of(names: Collection[str], own: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
+    """What is shown of the published sets beside the results.
+
+    Args:
+        names: the studies and claims that are asked for; empty for all.
+        own: the studies that are run here.
+
+    Raises:
+        InputError: when a set is damaged, or a study that is run here cannot join the one that it names.
+    """
+    whole = with_joined(read_archive(PUBLISHED), own)
+    found = (_narrowed(plan, names) for plan in whole)
+    return tuple(plan for plan in found if plan.studies or plan.checks)
+
+
+def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
+    """What of a set is named, by study or claim; all of it without names."""
+    if not names:
+        return plan
+    studies = {
+        study.name
+        for study in plan.studies
+        if not {study.name, *(claim.id for claim in study.claims)}.isdisjoint(names)
+    }
+    return narrowed(plan, studies, names).model_copy(update={"parity": None})
+
+
+def sums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
+    """The checksums of sets, and of those that join studies, which tell whether one of them is another."""
+    joined = (place for study in studies for place in study.joined if place != HERE)
+    places = dict.fromkeys((*names, *joined))
+    return [(PUBLISHED / place / SUMS).read_text() for place in places]

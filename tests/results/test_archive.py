@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from curvebench.paths import PUBLISHED
-from curvebench.planning.archive import sums_of
 from curvebench.reports.boards.leaderboard import board_ranks
 from curvebench.reports.boards.newcomer import as_text, newcomers
 from curvebench.reports.figures import all_figures
@@ -18,11 +16,22 @@ from curvebench.reports.figures.all_figures import drawn_part
 from curvebench.reports.pages.contents import ShownStudy, Version
 from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import read_tables, tables_of
-from curvebench.spec.archive import HERE, alone, best_of, joined_here, shown_plans, unjoined, with_joined
-from curvebench.spec.document import Targets, targets_on
+from curvebench.results.archive import (
+    HERE,
+    alone,
+    best_of,
+    joined_here,
+    shown_plans,
+    sums_of,
+    unjoined,
+    with_joined,
+)
+from curvebench.spec.document import Targets
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
+from curvebench.spec.training import TrainingProtocol
+from tests.reports.changing import replace
 from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 
@@ -38,16 +47,8 @@ def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPla
     (study,) = field.studies
     own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
     first = study.backends[0]
-    return study.model_copy(
-        update={
-            "name": label,
-            "joins": study.name,
-            "optimizers": own,
-            "claims": (),
-            "runs_on": {first: study.runs_on[first]},
-            **changes,
-        }
-    )
+    plain = {"name": label, "joins": study.name, "optimizers": own, "claims": ()}
+    return replace(study, **{**plain, "runs_on": {first: study.runs_on[first]}, **changes})
 
 
 def published(plan: ReportPlan, name: str, *studies: StudyPlan) -> ReportPlan:
@@ -149,7 +150,7 @@ def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: R
     (told,) = unjoined(handed_in, "2026-12-03", [tmp_path])
     assert "lion: joins: digits_mlp has a method 'lion' already" in told
     assert unjoined(field, "2026-12-03", [tmp_path]) == []
-    other = study.model_copy(update={"evaluations": 7})
+    other = replace(study, evaluations=7)
     stored(tmp_path, field.model_copy(update={"published": "later", "studies": (other,)}), "2026-12-04")
     assert "evaluations is not that" in unjoined(handed_in, "2026-12-05", [tmp_path])[0]
     assert unjoined(handed_in, "2026-12-02", [tmp_path]) == [], "it is in nobody's way, least its own"
@@ -164,7 +165,7 @@ def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: Report
     assert alone(both) == study
     own = field.model_copy(update={"published": "", "studies": (both,), "archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[], [], [study.name]]
-    apart = joined_here(study.model_copy(update={"evaluations": 7}), archive)
+    apart = joined_here(replace(study, evaluations=7), archive)
     assert not apart.joined
     more = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
     assert not joined_here(study.model_copy(update={"workloads": more}), archive).joined, (
@@ -219,8 +220,9 @@ def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
 
 def test_a_target_may_go_by_workload():
     targets: Targets = {"train_loss": {"digits": 0.1, "mesh": 0.2}, "test_loss": 0.5}
-    assert targets_on(targets, "digits") == {"train_loss": 0.1, "test_loss": 0.5}
-    assert targets_on(targets, "other") == {"test_loss": 0.5}
+    training = TrainingProtocol(budget={"steps": 1}, evaluations=1, targets=targets)
+    assert training.targets_on("digits") == {"train_loss": 0.1, "test_loss": 0.5}
+    assert training.targets_on("other") == {"test_loss": 0.5}
 
 
 def test_figures_show_the_best_optimizers_and_those_that_join(
