@@ -17,12 +17,21 @@ from curvebench.arrays.jax_ops import jax_ops
 from curvebench.arrays.ops import Array
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
-from curvebench.steps.engine import NO_GPU, Engine, Segment
+from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
+Options = dict[str, bool | int]  # of XLA's compiler
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
+# On a CPU, programs of less work are compiled with less effort, in half of the time. With more work, steps
+# that may be slower cost more than that saves: docs/performance.md has the times.
+MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
+QUICK: Options = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_backend_optimization_level": 1,
+}
 # On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
 MANY_EXAMPLES = 1_000
 
@@ -96,10 +105,18 @@ class JaxEngine(Engine):
         return jax.lax.scan(add, start, parts)[0]
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        return _Loop(loaded, inputs, self.device)
+        return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps)), self.device)
 
-    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        return jax.jit(function).lower(*arguments).compile()
+    def compiled(
+        self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
+    ) -> Callable[..., Any]:
+        return jax.jit(function).lower(*arguments).compile(self._options(multiplications))
+
+    def _options(self, multiplications: float) -> Options | None:
+        """Return the options of the compiler for a program that does so many over all its calls."""
+        if self.device != "cpu":
+            return None
+        return IN_PLACE | (QUICK if multiplications < MULTIPLICATIONS_WORTH_OPTIMIZING else {})
 
     def synchronize(self, value: Any) -> None:
         jax.block_until_ready(value)
@@ -143,10 +160,11 @@ class _Loop:
 
     Args:
         program, carry, constants, inputs: what is compiled, and what for, by shapes.
+        options: of the compiler.
         device: on which.
     """
 
-    def __init__(self, loaded: Loaded, inputs: Inputs, device: str) -> None:
+    def __init__(self, loaded: Loaded, inputs: Inputs, options: Options | None, device: str) -> None:
         program = loaded.program
         self.update, self.length = program.update, len(inputs.step)
 
@@ -158,7 +176,6 @@ class _Loop:
                 return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
 
             given = loaded.carry, loaded.constants, inputs, np.int32(0)
-            options = IN_PLACE if device == "cpu" else None
             traced = jax.jit(steps, donate_argnums=0).trace(*given, np.int32(1))
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
                 return jax.jit(step, donate_argnums=0).lower(*given).compile(options), False

@@ -39,8 +39,8 @@ from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation
-from curvebench.steps.engine import NO_GPU, Engine, Segment
-from curvebench.steps.program import Carry, Inputs, Loaded, Program, pick
+from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
+from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Piece, Work
 
@@ -211,14 +211,13 @@ class TorchEngine(Engine):
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
         one = inputs_by_step(inputs)[0]
-        examples = max(next(iter(pick(constants, one).values())).shape[:2])
 
         def call() -> None:
             with torch.no_grad():
                 point = program.point(carry, constants, one)
                 program.evaluate(point, carry.model, constants, one, Work.NONE)
 
-        work = math.inf if steps is None else float(steps) * examples * carry.coordinates.numel()
+        work = multiplications(loaded, inputs, steps)
         return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
 
     def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:

@@ -80,11 +80,13 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
         given = (loaded.carry, loaded.constants, splits)
 
         def make() -> Evaluate:
-            work = float(bundle.evaluations) * sum(counts.values()) * bundle.layout.total
+            work = (
+                float(bundle.evaluations) * sum(counts.values()) * math.prod(loaded.carry.coordinates.shape)
+            )
             if bundle.shape == (1, 1):
                 call = partial(measurement.values, *given)
                 engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")
-            return engine.compiled(function, *given)
+            return engine.compiled(function, *given, multiplications=work)
 
         return programs.get(("evaluation", shapes_of(engine, given)), make)
 

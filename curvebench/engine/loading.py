@@ -115,5 +115,5 @@ def load(
     with clock.phase("compile"):
         given = (params, model, constants)
         key = ("start", shapes_of(engine, given))
-        carry = programs.get(key, lambda: engine.compiled(program.start, *given))(*given)
+        carry = programs.get(key, lambda: engine.compiled(program.start, *given, multiplications=0))(*given)
     return Loaded(program, carry, constants, splits)

@@ -20,10 +20,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# Products of a parameter and an example in all rounds of a cell, up to which the rounds share a tile. With
-# more work, a round's steps are so much faster in its own shape, where the settings of a seed share matrix
-# products, that this saves more than compiling once: docs/performance.md has the times.
-MOST_PRODUCTS = 2 * 10**9
+# Products of a parameter and an example, and of a basis and a gradient, in all rounds of a cell, up to which
+# the rounds share a tile. With more work, a round's steps are so much faster in its own shape, where settings
+# of a seed share its basis, that this saves more than compiling once: docs/performance.md has the times.
+MOST_PRODUCTS = 10**10
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
@@ -96,7 +96,8 @@ def tile_of(
         return None
     if runs_singly(bundle):
         return Tile(1, 1)
-    products = len(bundle.schedule) * bundle.batch_size * bundle.layout.total
+    basis = sum(math.prod(matrix.shape[1:]) for matrix in bundle.matrices.values())
+    products = len(bundle.schedule) * (bundle.batch_size * bundle.layout.total + basis)
     if not engine.compiles_lanes or products * sum(map(math.prod, rounds)) > MOST_PRODUCTS:
         return None
     seed, lane = bytes_of(bundle, engine.itemsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -20,6 +21,19 @@ NO_GPU = (
 
 
 Segment = Callable[[Carry, Constants, Inputs], Carry]
+
+
+def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
+    """Return about how many multiplications of a parameter and an example a run's losses take in all lanes.
+
+    It is infinite where the number of steps is not known.
+    """
+    if steps is None:
+        return math.inf
+    sent = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
+    whole = None if sent is not None else next(iter(loaded.constants.data.values()))
+    examples = sent.shape[2] if whole is None else max(whole.shape[:2])
+    return float(steps) * examples * math.prod(loaded.carry.coordinates.shape)
 
 
 class Engine(Derivatives, Protocol):
@@ -67,8 +81,10 @@ class Engine(Derivatives, Protocol):
         """
         return ()
 
-    def compiled(self, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-        """A function compiled for arguments like these."""
+    def compiled(
+        self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
+    ) -> Callable[..., Any]:
+        """Compile a function for arguments like these; all its calls do about so many multiplications."""
         return function
 
     def compile_unbatched(

@@ -152,11 +152,6 @@ class Board:
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
-    def leader(self) -> MethodRow | None:
-        """The method that is first; None where seeds are too few to distinguish any on any workload."""
-        return self.rows[0] if any(column.enough_seeds for column in self.columns) else None
-
-    @property
     def tuned_equally(self) -> bool:
         """Whether on every workload the same number of runs chose the setting of each method."""
         return all(

@@ -69,27 +69,25 @@ class Question:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
             most: what each may be at most, where `gains` is what it is at least; None where they are known.
         """
-        least = np.asarray(gains, dtype=float)
+        ends = _ends(gains, most)
         if self.relation == "better":
-            return sign_p_value(ties_against(-least, min(NEGLIGIBLE, self.margin)))
-        below = sign_p_value(ties_against(-least - self.margin, self.slack))
+            return sign_p_value(ties_against(-ends[0], min(NEGLIGIBLE, self.margin)))
+        below = sign_p_value(ties_against(-ends[0] - self.margin, self.slack))
         if self.relation == "no_worse":
             return below
-        greatest = least if most is None else np.asarray(most, dtype=float)
-        return max(below, sign_p_value(ties_against(greatest - self.margin, self.slack)))
+        return max(below, sign_p_value(ties_against(ends[-1] - self.margin, self.slack)))
 
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """One-sided, for a median gain that the relation does not allow; of "same" twice the smaller of two.
 
         Arguments as those of `p_value`. Gains at the margin, but for rounding, count for the relation.
         """
-        least = np.asarray(gains, dtype=float)
-        greatest = least if most is None else np.asarray(most, dtype=float)
+        ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin
-        below = sign_p_value(ties_against(greatest - required, self.slack))
+        below = sign_p_value(ties_against(ends[-1] - required, self.slack))
         if self.relation != "same":
             return below
-        return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - least, self.slack))))
+        return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - ends[0], self.slack))))
 
     def excluded(self, low: float, high: float) -> bool:
         """Whether the relation allows no median gain from `low` to `high`."""

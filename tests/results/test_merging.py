@@ -1,16 +1,19 @@
-"""Jobs are merged without doubles; which machines they ran on."""
+"""Jobs are merged without doubles, their machines are counted and their seconds summed by cause."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from curvebench.__main__ import main
 from curvebench.results.merging import KEYS, machines, merge, mixed_hardware, model_seconds
 from curvebench.results.reading import read
+from curvebench.results.schema import TABLES
+from curvebench.results.seconds import seconds_by_cause
 from curvebench.spec.errors import InputError
 from tests.results.rows import rows, target, write
 
@@ -139,3 +142,34 @@ def test_the_command_line_merges_jobs_that_are_named_or_listed_in_a_file(tmp_pat
     for given in (jobs, [str(tmp_path / "jobs")]):
         assert main(["tables", "merge", "--out", str(tmp_path / "out"), "--jobs", *given]) == 0
         assert "1 runs, 2 curves, 3 timings, 1 memory, 2 jobs" in capsys.readouterr().out
+
+
+SCHEMA = {name: kind for name, kind in TABLES["jobs"].items() if name.endswith(("_seconds", "_bytes"))}
+ROWS = [
+    {
+        "study": "b",
+        "step_seconds": 2.0,
+        "evaluation_seconds": 1.0,
+        "compile_seconds": 5,
+        "total_seconds": 8.0,
+    },
+    {"study": "a", "step_seconds": 1.0, "other_seconds": 1.0, "total_seconds": 2.0, "peak_memory_bytes": 7},
+    {"study": "b", "step_seconds": 1.0, "data_seconds": 1.0, "total_seconds": 2.0, "peak_memory_bytes": 9},
+]
+
+
+def test_seconds_are_summed_by_study_and_the_share_is_that_of_steps_and_evaluation():
+    jobs = pl.DataFrame(ROWS, schema={"study": pl.String, **SCHEMA})
+    a, b = seconds_by_cause(jobs, "study").to_dicts()
+    assert [a["study"], a["jobs"], a["total_seconds"], a["work_share"]] == ["a", 1, 2.0, 0.5]
+    assert [b["jobs"], b["compile_seconds"], b["step_seconds"], b["peak_memory_bytes"]] == [2, 5.0, 3.0, 9]
+    assert b["work_share"] == 0.4
+    everything = seconds_by_cause(jobs).row(0, named=True)
+    assert everything["work_share"] == 5 / 12
+    assert everything["jobs"] == 3
+
+
+def test_no_jobs_have_no_share():
+    nothing = seconds_by_cause(pl.DataFrame(schema=SCHEMA)).row(0, named=True)
+    assert nothing["jobs"] == 0
+    assert math.isnan(nothing["work_share"])

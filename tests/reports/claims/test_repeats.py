@@ -1,9 +1,10 @@
-"""Claims that are repeated in another setting: whether directions are kept, and who is told."""
+"""Claims that are repeated in other settings, and what runs a claim or a study again."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,20 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.paths import STUDY_FOLDER
+from curvebench.planning.config import read_config
+from curvebench.planning.plan import make_plan
 from curvebench.reports.boards.leaderboard import leaderboards
 from curvebench.reports.claims.comparison import comparisons
 from curvebench.reports.claims.repeats import keeps_direction, repeated
+from curvebench.reports.claims.rerun import claim_with_repeats, command_of, study_commands
 from curvebench.reports.claims.verdict_list import as_json, as_text, listed, read_verdicts
 from curvebench.reports.claims.wording import say
 from curvebench.reports.pages.site import study_file
 from curvebench.reports.tables import read_tables
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
-from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.plan import ReportPlan, StudyPlan, read_plan
 from tests.reports.changing import replace
 from tests.reports.conftest import leave_figures_out
 from tests.reports.pages.reading import Page
@@ -164,3 +169,88 @@ def test_the_pages_tell_of_repeats(plan_file, tmp_path, frozen):
     told = re.compile("repeat|float64|same direction|claims|config studies", re.IGNORECASE)
     lines = (line for line in text.splitlines() if told.search(line))
     frozen(Path(__file__).with_name("repeats.txt"), "\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def three(report, study: StudyPlan) -> ReportPlan:
+    """A plan of the first made-up study, one that repeats its claim, and one that stands apart."""
+    (claim,) = study.claims
+    again = replace(claim, id="again", repeats=claim.id, changed="in float64")
+    repeating = replace(study, name="repeated", claims=(), repeated=(again,), backends=("jax",))
+    other = replace(study, name="other", claims=(replace(claim, id="other"),))
+    return replace(report.plan, studies=(study, repeating, other))
+
+
+SNAKEMAKE = "snakemake --cores all reports --config"
+
+
+def test_a_claim_is_run_with_the_studies_that_repeat_it(three: ReportPlan, study: StudyPlan):
+    (claim,) = study.claims
+    asked = f"studies={claim.id},repeated scale=quick backends=jax,torch"
+    assert claim_with_repeats(claim.id, three) == f"{SNAKEMAKE} {asked}"
+    assert claim_with_repeats("other", three) is None
+    assert claim_with_repeats("notes.regret", three) is None
+    without = replace(three, parity=None)
+    assert claim_with_repeats(claim.id, without) == f"{SNAKEMAKE} {asked} parity=false"
+
+
+def test_a_claim_that_its_own_study_repeats_needs_no_other_command(three: ReportPlan, study: StudyPlan):
+    _, repeating, _ = three.studies
+    both = replace(study, repeated=repeating.repeated)
+    assert claim_with_repeats(study.claims[0].id, replace(three, studies=(both,))) is None
+    assert study_commands(both, replace(three, studies=(both,)))[1] is None
+
+
+def test_a_study_is_run_alone_or_with_those_that_it_goes_with(three: ReportPlan):
+    study, repeating, other = three.studies
+    names = f"studies={study.name},repeated scale=quick backends=jax,torch"
+    assert study_commands(study, three) == (
+        f"{SNAKEMAKE} studies={study.name} scale=quick backends=jax,torch",
+        f"{SNAKEMAKE} {names}",
+    )
+    assert study_commands(repeating, three) == (
+        f"{SNAKEMAKE} studies=repeated scale=quick backends=jax",
+        f"{SNAKEMAKE} studies=repeated,{study.name} scale=quick backends=jax,torch",
+    )
+    assert study_commands(other, three)[1] is None
+
+
+def test_studies_that_repeat_run_where_they_are_named(three: ReportPlan):
+    study, repeating, _ = three.studies
+    named = replace(study, name="convex"), replace(repeating, name="convex_repeated")
+    command = study_commands(named[0], replace(three, studies=named))[1]
+    assert command is not None
+    asked = dict(item.split("=") for item in command.removeprefix(SNAKEMAKE).split())
+    planned = make_plan(read_config(asked))
+    assert [one.study.name for one in planned.studies] == ["convex", "convex_repeated"]
+    assert not planned.report.skipped
+
+
+def test_what_reruns_a_study_of_ones_own_names_its_folders(three: ReportPlan, study: StudyPlan):
+    folders = {"study_folder": "my studies", "results": "elsewhere"}
+    alone, together = study_commands(study, replace(three, folders=folders))
+    assert together is not None
+    assert all(
+        command.endswith(" 'study_folder=my studies' results=elsewhere") for command in (alone, together)
+    )
+    told = command_of("mine.claim", replace(three, folders=folders))
+    assert told == f"{SNAKEMAKE} studies=mine.claim scale=quick 'study_folder=my studies' results=elsewhere"
+
+
+def test_a_plan_says_which_folders_are_not_the_usual_ones():
+    assert make_plan(read_config({"studies": "logsumexp_2d"})).report.folders == {}
+    raw = {"studies": "logsumexp_2d", "results": "elsewhere", "site": "pages"}
+    assert make_plan(read_config(raw)).report.folders == {"results": "elsewhere", "site": "pages"}
+
+
+def test_what_reruns_a_study_reads_the_same_data_as_it_is_printed():
+    """Of what was run here and of a published set alike, the latter from the checkout's studies."""
+    raw = {"studies": "logsumexp_2d", "data": "my data", "study_folder": str(STUDY_FOLDER.absolute())}
+    report = make_plan(read_config(raw)).report
+    published = [one for one in report.archive if one.studies]
+    assert published
+    for plan, folder in [(report, raw["study_folder"]), *((one, str(STUDY_FOLDER)) for one in published)]:
+        command = study_commands(plan.studies[0], plan)[0].removeprefix(SNAKEMAKE)
+        asked = read_config(dict(item.split("=") for item in shlex.split(command)))
+        assert asked.data == Path("my data")
+        assert str(asked.study_folder) == folder
