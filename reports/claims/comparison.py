@@ -11,14 +11,8 @@ from math import inf, log
 import numpy as np
 import polars as pl
 
-from curvebench.reports.claims.censoring import (
-    EffectBounds,
-    Interval,
-    bounds_of,
-    exponential,
-    paired_effects,
-    unknown_words,
-)
+from curvebench.reports.claims import censoring
+from curvebench.reports.claims.censoring import Interval, paired_effects
 from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity
 from curvebench.reports.claims.wording import control_in_words
 from curvebench.reports.measures import settings_tried, tuned_as
@@ -125,14 +119,14 @@ class ClaimComparison:
         return self._unlogged(self.sign * gain)
 
     def _unlogged(self, effect: float) -> float:
-        return effect if self.effect == "difference" else exponential(effect)
+        return effect if self.effect == "difference" else censoring.exponential(effect)
 
     @property
-    def bounds(self) -> EffectBounds:
+    def bounds(self) -> censoring.EffectBounds:
         """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
         effects = self.interval if self.sign > 0 else self.interval.negated
-        words = unknown_words(self.stop, self.condition.undecided)
-        return bounds_of(effects, self.effect, self._unlogged, words)
+        words = censoring.unknown_words(self.stop, self.condition.undecided)
+        return censoring.bounds_of(effects, self.effect, self._unlogged, words)
 
     @property
     def beyond_seeds(self) -> bool:

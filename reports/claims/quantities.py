@@ -27,14 +27,8 @@ from curvebench.reports.wall_clock import final_jobs, step_seconds
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import read
 from curvebench.results.tuning import comparable, worst
+from curvebench.spec.conditions import costs
 from curvebench.spec.conditions.condition import Condition
-from curvebench.spec.conditions.costs import (
-    NEARLY_BEST,
-    CostToStop,
-    RunSeconds,
-    SecondsToNearlyBest,
-    StepsToTarget,
-)
 from curvebench.spec.conditions.learning_rates import BestLearningRate, GainOverRates
 from curvebench.spec.conditions.log_linearity import LogLinearity
 from curvebench.spec.conditions.share_of_gain import ShareOfGain
@@ -307,10 +301,8 @@ class ConvergenceSeconds(Quantity):
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs."""
-        condition = self.condition
-        return seconds_to_nearly_best(
-            self.study, self.tables, runs, condition.metric, condition.charges_bases
-        )
+        metric, charged = self.condition.metric, self.condition.charges_bases
+        return seconds_to_nearly_best(self.study, self.tables, runs, metric, charged)
 
 
 class TrainedSeconds(Quantity):
@@ -349,9 +341,9 @@ def seconds_to_nearly_best(
         The rows of `final` that are not missing with a column `value`, null where no step was timed.
     """
     value = pl.col("value").fill_nan(None)
-    near = value >= NEARLY_BEST * value.max().over("run")
+    near = value >= costs.NEARLY_BEST * value.max().over("run")
     if study.direction_of(metric) == "minimize":
-        near = value * NEARLY_BEST <= value.min().over("run")
+        near = value * costs.NEARLY_BEST <= value.min().over("run")
     steps = recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
     joined = timed(tables, final.filter(~missing())).join(steps, on="run", how="left", maintain_order="left")
     seconds = pl.col("first") * pl.col("each")
@@ -500,10 +492,10 @@ GAINS = {"trend": _trend, "rates_won": _rates_won}  # over rates, by quantity
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,
-    CostToStop: StopCost,
-    StepsToTarget: TargetSteps,
-    SecondsToNearlyBest: ConvergenceSeconds,
-    RunSeconds: TrainedSeconds,
+    costs.CostToStop: StopCost,
+    costs.StepsToTarget: TargetSteps,
+    costs.SecondsToNearlyBest: ConvergenceSeconds,
+    costs.RunSeconds: TrainedSeconds,
     LogLinearity: Straightness,
     BestLearningRate: BestRate,
     GainOverRates: RateGain,
