@@ -12,7 +12,7 @@ import polars as pl
 from curvebench.reports.claims.censoring import Interval
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison
 from curvebench.reports.statistics import decisions
-from curvebench.reports.statistics.decisions import SEEDS, Finding, decide
+from curvebench.reports.statistics.decisions import POWER, RESAMPLED, SEEDS, Finding, decide, holm
 from curvebench.results.intervals import median
 from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
@@ -36,10 +36,7 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
         id(one): _finding_row(one, together, refuting, len(own))
         for own in claims.values()
         for one, together, refuting in zip(
-            own,
-            decisions.holm([one.p_value for one in own]),
-            decisions.holm([one.refuting_p_value for one in own]),
-            strict=True,
+            own, holm([one.p_value for one in own]), holm([one.refuting_p_value for one in own]), strict=True
         )
     }
     return pl.DataFrame([rows[id(one)] for one in compared], schema=FINDINGS)
@@ -156,10 +153,8 @@ def _seeds(one: ClaimComparison, relations: int) -> int | None:
         return None
 
     def decides(size: int) -> bool:
-        drawn = np.random.default_rng(size).choice(count, (decisions.RESAMPLED, size))
-        return bool(
-            np.mean([_is_decided(one.of_pairs(places), relations) for places in drawn]) >= decisions.POWER
-        )
+        drawn = np.random.default_rng(size).choice(count, (RESAMPLED, size))
+        return bool(np.mean([_is_decided(one.of_pairs(places), relations) for places in drawn]) >= POWER)
 
     sizes = [size for size in SEEDS if size > count]
     least = bisect_left(sizes, True, key=decides)
