@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,14 +88,16 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-def imports(path: Path, of_names: bool = False) -> Iterator[str]:
+@cache
+def imports(path: Path, of_names: bool = False) -> tuple[str, ...]:
     """The dotted names of all absolute imports, wherever they stand, and of the names that they bring."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if of_names)
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names if of_names)]
+    return tuple(found)
 
 
 def name_of(path: Path) -> str:
@@ -153,13 +155,9 @@ def test_declared_dependencies_are_those_that_are_imported_and_all_are_pinned():
 # --- sources -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
-def test_a_file_starts_with_what_it_holds(path: Path):
-    text = path.read_text()
-    docstring = ast.get_docstring(ast.parse(text))
-    assert docstring
-    assert len(docstring) > 10
-    assert text.startswith('"""')
+def test_a_file_starts_with_what_it_holds():
+    files = sources(*PACKAGES, "tests")
+    assert not [name_of(path) for path in files if not re.match(r'"""[^"]{10}', path.read_text())]
 
 
 def module_of(path: Path) -> str:
@@ -196,11 +194,11 @@ def test_every_package_has_its_place_in_the_order_of_imports():
     tuple(TopologicalSorter(STANDS_ON).static_order())  # a CycleError names the packages
 
 
-@pytest.mark.parametrize("path", sources(*PACKAGES, "tests"), ids=name_of)
-def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench(path: Path):
+def test_the_folders_at_the_root_are_imported_by_their_names_below_curvebench():
     """Otherwise a module would be imported twice, with two classes of one name."""
-    outside = {"documents", "harness", *LINKED}
-    assert not [module for module in imports(path) if module.split(".")[0] in outside]
+    outside, files = {"documents", "harness", *LINKED}, sources(*PACKAGES, "tests")
+    wrong = {name_of(path): {name.split(".")[0] for name in imports(path)} & outside for path in files}
+    assert not {name for name, modules in wrong.items() if modules}
 
 
 @pytest.mark.parametrize("name", [*LINKED, "Snakefile", "environment.yml", "profiles"])

@@ -56,12 +56,7 @@ class StepContext:
     @cached_property
     def flat(self) -> torch.Tensor:
         """The gradient in the basis, (S, K, d)."""
-        program, matrices, gradient = self.program, self.constants.matrices, self.info.gradient
-        if matrices or self.info.loss.numel() > 1:
-            found = program.coordinates(gradient, matrices)
-        else:  # less work for many leaves
-            end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
-            found = program.ops.cast(end_to_end.view(1, 1, -1), program.held)
+        found = flat_gradient(self.program, self.info.gradient, self.constants.matrices)
         self.info = self.info._replace(gradient={})
         return found
 
@@ -210,10 +205,26 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
     stops = program.protocol.stop_gradient_norm is not None
     held = torch.zeros_like(carry.stopped_at, dtype=torch.bool) if stops else None
     with compiling(), never_eager(), torch.no_grad():
+        zeros, matrices = torch.zeros_like(carry.coordinates), loaded.constants.matrices
         for step in steppers.values():
             param = piece.take(ops, carry.coordinates.clone())
-            grad = piece.take(ops, torch.zeros_like(carry.coordinates))
+            grad = piece.take(ops, flat_gradient(program, program.parameters(zeros, matrices), matrices))
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
+
+
+def flat_gradient(
+    program: Program, gradient: Mapping[str, torch.Tensor], matrices: Sequence[Any]
+) -> torch.Tensor:
+    """Return the gradient in the basis as one array (S, K, d), from the arrays (S, K, ...) of the parameters.
+
+    A compiled update accepts a view of it only where the array that is viewed has as many axes as when the
+    update was compiled. So `warm` has it made by this function too.
+    """
+    if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
+        return program.coordinates(gradient, matrices)
+    # for the many leaves of a single run, this takes less time than `coordinates`
+    end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
+    return program.ops.cast(end_to_end.view(1, 1, -1), program.held)
 
 
 def writable(state: Any, coordinates: torch.Tensor) -> Any:

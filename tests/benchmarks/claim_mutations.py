@@ -7,7 +7,7 @@ The tables are `mutations/*.yaml`, one a source document: for each claim a list 
     mutation: what is replaced, by target
     given: targets replaced with and without the mutation, such as a scheme by its baseline; none unless given
     instances: of how many instances of each subclaim one must miss; 1 unless given
-    slow: true where this takes seconds
+    slow: true where this takes seconds; `make test-all` alone tries it
 
 A target is `rule NAME`, an optimizer, or the place of a function, a property or a constant, from the root
 of the project or from benchmarks/claims: `notes_muon.THRESHOLD`, or

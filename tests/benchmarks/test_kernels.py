@@ -47,7 +47,7 @@ def takes_long(case: KernelCase, backend: str, dtype: str) -> bool:
     tests/optimizers compares the rules on JAX, and all of them in float64.
     """
     if not case.optimizer:
-        return "1024" in case.name and dtype == "float64"
+        return "1024" in case.name
     if rules()[case.optimizer].scope == "leaf":
         return "many_tiny" not in case.name or backend == "jax"
     return dtype == "float64" or case.name.endswith(("one_large", "convolution_like"))

@@ -58,8 +58,9 @@ def test_every_workload_is_one_graph(name: str) -> None:
     assert set(made.notes) >= COMPILED
 
 
-@pytest.mark.parametrize("workload", [SMALL_CONVOLUTION, SMALL_ATTENTION], ids=lambda workload: workload.name)
-@pytest.mark.parametrize("rule", ["adamw", "nesterov_lookahead"])
+@pytest.mark.parametrize(
+    ("workload", "rule"), [(SMALL_CONVOLUTION, "adamw"), (SMALL_ATTENTION, "nesterov_lookahead")]
+)
 def test_model_state_noise_and_looking_ahead_go_on_as_they_are(workload: Workload, rule: str) -> None:
     made = engine_that_compiles()
     assert_equal(bundle_of(workload, rules()[rule], seeds=(0,), rates=1, steps=12), made, 1e-9)

@@ -102,9 +102,11 @@ def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> No
             for one in VARIANTS
         ),
         *((network, "adam", "torch", STEPS) for network in NETWORKS.values()),
-        (SMALL_CONVOLUTION, "adam", "jax", STEPS),
-        # its lanes equal torch's below
-        pytest.param(SMALL_ATTENTION, "adam", "jax", STEPS, marks=pytest.mark.long),
+        # their lanes equal torch's: below, and in engine/test_accumulation.py
+        *(
+            pytest.param(network, "adam", "jax", STEPS, marks=pytest.mark.long)
+            for network in NETWORKS.values()
+        ),
     ],
     ids=named,
 )

@@ -64,12 +64,12 @@ BOUNDS = {"float32": (0.0, 1e-4), "tf32": (0.0, 3e-2), "mixed": (1e-4, 0.1), "bf
     [
         *((network.name, "torch") for network in SMALL),
         ("small_vit", "jax"),
-        # four compilations each
         *(pytest.param(name, "jax", marks=pytest.mark.long) for name in ("small_resnet", "small_hiera")),
     ],
 )
 def test_gradients_are_as_exact_as_the_precision(name: str, backend: str, device: str) -> None:
-    network = NETWORKS[name]
+    # four compilations on JAX
+    network = TINY if (backend, device) == ("jax", "cpu") else NETWORKS[name]
     exact = gradients(network, "torch", "float64", "cpu")
     errors = {word: error(gradients(network, backend, word, device), exact) for word in BOUNDS}
     for word, (least, most) in BOUNDS.items():

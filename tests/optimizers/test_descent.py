@@ -112,30 +112,30 @@ class Descent:
 
 
 DESCENTS: Mapping[str, Descent] = {
-    "sgd": Descent((0.1, 100), (0.3, 30), (1e-3, 5000)),
-    "momentum": Descent((0.05, 150), (0.1, 100), (1e-3, 2000)),
-    "nesterov": Descent((0.1, 60), (0.1, 60), (5e-4, 3000)),
-    "nesterov_lookahead": Descent((0.1, 60), (0.1, 60), (5e-4, 3000)),
+    "sgd": Descent((0.1, 100), (0.3, 30), (2e-3, 2000)),
+    "momentum": Descent((0.05, 150), (0.1, 100), (3e-3, 500)),
+    "nesterov": Descent((0.1, 60), (0.1, 60), (5e-4, 1500)),
+    "nesterov_lookahead": Descent((0.1, 60), (0.1, 60), (5e-4, 1500)),
     "regularized_update_descent": Descent(
-        (0.1, 100), (0.1, 100), (2e-4, 6000), hyper={"regularization": 9.0}
+        (0.1, 100), (0.1, 100), (3e-4, 2000), hyper={"regularization": 9.0}
     ),
-    "adagrad": Descent((1.0, 60), (1.0, 60), (0.5, 4000)),
+    "adagrad": Descent((1.0, 60), (1.0, 60), (1.5, 1500)),
     "adagrad_norm": Descent((2.0, 60), (2.0, 60)),
-    "adagrad_full": Descent((1.0, 60), (1.0, 100), (0.5, 4000)),
-    "rmsprop": Descent((0.1, 100), (0.1, 100), (0.01, 4000), cools=True),
-    "adam": Descent((0.3, 100), (0.3, 100), (0.1, 3000), cools=True),
-    "adamw": Descent((0.3, 100), (0.3, 100), (0.1, 3000), hyper={"weight_decay": 0.0}, cools=True),
-    "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.1, 3000), cools=True),
-    "adafactor": Descent((0.3, 100), (0.3, 100), (0.03, 4000), cools=True),
-    "adam_nmf": Descent((0.1, 100), (0.03, 250), (0.003, 6000), cools=True, leaves=True),
+    "adagrad_full": Descent((1.0, 60), (1.0, 100), (4.0, 500)),
+    "rmsprop": Descent((0.1, 100), (0.1, 100), (0.15, 500), cools=True),
+    "adam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "adamw": Descent((0.3, 100), (0.3, 100), (0.8, 500), hyper={"weight_decay": 0.0}, cools=True),
+    "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.5, 500), cools=True),
+    "adafactor": Descent((0.3, 100), (0.3, 100), (0.045, 2000), cools=True),
+    "adam_nmf": Descent((0.1, 100), (0.03, 250), (0.0015, 4000), cools=True, leaves=True),
     "newton": Descent((1.0, 1), (1.0, 1), (1.0, 10)),
-    "steepest_descent": Descent((0.3, 100), (0.3, 100), (0.01, 4000), cools=True),
-    "sign_descent": Descent((0.1, 100), (0.1, 100), (0.003, 6000), cools=True),
-    "mirror_descent": Descent((0.1, 100), (0.3, 30), (1e-3, 5000)),
+    "steepest_descent": Descent((0.3, 100), (0.3, 100), (0.01, 1500), cools=True),
+    "sign_descent": Descent((0.1, 100), (0.1, 100), (0.0015, 4000), cools=True),
+    "mirror_descent": Descent((0.1, 100), (0.3, 30), (2e-3, 2000)),
     "exponentiated_gradient": Descent((3.0, 100), (3.0, 100), domain=on_simplices),
-    "shampoo": Descent((1.0, 100), (1.0, 100), (0.5, 4000)),
+    "shampoo": Descent((1.0, 100), (1.0, 100), (4.0, 500)),
     "idealized_shampoo": Descent((0.3, 100), (0.3, 100), cools=True),
-    "soap": Descent((0.3, 100), (0.3, 100), (0.1, 3000), hyper={"weight_decay": 0.0}, cools=True),
+    "soap": Descent((0.3, 100), (0.3, 100), (0.2, 500), hyper={"weight_decay": 0.0}, cools=True),
     "muon": Descent(
         (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
     ),

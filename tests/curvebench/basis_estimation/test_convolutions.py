@@ -28,7 +28,7 @@ from tests.curvebench.networks import SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
 from tests.curvebench.toys import central_differences
 
-PASSES, BATCH, SEED, STEPS = 8, 16, 3, 5
+PASSES, BATCH, SEED, STEPS = 4, 16, 3, 5
 SETTINGS = {"batch_size": BATCH}
 EGOP = bases()["egop"]
 OPTIONS = EGOP.complete({"blocks": "layers", "rows": "shared", "samples": PASSES, "every": "5 steps"})
