@@ -15,7 +15,7 @@ from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
-from curvebench.spec.claim import OF_TUNING, TO_THRESHOLD
+from curvebench.spec.conditions.costs import NEARLY_BEST
 from curvebench.spec.sources import by_name
 
 if TYPE_CHECKING:
@@ -30,11 +30,10 @@ CONSTANTS = {
     "limit": LIMIT,
     "most_seeds": SEEDS[-1],
     "nearly": NEARLY,
+    "nearly_best": NEARLY_BEST,
     "negligible": NEGLIGIBLE,
-    "of_tuning": OF_TUNING,
     "power": POWER,
     "range_below": formatting.RANGE_BELOW,
-    "to_threshold": TO_THRESHOLD,
 }
 
 

@@ -11,8 +11,9 @@ import polars as pl
 
 from curvebench.results.outcomes import OUTCOMES
 from curvebench.results.verdicts import LogAxes, Relation, SeriesKind, Variant, Verdict
-from curvebench.spec.claim import Effect, Quantity
-from curvebench.spec.claim import Relation as ClaimRelation
+from curvebench.spec.claim import QUANTITIES
+from curvebench.spec.conditions.condition import Effect
+from curvebench.spec.conditions.condition import Relation as ClaimRelation
 from curvebench.spec.document import Which
 
 STAGES = ("tuning", "final", "alternative")  # alternative: final runs at settings not chosen
@@ -243,7 +244,7 @@ FINDINGS = _schema(
     condition=pl.Int64,  # its place among the claim's conditions, from 0
     **_each(pl.String, "workload", "metric"),
     which=pl.Enum(get_args(Which)),
-    quantity=pl.Enum(get_args(Quantity)),
+    quantity=pl.Enum(QUANTITIES),
     at_equal=pl.Enum(("steps", "gradients", "seconds")),
     relation=pl.Enum(get_args(ClaimRelation)),
     positive_control=pl.Boolean,  # whether it is what the source says in passing

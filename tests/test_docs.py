@@ -21,7 +21,7 @@ from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
 from curvebench.planning.studies.reading import read_studies
 from curvebench.results import schema
-from curvebench.spec import claim, study, training, tuning
+from curvebench.spec import claim, document, study, training, tuning
 from tests.curvebench.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -215,7 +215,7 @@ def test_the_reference_of_tables_agrees_with_the_schema():
     }
 
 
-MODELS: dict[str, type[BaseModel]] = {
+MODELS: dict[str, Any] = {
     "The file": study.StudyFile,
     "tuning: two_stage_sweep": tuning.TwoStageSweep,
     "tuning: random_search, halton_search": tuning.Search,
@@ -225,7 +225,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "schedule": training.Schedule,
     "compare": study.Compare,
     "claims": claim.Claim,
-    "claims: a condition": claim.Condition,
+    "claims: a condition": claim.OfQuantity,
     "scales": study.Scale,
     "scales: seeds": study.Seeds,
     "scales: a backend": study.BackendUse,
@@ -243,8 +243,9 @@ def test_the_reference_of_study_files_lists_every_key():
     assert described == {title: keys(model) for title, model in MODELS.items()}
 
 
-def keys(model: type[BaseModel]) -> list[str]:
-    aliases = {name: field.validation_alias for name, field in model.model_fields.items()}
+def keys(annotation: Any) -> list[str]:
+    fields = [item for model in document.models_of(annotation) for item in model.model_fields.items()]
+    aliases = {name: field.validation_alias for name, field in fields}
     return sorted(
         str(key)
         for name, alias in aliases.items()
@@ -262,7 +263,10 @@ def test_the_reference_of_study_files_leaves_no_part_out():
     parts -= {base for part in parts for base in part.__mro__[1:]}
     shorthand = {study.NamedBasis, study.Contestant, study.FinalSeeds, tuning.TieCriterion}
     of_plans = {training.TrainingProtocol}
-    assert parts - shorthand - of_plans == set(MODELS.values())
+    conditions = document.models_of(claim.OfQuantity)
+    assert parts.union(conditions) - shorthand - of_plans == {
+        part for one in MODELS.values() for part in document.models_of(one)
+    }
 
 
 def test_the_reference_of_optimizers_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]):

@@ -14,6 +14,7 @@ Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
 Positive = Annotated[int, Field(ge=1)]
+TAGS = ("protocol", "quantity", "at_equal")  # keys that say which model of a union a part of a study has
 
 
 class Document(BaseModel):
@@ -155,18 +156,20 @@ def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
             if step in (name, field.alias)
         ]
         if fields:  # an index or the key of a mapping leads no further down
-            models = [inner for field in fields for inner in _models(field.annotation)]
+            models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models
     return [field.alias or name for model in models for name, field in model.model_fields.items()]
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
     """Whether a document is the one of several that a key tells apart by this value."""
-    return any(tag in get_args(field.annotation) for field in model.model_fields.values())
+    fields = model.model_fields.items()
+    return any(name in TAGS and tag in get_args(field.annotation) for name, field in fields)
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _models(argument)
+        yield from models_of(argument)

@@ -12,18 +12,11 @@ import polars as pl
 
 from curvebench.reports.formatting import plain, ratio_writer, signed
 from curvebench.reports.statistics.decisions import Question
-from curvebench.reports.statistics.paired import (
-    Direction,
-    Effect,
-    effect_for,
-    paired_values,
-)
+from curvebench.reports.statistics.paired import Direction, Effect, effect_for, paired_values
 from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import MedianInterval, median_interval
-from curvebench.spec.claim import TO_STOP, Quantity
 from curvebench.spec.plan import StudyPlan
 
-NEITHER = dict.fromkeys(TO_STOP, "neither stopped") | {"steps_to_target": "neither reached it"}
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))  # of gains whose ties are 0 already
 
 
@@ -274,9 +267,9 @@ def paired_effect(
     )
 
 
-def unknown_words(stop: float | None, quantity: Quantity = "value") -> tuple[str, str]:
+def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
     """Return the words for an effect of which nothing is known, as `EffectBounds` takes them."""
-    return NEITHER.get(quantity, "both stopped"), f"at {plain(stop)}" if stop is not None else ""
+    return undecided, f"at {plain(stop)}" if stop is not None else ""
 
 
 def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import polars as pl
@@ -10,14 +11,8 @@ import polars as pl
 from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.results.reading import read
-from curvebench.results.verdicts import (
-    TESTED,
-    bound_shares,
-    least_tested,
-    reason,
-    share_of_limit,
-    verdicts,
-)
+from curvebench.results.verdicts import TESTED, bound_shares, least_tested, reason, share_of_limit, verdicts
+from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
@@ -108,8 +103,10 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         )
         holding = {(part, variant): holds for part, variant, holds in parts.rows()}
         capped, weak = about[claim].at_most_partly, untested(about[claim], own)
-        drawn = own.join(_searched(about[claim]), on=["part", "variant"], how="left", maintain_order="left")
-        drawn = drawn.filter(pl.col("drawn").is_null() | (pl.col("instance") < pl.col("drawn")))
+        # of a part that is a bound searches found the instances after the first ones, which were drawn
+        count_of = {(one.part, one.variant): one.instances for one in about[claim].parts if one.bound}
+        places = own.select("part", "variant", "instance").iter_rows()
+        drawn = own.filter([place < count_of.get((*part,), inf) for *part, place in places])
         for variant, verdict in verdicts(holding, capped, weak).items():
             judged = [variant] if variant != "as corrected" else ["", variant]
             among = drawn.filter(pl.col("variant").is_in(judged))
@@ -130,14 +127,11 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             if capped and not misprint and verdict != "underpowered":
                 reasons.append(reason("limited_scale"))
             rows.append(
-                {
-                    "claim": claim,
+                row_of(about[claim], about[claim].file, first["scale"])
+                | {
                     "variant": variant,
                     "verdict": verdict,
                     "reasons": reasons,
-                    "source": about[claim].source,
-                    "scale": first["scale"],
-                    "study": about[claim].file,
                     "estimate": held / count,
                     "low": share.low,
                     "high": share.high,
@@ -157,13 +151,6 @@ def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
     return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
 
 
-def _searched(claim: ClaimPlan) -> pl.DataFrame:
-    """Return the number of instances drawn for each part that is a bound; searches found the later ones."""
-    found = [(one.part, one.variant, one.instances) for one in claim.parts if one.bound]
-    schema = {"part": pl.String, "variant": pl.String, "drawn": pl.Int64}
-    return pl.DataFrame(found, schema=schema, orient="row")
-
-
 def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
     """The parts of a claim that hold and have a bound that no instance in `rows` came near.
 
@@ -180,16 +167,18 @@ def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tupl
     return found
 
 
+def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object]:
+    """Return the row of a claim in the table `claims` before it is decided.
+
+    Args:
+        study: the study, or the module of property checks, that decides it.
+    """
+    about = {"claim": claim.id, "source": claim.source, "study": study, "scale": scale}
+    return {**about, "variant": "", "verdict": "not run", "seeds": 0}
+
+
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
     """Return the row of a claim without a measure; `reasons` are those of claims and their modules."""
     failed = failed_check(claim, reasons)
-    return {
-        "claim": claim.id,
-        "variant": "",
-        "verdict": "not run",
-        "reasons": [reason("no_data" if claim.missing else "failed" if failed else "unmeasured")],
-        "source": claim.source,
-        "scale": scale,
-        "study": claim.file,
-        "seeds": 0,
-    }
+    why = reason("no_data" if claim.missing else "failed" if failed else "unmeasured")
+    return row_of(claim, claim.file, scale) | {"reasons": [why]}

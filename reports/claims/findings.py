@@ -16,7 +16,6 @@ from curvebench.reports.statistics.decisions import (
     RESAMPLED,
     SEEDS,
     Finding,
-    Question,
     decide,
     holm,
     seeds_needed,
@@ -25,6 +24,8 @@ from curvebench.results.intervals import median
 from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, KEPT, choices_flip
+
+OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns of the table
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -72,12 +73,8 @@ def effect_row(one: ClaimComparison) -> dict[str, object]:
     condition, (low, high) = one.condition, one.allowed
     row: dict[str, object] = {
         **one.key._asdict(),
+        **{name: getattr(condition, name) for name in OF_CONDITION},
         "backend": one.backend,
-        "metric": condition.metric,
-        "which": condition.which,
-        "quantity": condition.quantity,
-        "at_equal": condition.at_equal,
-        "relation": condition.relation,
         "positive_control": condition.positive_control is not None,
         "effect": one.effect,
         "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
@@ -94,13 +91,9 @@ def effect_row(one: ClaimComparison) -> dict[str, object]:
         "estimate": effect.median,
         "at_least": effect.floor.median,
         "at_most": effect.ceiling.median,
-        "low": effect.low,
-        "high": effect.high,
-        "level": effect.level,
-        "unknown": one.interval.unknown,
-        "bounded": one.interval.bounded,
-        "treated_at_start": one.treated_at_start,
-        "control_at_start": one.control_at_start,
+        **{name: getattr(effect, name) for name in ("low", "high", "level")},
+        **{name: getattr(one.interval, name) for name in ("unknown", "bounded")},
+        **{name: getattr(one, name) for name in ("treated_at_start", "control_at_start")},
     }
 
 
@@ -140,17 +133,15 @@ def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict
 
 
 def _agreeing(one: ClaimComparison, found: Finding, relations: int) -> list[Alternative]:
-    """The other settings at which a comparison says the same."""
-    return [other for other in one.alternatives if _finding_at(other, one.question, relations) == found]
-
-
-def _finding_at(other: Alternative, question: Question, relations: int) -> Finding | None:
-    """What a comparison says at other settings; None where they were not run."""
-    if other.interval is None:
-        return None
-    low, high = other.interval
-    refuting = min(1.0, relations * question.refuting_p_value(low, high))
-    return decide(question, low, refuting, ALPHA, high)
+    """The other settings at which a comparison says the same; settings that were not run say nothing."""
+    ends = [(other, other.interval) for other in one.alternatives if other.interval is not None]
+    ask = one.question
+    refuting = [min(1.0, relations * ask.refuting_p_value(*interval)) for _, interval in ends]
+    return [
+        other
+        for (other, (low, high)), against in zip(ends, refuting, strict=True)
+        if decide(ask, low, against, ALPHA, high) == found
+    ]
 
 
 def _seeds(one: ClaimComparison, relations: int) -> int | None:

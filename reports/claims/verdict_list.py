@@ -233,10 +233,7 @@ def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
 def unrun(plan: ReportPlan) -> list[ClaimVerdict]:
     """The claims that are decided nowhere."""
     return [
-        ClaimVerdict(
-            **{**one.model_dump(), "scale": plan.scale},
-            command=command_of(one.id, plan, one.scale),
-        )
+        ClaimVerdict(**{**one.model_dump(), "scale": plan.scale}, command=command_of(one.id, plan, one.scale))
         for one in plan.census
     ]
 

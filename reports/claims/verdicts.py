@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from curvebench.reports.claims.checked import property_rows
+from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, tried_in
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
@@ -18,8 +18,7 @@ from curvebench.reports.tables import Tables
 from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import different_draws
 from curvebench.results.verdicts import Verdict, reason
-from curvebench.spec.claim import Claim
-from curvebench.spec.plan import Deciding, ReportPlan, StudyPlan
+from curvebench.spec.plan import ReportPlan, StudyPlan
 
 FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
 
@@ -61,7 +60,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
             own = findings.filter(claim=claim.id, backend=backend)
-            row = _empty_row(study, claim, plan.scale) | {"backend": backend}
+            row = row_of(claim, study.name, plan.scale) | {"backend": backend, "rule": study.rules[claim.id]}
             row["rule_of_runs"] = rule_of_runs(tables[study.name].jobs, claim.id, backend)
             if weakest := _weakest(own):
                 deciding.append(weakest["place"])
@@ -70,7 +69,8 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
                 row["reasons"] = [reason("not_paired")]
             rows.append(row)
     rows += [
-        _empty_row(study, claim, plan.scale) | {"reasons": [reason("left_out")]}
+        row_of(claim, study.name, plan.scale)
+        | {"rule": study.rules[claim.id], "reasons": [reason("left_out")]}
         for study in plan.skipped
         for claim in study.claims
     ]
@@ -92,9 +92,7 @@ def combined(findings: Sequence[Finding]) -> Verdict:
     return "reproduced" if set(findings) == {"supported"} else "underpowered"
 
 
-def _decided_row(
-    study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, object]
-) -> dict[str, object]:
+def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
     """Return verdict, reasons and numbers of a claim with pairs of runs, for a row of the table `claims`.
 
     Args:
@@ -150,19 +148,6 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, obje
     chooses = study.tuning.trials > 1 and seeds < FEWEST_TUNING_SEEDS
     if chooses and findings["ties"].is_not_null().any():
         yield reason("few_tuning_seeds", seeds, different_draws(seeds))
-
-
-def _empty_row(study: Deciding, claim: Claim, scale: str) -> dict[str, object]:
-    return {
-        "claim": claim.id,
-        "variant": "",
-        "verdict": "not run",
-        "source": claim.source,
-        "scale": scale,
-        "study": study.name,
-        "seeds": 0,
-        "rule": study.rules[claim.id],
-    }
 
 
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:

@@ -15,9 +15,9 @@ from curvebench.reports import rendering
 from curvebench.reports.claims.censoring import EffectBounds, unknown_words
 from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.formatting import plain, ratio, signed
-from curvebench.reports.plan import reading
 from curvebench.results.intervals import MedianInterval
-from curvebench.spec.claim import Claim, ComparisonKey, Condition
+from curvebench.spec.claim import Claim
+from curvebench.spec.conditions.condition import ComparisonKey, Condition
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 Row = Mapping[str, Any]
@@ -60,16 +60,16 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
             MedianInterval(row[end], row["low"], row["high"], row["level"], row["seeds"])
             for end in ("at_least", "at_most")
         )
-        unknown, words = row["unknown"] == row["seeds"], unknown_words(row["stop"], row["quantity"])
+        unknown, words = row["unknown"] == row["seeds"], unknown_words(row["stop"], condition.undecided)
         shown, interval = EffectBounds(row["effect"], floor, ceiling, unknown, words).words
-    counts_to_target = condition.counted == "steps_to_target" and condition.target is None
     found = {
         **row,
         "key": key._asdict(),
         "control": control_in_words(key, condition.number),
-        "which": reading(condition),
+        "which": say("reading", condition),
+        "of_tuning": condition.of_tuning,
         "positive_control": condition.positive_control if row["positive_control"] else None,
-        "target": row["stop"] if counts_to_target else None,
+        "target": row["stop"] if condition.meets_targets else None,
         "shown": shown,
         "range": interval,
         "asks": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),

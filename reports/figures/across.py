@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.claims.outcome_measures import seconds_to_nearly_best
+from curvebench.reports.claims.quantities import seconds_to_nearly_best
 from curvebench.reports.figures.drawing import (
     Drawn,
     dashed,
@@ -28,9 +28,9 @@ from curvebench.reports.figures.study_figures import (
 )
 from curvebench.reports.formatting import in_dimensions, metric_name, plain
 from curvebench.reports.measures import complete_curves, curve_bands, sensitivity, study_values
-from curvebench.reports.plan import NEARLY_BEST
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import final_curves
+from curvebench.spec.conditions.costs import NEARLY_BEST
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons
-from curvebench.reports.claims.wording import requirement
+from curvebench.reports.claims.wording import requirement, say
 from curvebench.reports.figures.drawing import Axes, Drawn, plain_ticks, save, styled
 from curvebench.reports.figures.palette import GHOST, MUTED, PAPER, TEXT, Look, looks_of
 from curvebench.reports.formatting import metric_name
-from curvebench.reports.plan import reading
 from curvebench.reports.tables import Tables
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan
@@ -66,7 +65,7 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
     found: dict[tuple[str, str], Panel] = {}
     for one in compared:
-        metric = f"{reading(one.condition)} {metric_name(one.condition.metric)}"
+        metric = f"{say('reading', one.condition)} {metric_name(one.condition.metric)}"
         ratios = one.effect == "ratio"
         named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named

@@ -14,10 +14,9 @@ import polars as pl
 from curvebench.reports import formatting
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.claims.verdict_list import compared_of
-from curvebench.reports.claims.wording import reason
+from curvebench.reports.claims.wording import reason, say
 from curvebench.reports.measures import headline_limit, held_at, study_values
 from curvebench.reports.pages.site import STATIC
-from curvebench.reports.plan import reading
 from curvebench.reports.rendering import templates
 from curvebench.reports.sets.contents import provenance_of
 from curvebench.reports.sets.sides import Side
@@ -26,6 +25,7 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import CELL
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.results.schema import CLAIMS
+from curvebench.spec.conditions.value import Value
 from curvebench.spec.errors import InputError
 
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
@@ -142,8 +142,8 @@ def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[Compa
         if not known:
             continue  # no pairs of runs on either side
         what = (
-            f"{one.key.claim}: {reading(one.condition)} {formatting.metric_name(one.condition.metric)} of "
-            f"{one.key.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, "
+            f"{one.key.claim}: {say('reading', one.condition)} {formatting.metric_name(one.condition.metric)}"
+            f" of {one.key.treated} {'over' if one.effect == 'ratio' else 'less'} {one.control}, "
             f"{one.key.workload} on {one.backend}"
         )
         answer: Answer = "only in one" if None in pair else "inconclusive"
@@ -159,7 +159,7 @@ def _comparisons(before: Side, after: Side, claim: str | None) -> Iterator[Compa
 def _key(one: ClaimComparison) -> tuple[object, ...]:
     """What a comparison is of: its key, with what its condition asks instead of the condition's place."""
     condition = one.condition
-    about = condition.metric, reading(condition), condition.relation, condition.number
+    about = condition.metric, say("reading", condition), condition.relation, condition.number
     return one.backend, one.key._replace(condition=0), *about
 
 
@@ -253,7 +253,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     found: dict[JudgedMetric, Cells] = {}
     compared = [one for one in side.verdicts.comparisons if one.key.claim == claim]
     for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
-        if one.condition.quantity == "value":
+        if isinstance(one.condition, Value):
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
             for workload, method in one.key.sides:
                 cell = workload, one.backend, method

@@ -10,14 +10,15 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.claims.outcome_measures import affordable
+from curvebench.reports.claims.quantities import ValueAtCost
 from curvebench.reports.figures.series import series_rows
 from curvebench.reports.sets.files import CURVE_POINTS, SPECIAL, STUDY_TABLES
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.merging import machines
 from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import by_setting
-from curvebench.spec.claim import Condition
+from curvebench.spec.conditions.condition import Condition
+from curvebench.spec.conditions.value import ValueAtEqualCost
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -115,7 +116,8 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
     """Yield the conditions of all claims of a study with each workload whose runs they read."""
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
-            if condition.reads(workload):
+            own = condition.is_about(workload.name, workload.metrics)
+            if own or condition.than_on == workload.name:
                 yield condition, workload.name
 
 
@@ -131,7 +133,7 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
             "run", metric=pl.lit(condition.metric)
         )
         for condition, workload in _conditions(study)
-        if condition.of_curves and not condition.at_one_step
+        if condition.of_curves
     ]
     return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
 
@@ -140,15 +142,14 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     found = [
-        affordable(study, tables, pl.concat(pair), condition).select(
-            "run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64)
-        )
+        ValueAtCost(condition, study, tables)
+        .affordable(pl.concat(pair))
+        .select("run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64))
         for condition, workload in _conditions(study)
-        if condition.at_one_step
+        if isinstance(condition, ValueAtEqualCost) and not condition.of_curves
         for runs in judged.filter(workload=workload).partition_by("backend")
-        for treated, control in condition.contests
-        if control is not None
-        for pair in product(*(_at_settings(study, runs, method) for method in (treated, control)))
+        for contest in condition.contests
+        for pair in product(*(_at_settings(study, runs, str(method)) for method in contest))
     ]
     schema = {"run": pl.String, "metric": pl.String, "affords": pl.Float64}
     affords = pl.concat([pl.DataFrame(schema=schema), *found]).unique().lazy()

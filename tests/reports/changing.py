@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from curvebench.spec.claim import Condition
+from curvebench.reports.claims.quantities import QUANTITIES
+from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.training import TrainingProtocol
@@ -22,7 +23,7 @@ def replace(item: Item, **changes: Any) -> Item:
     if isinstance(item, StudyPlan):
         changes = _of_study(item, changes)
     if isinstance(item, Condition):
-        changes = _of_condition(item, changes)
+        return _of_condition(item, changes)  # type: ignore[return-value]
     return item.model_copy(update=changes)
 
 
@@ -59,10 +60,17 @@ def _of_study(study: StudyPlan, changes: dict[str, Any]) -> dict[str, Any]:
     return {**changes, "runs_on": uses}
 
 
-def _of_condition(condition: Condition, changes: dict[str, Any]) -> dict[str, Any]:
+def _of_condition(condition: Condition, changes: dict[str, Any]) -> Condition:
+    """A condition with some values replaced; its class follows from its quantity and cost."""
     changes = _judged(condition, "judged", dict(changes))
     if changes.keys() & {"relation", "methods"}:
         relation = changes.pop("relation", condition.relation)
         methods = changes.pop("methods", condition.methods)
         changes |= {"better": None, "no_worse": None, "same": None, relation: methods}
-    return changes
+    values = dict(iter(condition)) | changes
+    (kind,) = (
+        one
+        for one in QUANTITIES
+        if all(values[tag] in get_args(one.model_fields[tag].annotation) for tag in ("quantity", "at_equal"))
+    )
+    return kind.model_construct(**values)

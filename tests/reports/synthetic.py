@@ -22,7 +22,9 @@ from curvebench.reports.statistics.paired import Effect
 from curvebench.results.schema import COMPARISONS, TABLES
 from curvebench.results.verdicts import rule_hash
 from curvebench.results.writing import write_table
-from curvebench.spec.claim import Claim, ComparisonKey, Condition
+from curvebench.spec.claim import Claim
+from curvebench.spec.conditions.condition import ComparisonKey
+from curvebench.spec.conditions.value import Value
 from curvebench.spec.method import Method
 from curvebench.spec.study import FIRST_FINAL_SEED
 from tests.results.rows import BASE
@@ -139,7 +141,7 @@ def compared(
 ) -> ClaimComparison:
     """Two methods as a claim's only condition compares them; gains are at least `gains`, at most `most`."""
     least = np.asarray(gains, dtype=float)
-    condition = Condition.model_validate(
+    condition = Value.model_validate(
         {
             "metric": "final train_loss",
             relation: ["adam @ egop"],

@@ -12,11 +12,12 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.reports.claims.outcome_measures import run_seconds
+from curvebench.reports.claims.quantities import TrainedSeconds
 from curvebench.reports.measures import problems_of
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.reports.wall_clock import PHASES, clock_of, final_jobs, paces, step_seconds
 from curvebench.results.schema import TABLES, WITHIN
+from curvebench.spec.conditions.costs import RunSeconds
 from curvebench.spec.plan import StudyPlan, read_plan
 from tests.reports.changing import replace
 from tests.reports.conftest import site_of
@@ -190,8 +191,9 @@ def test_seconds_of_training_are_those_of_each_runs_own_job(long: tuple[StudyPla
         else (1 + row["seed"] - LONG.seeds[0]) * taken + (row["basis_seconds"] or 0.0)
         for row in final.to_dicts()
     ]
-    assert run_seconds(study, tables, final)["value"].to_list() == pytest.approx(expected)
+    seconds = TrainedSeconds(RunSeconds.model_construct(), study, tables)
+    assert seconds.of_runs(final)["value"].to_list() == pytest.approx(expected)
     lost = final.with_columns(outcome=pl.lit("error"))
-    assert set(run_seconds(study, tables, lost)["value"]) == {float("inf")}
+    assert set(seconds.of_runs(lost)["value"]) == {float("inf")}
     shared = final.filter(pl.col("outcome") != "diverged").with_columns(spec_hash=pl.lit("of several"))
-    assert run_seconds(study, tables, shared)["value"].null_count() == len(shared)
+    assert seconds.of_runs(shared)["value"].null_count() == len(shared)

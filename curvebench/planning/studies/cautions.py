@@ -10,7 +10,7 @@ from curvebench.optimizers.state_precision import HALF
 from curvebench.planning.studies.study import Study
 from curvebench.registry import rule_of
 from curvebench.results.verdicts import ALPHA
-from curvebench.spec.claim import Condition
+from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 

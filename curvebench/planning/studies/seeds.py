@@ -59,12 +59,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     if not claims:
         return FIRST_FINAL_SEED
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
-    met = {
-        one.metric
-        for claim in claims
-        for one in claim.conditions
-        if one.counted == "steps_to_target" and one.target is None
-    }
+    met = {one.metric for claim in claims for one in claim.conditions if one.meets_targets}
     if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
         met.add(study.tuning.ties.metric)
     decisive = {

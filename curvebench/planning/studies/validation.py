@@ -20,7 +20,8 @@ from curvebench.optimizers.bases import bases
 from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
-from curvebench.spec.claim import TO_STOP, Claim, Condition, effect_of
+from curvebench.spec.claim import Claim
+from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
@@ -206,36 +207,14 @@ class _Reader:
 
     def _check_condition(self, key: str, condition: Condition) -> None:
         """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
-        file, metric, add = self.file, condition.metric, self.problems.add
-        stop = file.stop.get(metric)
+        file, metric, known = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
-            add(f"{key}.quantity: tuning does not try {untried[0]}; add its basis to tuning.tried_in")
-        if condition.quantity in TO_STOP and stop is None:
-            add(f"{key}.quantity: runs do not stop at a {metric}; give it in stop")
-        to_target = condition.counted == "steps_to_target" and condition.target is None
-        if to_target and metric not in file.targets:
-            add(f"{key}.quantity: there is no target of {metric}; give it here or in targets")
-        if metric not in self.metrics:
-            return
-        straight, direction = condition.quantity == "log_linearity", self.metrics[metric].direction
-        if condition.of_gain and condition.gain_in == "value" and direction == "maximize":
-            add(f"{key}.quantity: {metric} has no logarithm to gain; take one that is minimized")
-        if straight and stop is not None and stop >= (condition.down_to or 0):
-            add(f"{key}.down_to: runs stop at {stop:g} before they get there; give more than that")
-        if straight and direction == "maximize":
-            add(f"{key}.quantity: {metric} does not fall to 0; take one that is minimized")
-        if condition.number is None:
-            return
-        ratio = effect_of(condition.effect, direction) == "ratio"
-        if straight and not 0 < condition.number < 1 - (condition.smallest_effect or 0.0):
-            problem = (
-                f"{condition.number:g}, and better by the smallest effect, is no log-linearity to ask for"
-            )
-            add(f"{key}.than: {problem}; both are between 0 and 1, and so is their sum")
-        elif ratio and not straight and not condition.of_gain and condition.number <= 0:
-            remedy = "give a positive number, or effect: difference"
-            add(f"{key}.than: a ratio to {condition.number:g} says nothing; {remedy}")
+            remedy = "add its basis to tuning.tried_in"
+            self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
+        direction = known.direction if known else None
+        for said in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
+            self.problems.add(f"{key}.{said}")
 
     def _check_workloads(self) -> None:
         """Check that targets and conditions are about workloads of the study."""
@@ -249,8 +228,7 @@ class _Reader:
 
     def _check_costs(self) -> None:
         """Check that no basis is estimated during a run whose costs are charged: only those before are."""
-        conditions = [condition for _, condition in _conditions(self.file.claims)]
-        charged = any(one.at_a_cost or one.quantity == "seconds_to_nearly_best" for one in conditions)
+        charged = any(condition.charges_bases for _, condition in _conditions(self.file.claims))
         for basis in self.bases if self.file.targets or charged else ():
             if basis.options.get("every") is not None:
                 self.problems.add(

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curvebench.reports.claims.censoring import with_bounds
-from curvebench.reports.claims.comparison import ClaimComparison, _share_of_gain, comparisons
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons
 from curvebench.reports.claims.findings import decided
-from curvebench.reports.claims.outcome_measures import log_linearity, seconds_to_nearly_best, steps_to_value
+from curvebench.reports.claims.quantities import QUANTITIES, Quantity, seconds_to_nearly_best, share_of_gain
 from curvebench.reports.claims.verdict_list import listed
 from curvebench.reports.claims.verdicts import claim_verdicts
-from curvebench.reports.plan import reading
+from curvebench.reports.claims.wording import say
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import TABLES
 from curvebench.results.writing import write_table
-from curvebench.spec.claim import Claim, Condition
+from curvebench.spec.claim import Claim
+from curvebench.spec.conditions.share_of_gain import ShareOfGain
 from curvebench.spec.document import Judged
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.reports.changing import replace
@@ -37,6 +38,12 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
     (condition,) = claim.conditions
     changed = replace(claim, conditions=(replace(condition, **changes),))
     return replace(study, claims=(changed,)), changed, read_tables(study.tables)
+
+
+def quantity_of(study: StudyPlan, claim: Claim, tables: Tables) -> Quantity:
+    """The quantity of the claim's first condition."""
+    condition = claim.conditions[0]
+    return QUANTITIES[type(condition)](condition, study, tables)
 
 
 def final_of(tables: Tables, method: str) -> pl.DataFrame:
@@ -175,7 +182,7 @@ def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
     ]
     assert one.gains == pytest.approx(expected)
     assert max(expected) < 0 < treated["basis_seconds"].min()  # type: ignore[operator]
-    assert reading(one.condition) == words
+    assert say("reading", one.condition) == words
     untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
     (one,) = comparisons(study, claim, untimed, "jax")
     assert not len(one.gains), "without a timed step nothing can be said"
@@ -223,7 +230,7 @@ def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp
         study, claim, _ = asking(report, **asked, target=target)
         tables = with_curves(report, tmp_path, losses)
         final = final_of(tables, "adam")
-        found = steps_to_value(study, tables, final, "train_loss", target)
+        found = quantity_of(study, claim, tables).of_runs(final)
         steps = [25.0 if seed % 2 else 50.0 for seed in final["seed"]]
         if target == 0.01:
             assert found["value"].to_list() == found["most"].to_list() == steps
@@ -232,7 +239,7 @@ def test_steps_to_targets_of_conditions_are_read_from_curves(report: Report, tmp
             assert set(found["most"]) == {float("inf")}
         (one,) = comparisons(study, claim, tables, "jax")
         assert one.stop == target
-        assert reading(one.condition) == f"steps until {words} is reached by the best"
+        assert say("reading", one.condition) == f"steps until {words} is reached by the best"
 
 
 def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Report, tmp_path: Path):
@@ -256,7 +263,7 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
     (row,) = decided([one]).to_dicts()
     assert (row["control"], one.control, row["finding"]) == (None, "0.5", "supported")
     assert row["quantity"] == "log_linearity"
-    assert "10⁻²⁰" in reading(one.condition)
+    assert "10⁻²⁰" in say("reading", one.condition)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +282,9 @@ def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, 
     tables = with_curves(report, tmp_path, lambda steps, seed: losses(steps))
     final = final_of(tables, "adam")
     outcomes = pl.Series("outcome", ["budget"] * (len(final) - 2) + ["diverged", "interrupted"])
-    found = log_linearity(tables, final.with_columns(outcomes), "train_loss", 1e-6)["value"].to_list()
+    study, claim, _ = asking(report, quantity="log_linearity", down_to=1e-6)
+    straightness = quantity_of(study, claim, tables)
+    found = straightness.of_runs(final.with_columns(outcomes))["value"].to_list()
     assert len(found) == len(final) - 1, "a run that is missing says nothing"
     assert found[-1] == 0, "one that diverged does not converge"
     wanted = [straight] * (len(final) - 2)
@@ -384,13 +393,13 @@ def test_the_share_of_a_gain_is_that_of_logarithms_and_bounded_where_runs_stoppe
     start = side(1.0, 1.0, 1.0, 1.0)
     whole = side(1e-4, 1e-4, 1e-8, 2.0, stop=1e-8)
     method = side(1e-4, 1e-1, 1e-4, 1e-3, stop=1e-8)
-    found = _share_of_gain(method, start, whole)
+    found = share_of_gain(method, start, whole)
     np.testing.assert_allclose(found["value"][:2], [1.0, 0.25])
     np.testing.assert_allclose(found["least"][:2], [1.0, 0.25])
     assert found["least"][2] == 0, "the whole gain is at least what is known"
     assert found["most"][2] == pytest.approx(0.5)
     assert (found["least"][3], found["most"][3]) == (-np.inf, np.inf), "there is no gain to keep"
-    reached = _share_of_gain(side(1e-8, stop=1e-8), side(1.0), side(1e-8, stop=1e-8))
+    reached = share_of_gain(side(1e-8, stop=1e-8), side(1.0), side(1e-8, stop=1e-8))
     assert reached["most"][0] == np.inf, "both ended at the floor"
 
 
@@ -426,7 +435,7 @@ def test_the_share_of_a_gain_in_steps_to_a_target(report: Report):
         "gain_from": ["sgd"],
         "gain_to": ["adam"],
     }
-    condition = Condition.model_validate(given)
+    condition = ShareOfGain.model_validate(given)
     steps = {"sgd": 100, "adam": 25, "adam @ egop": 50}
     reached = [
         [{"metric": own.metric, "threshold": 1.0, "steps": steps.get(method, 1)}]
