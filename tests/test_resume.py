@@ -20,7 +20,7 @@ from tests.curvebench.stages.test_jobs import SWEEP
 from tests.curvebench.tiny import leave_tiny
 from tests.results.comparing import assert_same_results
 
-WATCHED = ("results", "reports/site", ".snakemake")  # where a killed process leaves half of its work
+WATCHED = ("results", "reports", ".snakemake")  # where a killed process leaves half of its work
 KILLED = -signal.SIGKILL
 PATIENCE = 600.0  # seconds for one main job; it takes about 60
 
@@ -182,7 +182,7 @@ MOMENTS = (
     (r"rename .*/results/runs/.*/timing/", 2, 0),
     (r"rename .*/results/tables/", 4, 0),
     (r"open .*/results/figures/", 4, 0),
-    (r"open .*/reports/site/", 10, 0),
+    (r"open .*/reports/\.site\.", 10, 0),
 )
 
 

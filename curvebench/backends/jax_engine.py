@@ -27,11 +27,7 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # On a CPU, programs of less work are compiled with less effort, in half of the time. With more work, steps
 # that may be slower cost more than that saves: docs/performance.md has the times.
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
-QUICK: Options = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_backend_optimization_level": 1,
-}
+QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
 MANY_EXAMPLES = 1_000
 
