@@ -237,15 +237,21 @@ def estimate(
     return arrays
 
 
-def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
-    """The matrices of some instances: those that the bases job wrote, or drawn anew.
+Draw = Callable[[BasisSpec, Instance], dict[str, np.ndarray]]
+
+
+def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance], draw: Draw = estimate) -> LoadedBasis:
+    """Return the matrices of some instances: those that the bases job wrote, or random ones.
+
+    Args:
+        draw: returns random matrices, such as those that it returned before.
 
     Raises:
         FailedBefore: when its estimation failed, or its file is missing or damaged: then as
             interrupted, which does not count against the method.
     """
     read = bases()[basis.name].estimated
-    seeds = [_read_basis(job, basis, one) if read else estimate(basis, one) for one in instances]
+    seeds = [_read_basis(job, basis, one) if read else draw(basis, one) for one in instances]
     return LoadedBasis.of(seeds, dtype_of(job.spec, instances[0].workload))
 
 

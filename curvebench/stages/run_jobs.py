@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from curvebench.engine.bundle import Bundle
@@ -32,11 +33,13 @@ from curvebench.spec.method import BasisSpec, Method, WorkloadSpec
 from curvebench.stages.job import (
     PARTS,
     Cell,
+    Draw,
     Instance,
     Job,
     LoadedBasis,
     basis_of,
     bundle_of,
+    estimate,
     instance,
     precision_of,
     schedule_of,
@@ -84,6 +87,13 @@ def _of_workload(
     found, tables = workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
     problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
+    bases = {basis.label: basis for basis in spec.bases}
+    drawn = cache(lambda label, seed: estimate(bases[label], problem(seed)))
+
+    def again(basis: BasisSpec, one: Instance) -> dict[str, np.ndarray]:
+        """Return the random matrices of a tuning seed; rounds share them, since a large QR is slow."""
+        return drawn(basis.label, one.random.seed)
+
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
         before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
@@ -91,7 +101,9 @@ def _of_workload(
         for basis in in_round.spec.bases:
             cell = Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
-            tables += _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress).tables()
+            draw = again if number < spec.final_round else estimate
+            run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress, draw)
+            tables += run.tables()
     return tables
 
 
@@ -161,6 +173,7 @@ class _CellRun:
         engine_of: the engine of a precision.
         instance_of: the problem of a seed.
         programs_of: programs of all rounds of the cell, by a bundle, one of its problems and the engine.
+        draw: returns the matrices of a random basis.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -171,6 +184,7 @@ class _CellRun:
     instance_of: Callable[[int], Instance]
     programs_of: Callable[[Bundle, Instance, Engine], Programs]
     progress: Progress
+    draw: Draw
     built: tuple[Bundle, LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
@@ -223,7 +237,7 @@ class _CellRun:
     def _build(self) -> tuple[Bundle, LoadedBasis]:
         with self.job.clock.phase("data"):
             instances = list(map(self.instance_of, self.job.spec.seeds))
-            basis = basis_of(self.job, self.cell.basis, instances)
+            basis = basis_of(self.job, self.cell.basis, instances, self.draw)
             self.built = bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
 
