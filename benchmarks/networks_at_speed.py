@@ -15,12 +15,7 @@ from curvebench.optimizers.bases.change import SHARED
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
-from curvebench.workloads.classification import (
-    Classifier,
-    classification_metrics,
-    of_network,
-    with_fixed_state,
-)
+from curvebench.workloads import classification
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
 from curvebench.workloads.networks.transformer import Transformer
@@ -51,7 +46,7 @@ class TimedNetwork:
     side: int
     channels: int
     precisions: tuple[str, ...]
-    classifier: Classifier
+    classifier: classification.Classifier
     state: Mapping[str, np.ndarray]
     module: Callable[[], Any]
     field: str = "images"
@@ -70,9 +65,9 @@ class TimedNetwork:
             name=self.name,
             description="a network at speed",
             source="000 C.2, 003 App. D",
-            metrics=classification_metrics(("train",)),
+            metrics=classification.classification_metrics(("train",)),
             settings={},
-            **of_network(lambda settings: self.network, self.classifier),
+            **classification.of_network(lambda settings: self.network, self.classifier),
             problem=lambda settings, random: Problem({}, {}),
             mapped=False,
         )
@@ -126,7 +121,7 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
         side=side,
         channels=network.channels,
         precisions=("tf32", "mixed"),
-        classifier=Classifier(residual_outputs),
+        classifier=classification.Classifier(residual_outputs),
         state=network.state,
         module=lambda: _peers().torchvision_network(network),
     )
@@ -145,7 +140,7 @@ def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> Time
         side=side,
         channels=channels,
         precisions=("mixed", "bfloat16"),
-        classifier=Classifier(with_fixed_state(logits)),
+        classifier=classification.Classifier(classification.with_fixed_state(logits)),
         field="patches",
         state=fixed_positions((side // patch) ** 2, network.width),
         examples=lambda images: patches_of(images.transpose(0, 2, 3, 1), patch),
@@ -163,7 +158,7 @@ def _hiera(name: str, network: HieraViT) -> TimedNetwork:
         side=network.side,
         channels=network.channels,
         precisions=("mixed", "bfloat16"),
-        classifier=Classifier(with_fixed_state(logits)),
+        classifier=classification.Classifier(classification.with_fixed_state(logits)),
         state={},
         module=lambda: _peers().timm_hiera(network),
     )

@@ -53,7 +53,7 @@ class LoadedResults:
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """One row a run, tuning runs included.
+        """Table with one row for each run, tuning runs included.
 
         Raises:
             InputError: where a run is there twice, in the tables of its job and in those of its study.
@@ -65,17 +65,17 @@ class LoadedResults:
 
     @cached_property
     def curves(self) -> pl.DataFrame:
-        """One row an evaluation and metric of a run."""
+        """Table with one row for each run, evaluation and metric."""
         return self._read("curves")
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
-        """One row a job: its seconds, memory, machine and provenance."""
+        """Table with one row for each job, with its seconds, memory, machine and provenance."""
         return self._read("jobs")
 
     @cached_property
     def claims(self) -> pl.DataFrame:
-        """One row a claim with its verdict."""
+        """Table with one row for each claim, with its verdict."""
         return self._read("claims")
 
     def best(
@@ -92,8 +92,9 @@ class LoadedResults:
 
         Args:
             metric: such as `train_loss`.
-            workload, backend, study: keep the runs of this problem, of `jax` or `torch`, and of this study;
-                those of all where one is not given.
+            workload: keep the runs of this problem; by default those of all.
+            backend: keep the runs on `jax` or on `torch`; by default both.
+            study: keep the runs of this study; by default those of all.
             which: "final", the value at the end of a run, or "best", the best one on its way.
             maximize: whether greater values are better, as of an accuracy.
 

@@ -50,7 +50,7 @@ class HyperparameterError(ValueError):
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A hyperparameter of a rule: its meaning, its default and its legal interval.
+    """Meaning, default and legal interval of a hyperparameter of a rule.
 
     Args:
         description: one line for `curvebench list`.

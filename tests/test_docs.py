@@ -148,7 +148,7 @@ def test_the_examples_for_contributors_obey_the_house_rules(project: Path, activ
 
 @pytest.mark.slow
 def test_the_site_has_every_page_public_name_and_target_of_a_link(tmp_path: Path):
-    command = "sphinx-build -c docs -b dummy -W --keep-going --quiet ."
+    command = "sphinx-build -c docs -b html -W --keep-going --quiet ."
     done = subprocess.run(
         [*command.split(), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -8,17 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.optimizers.matrix_functions import (
-    CAYLEYS,
-    COEFFICIENTS,
-    SpectralMaps,
-    Spectrum,
-    align_signs,
-    inverse_root,
-    newton_schulz,
-    orthogonal_iteration,
-    spectral_step_inside,
-)
+from curvebench.optimizers import matrix_functions
 
 from .case import Arrays, KernelCase, on_backend, representable
 
@@ -43,7 +33,7 @@ def _orthogonalized(rows: int, columns: int) -> np.ndarray:
     """U p(S) V^T with the polynomial of each step on singular values alone."""
     u, values, vh = np.linalg.svd(_weight(rows, columns)[0], full_matrices=False)
     values /= np.linalg.norm(values)
-    ((a, b, c),) = COEFFICIENTS["jordan"]
+    ((a, b, c),) = matrix_functions.COEFFICIENTS["jordan"]
     for _ in range(STEPS):
         values = a * values + b * values**3 + c * values**5
     return (u * values) @ vh
@@ -57,7 +47,9 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
         prepare=lambda backend, dtype: on_backend(
             backend,
             dtype,
-            lambda ops, x: newton_schulz(ops, x, COEFFICIENTS["jordan"], STEPS),
+            lambda ops, x: matrix_functions.newton_schulz(
+                ops, x, matrix_functions.COEFFICIENTS["jordan"], STEPS
+            ),
             _weight(rows, columns),
         ),
         reference=lambda: _orthogonalized(rows, columns),
@@ -90,7 +82,7 @@ def _inverse_roots() -> np.ndarray:
 
 
 def _refresh(ops: Any, matrix: Any, basis: Any) -> Any:
-    return align_signs(ops, orthogonal_iteration(ops, matrix, basis), basis)
+    return matrix_functions.align_signs(ops, matrix_functions.orthogonal_iteration(ops, matrix, basis), basis)
 
 
 def _drifted() -> Arrays:
@@ -123,13 +115,15 @@ def _spectral() -> Arrays:
     return basis, values.copy(), matrices
 
 
-def _spectral_maps(cayley: str) -> SpectralMaps:
-    return SpectralMaps("first_order", cayley, normalized=True, tie_tolerance=1e-2)
+def _spectral_maps(cayley: str) -> matrix_functions.SpectralMaps:
+    return matrix_functions.SpectralMaps("first_order", cayley, normalized=True, tie_tolerance=1e-2)
 
 
 def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: str) -> Any:
-    spectrum, maps = Spectrum(basis, values), _spectral_maps(cayley)
-    stepped = spectral_step_inside(ops, spectrum, inside, RATE, 1.0, maps, EPSILON, ROTATION_RATE)
+    spectrum, maps = matrix_functions.Spectrum(basis, values), _spectral_maps(cayley)
+    stepped = matrix_functions.spectral_step_inside(
+        ops, spectrum, inside, RATE, 1.0, maps, EPSILON, ROTATION_RATE
+    )
     return stepped.basis * stepped.values[..., None, :]
 
 
@@ -176,7 +170,10 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             sizes=square_sizes,
             prepare=lambda backend, dtype: on_backend(
-                backend, dtype, lambda ops, x: inverse_root(ops, x, ROOT, EPSILON), _second_moments()
+                backend,
+                dtype,
+                lambda ops, x: matrix_functions.inverse_root(ops, x, ROOT, EPSILON),
+                _second_moments(),
             ),
             reference=_inverse_roots,
             tolerance={"float64": 5e-14, "float32": 5e-6},
@@ -188,5 +185,5 @@ def matrix_cases() -> tuple[KernelCase, ...]:
             reference=_refreshed,
             tolerance={"float64": 5e-14, "float32": 5e-6},
         ),
-        *map(spectral_step_case, CAYLEYS),
+        *map(spectral_step_case, matrix_functions.CAYLEYS),
     )

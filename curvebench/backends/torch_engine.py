@@ -13,28 +13,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
-from curvebench.backends.torch_compiled import (
-    Compilable,
-    LossGradient,
-    NoCompiler,
-    Stepper,
-    require_compiler,
-    stepper,
-    vjp,
-)
+from curvebench.backends import torch_compiled, torch_segment
 from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_replay import replayed
-from curvebench.backends.torch_segment import (
-    BufferUpdate,
-    FusedUpdate,
-    RuleUpdate,
-    TorchOptimUpdate,
-    TorchSegment,
-    inputs_by_step,
-    on_device,
-    warm,
-)
 from curvebench.optimizers.rule import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
@@ -103,7 +85,7 @@ class TorchEngine(Engine):
 
     def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
         if alone:
-            return LossGradient(function)
+            return torch_compiled.LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
         def value_first(params: Any, *given: Any) -> Any:
@@ -112,18 +94,18 @@ class TorchEngine(Engine):
         return value_first
 
     def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return Compilable(function)
+        return torch_compiled.Compilable(function)
 
     def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         if multiplications < self.loss_worth_compiling:
             return False
-        assert isinstance(function, Compilable)
+        assert isinstance(function, torch_compiled.Compilable)
         try:
-            require_compiler(self.compiler, self.device)
+            torch_compiled.require_compiler(self.compiler, self.device)
             function.compile(self.compiler, call)
-        except NoCompiler as failed:
+        except torch_compiled.NoCompiler as failed:
             self.note(f"{what}: eager; {failed}")
             return False
         self.note(f"{what}: compiled as one graph")
@@ -140,7 +122,7 @@ class TorchEngine(Engine):
         self, function: Callable[..., Any], point: Any, alone: bool
     ) -> tuple[Any, Callable[..., Any], Any]:
         if alone:
-            return vjp(function, point)
+            return torch_compiled.vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
@@ -153,15 +135,17 @@ class TorchEngine(Engine):
         return carry, total
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        inputs, program, carry = on_device(self.ops, inputs), loaded.program, loaded.carry
+        inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
         # a replay would run outside of `products`
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
         lanes = _numbers(loaded)
-        updates: list[BufferUpdate] = []
-        steppers: dict[int, Mapping[int, Stepper]] = {}  # one for all pieces that are updated alike
+        updates: list[torch_segment.BufferUpdate] = []
+        steppers: dict[
+            int, Mapping[int, torch_compiled.Stepper]
+        ] = {}  # one for all pieces that are updated alike
         for number, piece in enumerate(program.update.pieces):
             native = self._native(loaded, piece)
             by_lane = [
@@ -169,27 +153,27 @@ class TorchEngine(Engine):
                 for hyper in lanes
             ]
             if isinstance(piece.rule, TorchRule):
-                updates.append(TorchOptimUpdate(piece.rule, by_lane))
+                updates.append(torch_segment.TorchOptimUpdate(piece.rule, by_lane))
                 continue
             values = by_lane[0]
             if native is not None and native.applies(values):
                 self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
-                updates.append(FusedUpdate(piece, native, values))
+                updates.append(torch_segment.FusedUpdate(piece, native, values))
                 continue
             part = id(piece.part)
             try:
                 if (few := self._too_few(carry.coordinates.numel(), steps)) is not None:
-                    raise NoCompiler(f"there are too few {few} to compile for")
-                require_compiler(self.compiler, self.device)
+                    raise torch_compiled.NoCompiler(f"there are too few {few} to compile for")
+                torch_compiled.require_compiler(self.compiler, self.device)
                 if part not in steppers:
                     steppers[part] = self._steppers(program, piece, self.compiler)
                 compiled = True
-                warm(loaded, inputs, number, steppers[part])
-            except NoCompiler as failed:
+                torch_segment.warm(loaded, inputs, number, steppers[part])
+            except torch_compiled.NoCompiler as failed:
                 self.note(f"{piece.rule.name}: eager updates; {failed}")
                 steppers[part] = self._steppers(program, piece, None)
-            updates.append(RuleUpdate(piece, steppers[part]))
-        return TorchSegment(program, updates, compiled)
+            updates.append(torch_segment.RuleUpdate(piece, steppers[part]))
+        return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
         """The fused kernel that may update a piece of a single run."""
@@ -210,7 +194,7 @@ class TorchEngine(Engine):
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
-        one = inputs_by_step(inputs)[0]
+        one = torch_segment.inputs_by_step(inputs)[0]
 
         def call() -> None:
             with torch.no_grad():
@@ -220,10 +204,12 @@ class TorchEngine(Engine):
         work = multiplications(loaded, inputs, steps)
         return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
 
-    def _steppers(self, program: Program, piece: Piece, compiler: str | None) -> Mapping[int, Stepper]:
+    def _steppers(
+        self, program: Program, piece: Piece, compiler: str | None
+    ) -> Mapping[int, torch_compiled.Stepper]:
         """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""
         return {
-            work: stepper(self.ops, piece.part, work, None if work & Work.START else compiler)
+            work: torch_compiled.stepper(self.ops, piece.part, work, None if work & Work.START else compiler)
             for work in program.update.cadence
         }
 

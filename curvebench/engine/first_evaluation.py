@@ -14,22 +14,13 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.steps.examples import gathered, generators_of
-from curvebench.workloads.workload import (
-    GRADIENT_NORM,
-    MINIBATCH_LOSS,
-    Random,
-    Settings,
-    Split,
-    Workload,
-    examples_in,
-    split_of,
-)
+from curvebench.workloads import workload as workloads
 
 FEW = 8  # examples
 ELSEWHERE = (Path(__file__).parents[1], Path(np.__file__).parent)  # whose lines are none of a workload
 
 
-def check_evaluation(workload: Workload, settings: Settings) -> None:
+def check_evaluation(workload: workloads.Workload, settings: workloads.Settings) -> None:
     """Evaluate the loss, and the splits that metrics are of, at the initial parameters of one seed.
 
     Args:
@@ -39,8 +30,11 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
         InputError: for a problem, a loss or an evaluation that fails, with file and line; for a loss that is
             not one number, and for metrics that evaluation does not give.
     """
-    evaluated = set(workload.metrics) - {GRADIENT_NORM, MINIBATCH_LOSS}  # the harness computes these
-    judged = {split_of(metric) for metric in evaluated}
+    evaluated = set(workload.metrics) - {
+        workloads.GRADIENT_NORM,
+        workloads.MINIBATCH_LOSS,
+    }  # the harness computes these
+    judged = {workloads.split_of(metric) for metric in evaluated}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)
     problem = _evaluated("problem", lambda _: workload.problem(settings, random), None)
 
@@ -67,9 +61,11 @@ def check_evaluation(workload: Workload, settings: Settings) -> None:
         )
 
 
-def _first(split: Split, examples: int | None, random: Random | None = None) -> dict[str, Any]:
+def _first(
+    split: workloads.Split, examples: int | None, random: workloads.Random | None = None
+) -> dict[str, Any]:
     """The first examples of a split, or all; as training sees them where it is given what they draw from."""
-    numbers = np.arange(examples_in(split))[None, None, :examples]
+    numbers = np.arange(workloads.examples_in(split))[None, None, :examples]
     generators = None if random is None else generators_of([random], "examples of step", 1)
     return {name: values[0, 0] for name, values in gathered(split, numbers, 1, generators).items()}
 

@@ -10,13 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from curvebench.arrays.ops import Ops
-from curvebench.optimizers.layer_statistics import (
-    as_rows,
-    channels_last,
-    patches,
-    scale_of_mean_loss,
-    second_moment_of_rows,
-)
+from curvebench.optimizers import layer_statistics
 from curvebench.optimizers.layers import Layer
 
 # Exactly these classes: what a subclass computes of its weight is not known.
@@ -101,7 +95,10 @@ class LayerSums(NamedTuple):
         """
         size = layer.inputs + (layer.bias is not None)
         inputs = self.inputs[None, :size, :size] / self.rows
-        return {"inputs": inputs, "gradients": scale_of_mean_loss(fisher, examples) * self.gradients[None]}
+        return {
+            "inputs": inputs,
+            "gradients": layer_statistics.scale_of_mean_loss(fisher, examples) * self.gradients[None],
+        }
 
 
 def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Tensor) -> LayerSums:
@@ -113,11 +110,11 @@ def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Te
     """
     module, x, gradient = layer.module, ops.astype_float(x), ops.astype_float(gradient)
     if layer.kind == "convolution":
-        x = patches(ops, x, tuple(module.weight.shape), module.stride, module.padding)
-        gradient = channels_last(ops, gradient)
-    rows = as_rows(ops, x)
+        x = layer_statistics.patches(ops, x, tuple(module.weight.shape), module.stride, module.padding)
+        gradient = layer_statistics.channels_last(ops, gradient)
+    rows = layer_statistics.as_rows(ops, x)
     return LayerSums(
-        second_moment_of_rows(ops, rows, module.bias is not None),
-        second_moment_of_rows(ops, as_rows(ops, gradient)),
+        layer_statistics.second_moment_of_rows(ops, rows, module.bias is not None),
+        layer_statistics.second_moment_of_rows(ops, layer_statistics.as_rows(ops, gradient)),
         rows.shape[0],
     )

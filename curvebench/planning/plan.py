@@ -34,31 +34,10 @@ from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, mi
 from curvebench.results.archive import archive_of, joined_here, sums_of, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
+from curvebench.spec import job as job_specs
+from curvebench.spec import plan as report_plans
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
-from curvebench.spec.job import (
-    HOST,
-    BasesSpec,
-    ChecksSpec,
-    JobSpec,
-    ParitySpec,
-    RunsSpec,
-    TimingSpec,
-    estimated_at,
-    job_folder,
-    spec_file,
-)
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from curvebench.spec.plan import (
-    ChecksPlan,
-    ClaimPlan,
-    ParityPlan,
-    PartPlan,
-    ProblemPlan,
-    ReportPlan,
-    StudyPlan,
-    UnrunClaim,
-    read_plan,
-)
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
@@ -70,7 +49,7 @@ VALUES = "curvebench.spec.values"  # of all documents the only one that decides 
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
     "torch": ("numpy", "torch"),
-    HOST: ("jax", "jaxlib", "numpy"),
+    job_specs.HOST: ("jax", "jaxlib", "numpy"),
     ALL: ("jax", "jaxlib", "numpy", "torch"),
 }
 SHOWN = "plan.json"  # the site's copy of the plan that it shows
@@ -124,7 +103,7 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
         return studies
     known = {
         one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
-        for one in read_plan(config.seeds_of).studies
+        for one in report_plans.read_plan(config.seeds_of).studies
     }
     return tuple(study.model_copy(update={"first_seeds": known.get(study.name)}) for study in studies)
 
@@ -165,15 +144,15 @@ class RunSelection:
     alone: bool = False
     setting: int | None = None
 
-    def reads(self, spec: JobSpec, tuning: Tuning) -> bool:
+    def reads(self, spec: job_specs.JobSpec, tuning: Tuning) -> bool:
         """Whether an earlier job has settings or bases for it."""
-        if isinstance(spec, BasesSpec):
+        if isinstance(spec, job_specs.BasesSpec):
             return (
                 any(basis in spec.bases for basis in self.bases)
                 and any(seed in spec.seeds for seed in (*self.seeds, *self.tuning_seeds))
                 and self.workloads[0] in spec.workloads  # where one is, all are
             )
-        assert isinstance(spec, RunsSpec)
+        assert isinstance(spec, job_specs.RunsSpec)
         if not (self.alone == spec.alone and spec.rounds[0] < self.rounds[0]):
             return False
         if self.workloads[0] not in spec.workloads:
@@ -192,7 +171,7 @@ class PlannedJob:
         upstream: the jobs whose tables it reads.
     """
 
-    spec: JobSpec
+    spec: job_specs.JobSpec
     results: Path
     lanes: int
     upstream: tuple[PlannedJob, ...] = ()
@@ -200,12 +179,12 @@ class PlannedJob:
     @property
     def spec_path(self) -> Path:
         """Its spec file."""
-        return spec_file(self.results, self.spec)
+        return job_specs.spec_file(self.results, self.spec)
 
     @property
     def folder(self) -> Path:
         """The folder of its tables."""
-        return job_folder(self.results, self.spec)
+        return job_specs.job_folder(self.results, self.spec)
 
 
 @dataclass(frozen=True)
@@ -214,7 +193,7 @@ class PlannedStudy:
 
     study: Study
     jobs: tuple[PlannedJob, ...]
-    plan: StudyPlan
+    plan: report_plans.StudyPlan
 
 
 @dataclass(frozen=True)
@@ -225,7 +204,7 @@ class Planner:
         size: what the scale has besides its study's plan.
     """
 
-    study: StudyPlan
+    study: report_plans.StudyPlan
     scale: str
     size: Scale
     results: Path
@@ -277,17 +256,19 @@ class Planner:
         bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
         workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
-        places = [estimated_at(find_workload(one.locator).alone, first, where.device) for one in workloads]
+        places = [
+            job_specs.estimated_at(find_workload(one.locator).alone, first, where.device) for one in workloads
+        ]
         jobs = []
         for backend, device in dict.fromkeys(places):
             here = tuple(
                 one for one, place in zip(workloads, places, strict=True) if place == (backend, device)
             )
             precision = self.study.training.precision
-            if precision and backend == HOST:
+            if precision and backend == job_specs.HOST:
                 precision = policy_of(precision).computed
             for share in self._shares(here, bases, seeds):
-                spec = BasesSpec(
+                spec = job_specs.BasesSpec(
                     stage="bases",
                     device=device,
                     precision=precision,
@@ -324,7 +305,7 @@ class Planner:
         tuning, jobs = self.study.tuning.for_optimizer(optimizer), upstream
         for share in self._selections(optimizer, tunes, seeds):
             read = tuple(job for job in jobs if share.reads(job.spec, tuning))
-            spec = RunsSpec(
+            spec = job_specs.RunsSpec(
                 stage="runs",
                 tuning=tuning,
                 rounds=share.rounds,
@@ -380,7 +361,7 @@ class Planner:
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
         common = self._common(backend, self._running(backend), share, upstream)
-        spec = TimingSpec(stage="timing", **common, **self._training(backend))
+        spec = job_specs.TimingSpec(stage="timing", **common, **self._training(backend))
         count = len(methods(spec.optimizers, spec.bases))
         return PlannedJob(spec, self.results, len(spec.workloads) * count, upstream)
 
@@ -418,13 +399,13 @@ class Planner:
         return tuple(one for one in self.study.optimizers if one.runs_on(backend))
 
 
-def _gathered(spec: JobSpec) -> list[str]:
+def _gathered(spec: job_specs.JobSpec) -> list[str]:
     """Return the upstream stages whose runs a job of a single run reads; empty for other jobs.
 
     The runs of such a stage are gathered in one file, and the jobs that read them wait for that file: n jobs
     that each read m runs need n + m edges in Snakemake's graph instead of n m.
     """
-    alone = isinstance(spec, RunsSpec) and spec.alone
+    alone = isinstance(spec, job_specs.RunsSpec) and spec.alone
     return [stage for stage in spec.upstream if alone and stage != "bases"]
 
 
@@ -436,7 +417,7 @@ def parity_job(
     basis_specs = tuple(problem.basis_spec for problem in problems)
     engines = (f"curvebench.backends.{backend}_engine" for backend in BACKENDS)
     modules, followed = ("curvebench.stages.parity", VALUES, *engines), (*RULES_AND_WORKLOADS, *EXECUTION)
-    spec = ParitySpec(
+    spec = job_specs.ParitySpec(
         stage="parity",
         study="parity",
         scale=ALL,
@@ -464,11 +445,11 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     )
     packages = (*PACKAGES[ALL], "scipy")
     followed = (*RULES_AND_WORKLOADS, *EXECUTION, "curvebench.benchmarks")
-    spec = ChecksSpec(
+    spec = job_specs.ChecksSpec(
         stage="checks",
         study=CLAIMS,
         scale=scale,
-        backend=HOST,
+        backend=job_specs.HOST,
         optimizers=(OptimizerSpec(module),),
         workloads=workload_specs,
         **tree.decisive(modules, (), workload_specs, (), packages, followed),
@@ -478,30 +459,32 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     return PlannedJob(spec, results, lanes)
 
 
-def describe_parity(tables: Iterable[Path]) -> ParityPlan:
+def describe_parity(tables: Iterable[Path]) -> report_plans.ParityPlan:
     """The parity of backends as the report shows it: the problems, and where the tables are."""
-    problems = tuple(map(ProblemPlan.taken_from, PROBLEMS))
-    return ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
+    problems = tuple(map(report_plans.ProblemPlan.taken_from, PROBLEMS))
+    return report_plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
 
 
-def describe_checks(tables: Mapping[str, Path], scale: str) -> ChecksPlan:
+def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.ChecksPlan:
     """Return the plan of all claims that property checks decide; its folder of figures is filled in later.
 
     Args:
         tables: the folder of each module's tables.
     """
     claims = [
-        ClaimPlan.taken_from(
+        report_plans.ClaimPlan.taken_from(
             claim,
             file=file_of(module),
             rule=check_rule(claim),
             missing=missing_of(at_defaults(claim.workloads)) or "",
-            parts=tuple(PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks),
+            parts=tuple(
+                report_plans.PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks
+            ),
         )
         for module in tables
         for claim in claims_of(module)
     ]
-    return ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
+    return report_plans.ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
 
 
 # --- the whole -----------------------------------------------------------------------------------
@@ -521,17 +504,17 @@ class Plan:
     config: Config
     studies: tuple[PlannedStudy, ...]
     others: tuple[PlannedJob, ...]
-    report: ReportPlan
+    report: report_plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
 
     @cached_property
-    def figures(self) -> dict[Path, tuple[ReportPlan, tuple[str, ...]]]:
+    def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
         """The folders of figures: what is drawn into each, and the tables that it is drawn from.
 
         A study that joins another has none: its methods are in the figures of the study that it joins.
         """
-        shown, report = self.report, partial(ReportPlan, scale=self.config.scale)
+        shown, report = self.report, partial(report_plans.ReportPlan, scale=self.config.scale)
         own = [study for study in shown.studies if not study.joins]
         drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in own}
         if shown.checks:
@@ -627,7 +610,9 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """What to know of some jobs: whose runs are jobs of their own, and how many take a GPU."""
     specs = [job.spec for job in jobs]
-    alone = {spec.workloads[0].name: None for spec in specs if isinstance(spec, RunsSpec) and spec.alone}
+    alone = {
+        spec.workloads[0].name: None for spec in specs if isinstance(spec, job_specs.RunsSpec) and spec.alone
+    }
     if alone:
         yield f"each run of {' and '.join(alone)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
@@ -676,7 +661,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     planned = [_with_joined(one, archive, config) for one in planned]
     others = (*parity, *checks.values())
     kernels = _kernels(results)
-    report = ReportPlan(
+    report = report_plans.ReportPlan(
         scale=scale,
         studies=tuple(one.plan for one in planned),
         skipped=tuple(skipped),
@@ -697,7 +682,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     return Plan(config, tuple(planned), others, report, kernels, archive_figures)
 
 
-def _decided(plan: ReportPlan) -> Iterator[str]:
+def _decided(plan: report_plans.ReportPlan) -> Iterator[str]:
     """The ids of all claims that a plan, what it leaves out, and its archive decide."""
     for one in (plan, *plan.archive):
         yield from (claim.id for study in (*one.studies, *one.skipped) for claim in study.claims)
@@ -709,13 +694,13 @@ def _census(
     studies: Iterable[Study],
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
-) -> tuple[UnrunClaim, ...]:
+) -> tuple[report_plans.UnrunClaim, ...]:
     """The claims of studies and of checks that are not decided, and why not.
 
     Raises:
         InputError: when the census is damaged, or names a claim that none of these decides.
     """
-    unrun = partial(UnrunClaim.taken_from, reason="neither run here nor published")
+    unrun = partial(report_plans.UnrunClaim.taken_from, reason="neither run here nor published")
     known = {
         one.id: unrun(
             one,
@@ -735,7 +720,9 @@ def _census(
     return tuple(claim for claim in known.values() if claim.id not in decided)
 
 
-def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: Config) -> PlannedStudy:
+def _with_joined(
+    planned: PlannedStudy, archive: Sequence[report_plans.ReportPlan], config: Config
+) -> PlannedStudy:
     """A study with what joins its published version; the name of its figures carries the hash of that."""
     plan = joined_here(planned.plan, archive)
     if not plan.joined:
@@ -745,13 +732,15 @@ def _with_joined(planned: PlannedStudy, archive: Sequence[ReportPlan], config: C
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 
 
-def _merged(studies: Iterable[StudyPlan]) -> tuple[str, ...]:
+def _merged(studies: Iterable[report_plans.StudyPlan]) -> tuple[str, ...]:
     """The merged tables of studies, and of those that join them."""
     folders = (one.tables for study in studies for one in (study, *study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
 
 
-def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> ChecksPlan:
+def _shown_claims(
+    checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]
+) -> report_plans.ChecksPlan:
     """The checks of claims as the report shows them; the name of their figures carries their hash."""
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])

@@ -15,19 +15,7 @@ from typing import Final, get_args
 import numpy as np
 
 from curvebench.property_checks.searching import nearest
-from curvebench.results.verdicts import (
-    TESTED,
-    LogAxes,
-    Relation,
-    SeriesKind,
-    Variant,
-    Verdict,
-    bound_shares,
-    holds,
-    least_tested,
-    together,
-)
-from curvebench.results.verdicts import verdicts as verdicts_of_parts
+from curvebench.results import verdicts as recorded
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError
 
@@ -58,7 +46,7 @@ class Measure:
 
     quantity: str
     value: float
-    relation: Relation
+    relation: recorded.Relation
     limit: float
     tolerance: float = 0.0
     sampled: bool = False
@@ -66,8 +54,8 @@ class Measure:
     def __post_init__(self) -> None:
         for name in ("value", "limit", "tolerance"):  # whatever NumPy calculates them in
             object.__setattr__(self, name, float(getattr(self, name)))
-        if self.relation not in get_args(Relation):
-            known = ", ".join(get_args(Relation))
+        if self.relation not in get_args(recorded.Relation):
+            known = ", ".join(get_args(recorded.Relation))
             raise ValueError(f"{self.quantity}: the relation {self.relation!r} is none; give one of {known}")
         if not (math.isfinite(self.limit) and 0 <= self.tolerance < math.inf):
             limit = f"{self.limit} with the tolerance {self.tolerance}"
@@ -78,7 +66,7 @@ class Measure:
     @property
     def holds(self) -> bool | None:
         """Whether it does; None where that cannot be told (curvebench.results.verdicts)."""
-        return holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
+        return recorded.holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 @dataclass(frozen=True)
@@ -104,13 +92,13 @@ class Series:
     x: np.ndarray
     y: np.ndarray
     axes: tuple[str, str]
-    kind: SeriesKind = "line"
+    kind: recorded.SeriesKind = "line"
     panel: str = ""
-    log: LogAxes = ""
+    log: recorded.LogAxes = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(SeriesKind):
-            known = ", ".join(get_args(SeriesKind))
+        if self.kind not in get_args(recorded.SeriesKind):
+            known = ", ".join(get_args(recorded.SeriesKind))
             raise ValueError(f"{self.label} of {self.figure}: the kind {self.kind!r} is none of {known}")
         x, y = np.shape(self.x), np.shape(self.y)
         if len(x) != 1 or x != y or not x[0]:
@@ -146,13 +134,13 @@ class Check:
     source: str
     measures: Measures
     instances: Mapping[str, int]
-    variant: Variant = ""
+    variant: recorded.Variant = ""
     by_scale: Mapping[str, Measures] = field(default_factory=dict)
     sampled: bool = False
     bound: bool = False
 
     def __post_init__(self) -> None:
-        if self.variant not in get_args(Variant):
+        if self.variant not in get_args(recorded.Variant):
             raise ValueError(
                 f"{self.part}: variant is {self.variant!r}; give {PRINTED!r}, {CORRECTED!r} or ''"
             )
@@ -208,7 +196,7 @@ class OfInstance:
 
     claim: str
     part: str
-    variant: Variant
+    variant: recorded.Variant
     instance: int
 
 
@@ -330,27 +318,27 @@ def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
 
 def _bound_shares(found: Iterable[Measure | Series]) -> dict[str, float]:
     measures = [each for each in found if isinstance(each, Measure)]
-    return bound_shares(
+    return recorded.bound_shares(
         (each.quantity, each.value, each.relation, each.limit, each.tolerance) for each in measures
     )
 
 
-def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[Variant, Verdict]:
+def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:
     """The verdict by variant; by the empty one alone where nothing is misprinted
     (curvebench.results.verdicts).
 
     A part holds where each of its measures does, and there are some.
     """
-    holding: dict[tuple[str, Variant], list[bool | None]] = {
+    holding: dict[tuple[str, recorded.Variant], list[bool | None]] = {
         (check.part, check.variant): [] for check in claim.checks
     }
     for row in found:
         holding[row.part, row.variant].append(row.measure.holds)
-    parts = {part: together(each) for part, each in holding.items()}
+    parts = {part: recorded.together(each) for part, each in holding.items()}
     bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
     shares = {
         part: _bound_shares(row.measure for row in found if (row.part, row.variant) == part)
         for part in bounds
     }
-    untested = [part for part, own in shares.items() if least_tested(own)[1] < TESTED]
-    return verdicts_of_parts(parts, claim.at_most_partly, untested)
+    untested = [part for part, own in shares.items() if recorded.least_tested(own)[1] < recorded.TESTED]
+    return recorded.verdicts(parts, claim.at_most_partly, untested)

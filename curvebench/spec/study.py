@@ -24,14 +24,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from curvebench.spec import document as documents
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import (
-    Document,
-    JudgedWords,
-    Positive,
-    as_list,
-    explained,
-)
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
@@ -67,7 +61,7 @@ Budget = Annotated[int, Field(ge=1, le=10**9)]
 Label = Annotated[str, AfterValidator(_label)]
 
 
-class Named(Document):
+class Named(documents.Document):
     """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
 
     Args:
@@ -116,27 +110,27 @@ class NamedBasis(Named):
 NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
 
 
-class Compare(Document):
+class Compare(documents.Document):
     """The headline metric of figures and leaderboard, and its floor (`curvebench.spec.document.Headline`)."""
 
-    metric: JudgedWords
+    metric: documents.JudgedWords
     floor: float | None = None
 
 
-class Seeds(Document):
+class Seeds(documents.Document):
     """How many seeds tune, and how many others judge."""
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
-    final: Positive
+    final: documents.Positive
 
 
-class FinalSeeds(Document):
+class FinalSeeds(documents.Document):
     """How many final seeds a backend takes when fewer than the scale's."""
 
-    final: Positive
+    final: documents.Positive
 
 
-class BackendUse(Document):
+class BackendUse(documents.Document):
     """How a scale uses a backend: with its own tuning, or with the rates tuned on another one."""
 
     tuned_on: str | None = None
@@ -160,7 +154,7 @@ class Scale(ScaleTraining):
     )
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
-    bundle_memory_bytes: Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
+    bundle_memory_bytes: documents.Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
     alternatives: bool = True  # whether claims are checked at all settings that tuning may have chosen
     jobs: Literal["optimizer", "workload", "basis", "seed"] = "optimizer"  # what has a (final) job of its own
     timing: bool = True  # whether steps are timed, on a machine that does nothing else
@@ -192,7 +186,7 @@ class Scale(ScaleTraining):
         return (self.backends[backend].seeds or self.seeds).final
 
 
-class Contribution(Document):
+class Contribution(documents.Document):
     """Who hands a method in: author, paper and code, as they are cited."""
 
     author: str
@@ -200,7 +194,7 @@ class Contribution(Document):
     code: str = ""
 
 
-class Asked(Document):
+class Asked(documents.Document):
     """What a study asks, and how its methods are tuned.
 
     Args:
@@ -229,7 +223,9 @@ class StudyFile(Asked, StudyTraining):
     like: str | None = None
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     workloads: Annotated[
-        NamedItems, BeforeValidator(as_list), Field(validation_alias=AliasChoices("workloads", "workload"))
+        NamedItems,
+        BeforeValidator(documents.as_list),
+        Field(validation_alias=AliasChoices("workloads", "workload")),
     ]
     optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
     bases: Annotated[tuple[NamedBasis, ...], Field(strict=False, min_length=1)] = (
@@ -265,7 +261,7 @@ class StudyFile(Asked, StudyTraining):
         return TrainingProtocol.taken_from(self.scales[scale], **shared)
 
 
-Whole = TypeVar("Whole", bound=Document)
+Whole = TypeVar("Whole", bound=documents.Document)
 
 JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own
 
@@ -287,7 +283,7 @@ def _validated(path: Path, raw: dict[str, Any], what: str, document: type[Whole]
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in explained(errors, document, what, raw))
+        lines = dict.fromkeys(f"{path}: {said}" for said in documents.explained(errors, document, what, raw))
         raise InputError("\n".join(lines)) from errors
 
 
@@ -302,7 +298,7 @@ def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
         return {**_protocol_of_joined(path, raw), **raw}
     other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
     if isinstance(raw.get("claims"), list):
-        known = [one for one in as_list(other.get("claims")) if isinstance(one, Mapping)]
+        known = [one for one in documents.as_list(other.get("claims")) if isinstance(one, Mapping)]
         rules = {str(claim.get("id")): claim for claim in known}
         raw["claims"] = [_with_rule(path, claim, rules) for claim in raw["claims"]]
     return {**other, **raw}
@@ -346,7 +342,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
         raise InputError(f"{place}.{given[0]}: it is that of {repeats}; leave it out")
     rule, bases = rules[repeats], raw.get("bases")
     bases = bases if isinstance(bases, Mapping) else {}
-    conditions = [dict(one) for one in as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
+    conditions = [dict(one) for one in documents.as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
     met: set[str] = set()
     for condition in conditions:
         for key in ("better", "no_worse", "same", "than"):
@@ -360,7 +356,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "holds_if": conditions}
 
 
-def read_yaml(path: Path, what: str, document: type[Document]) -> dict[str, Any]:
+def read_yaml(path: Path, what: str, document: type[documents.Document]) -> dict[str, Any]:
     """The keys and values of a YAML file, read strictly.
 
     Args:
@@ -408,13 +404,13 @@ def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-class Tour(Document):
+class Tour(documents.Document):
     """What a tour runs: file stems or claim ids, of studies and of property checks."""
 
     studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-class Census(Document):
+class Census(documents.Document):
     """Every claim of some sources, by the id under which a study or a check decides it."""
 
     claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]

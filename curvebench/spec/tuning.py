@@ -248,7 +248,7 @@ class SpaceSearch(Protocol):
         space: the interval of each tuned hyperparameter, by name.
     """
 
-    budget: Positive
+    budget: Annotated[int, Field(ge=1, le=10_000)]
     space: Annotated[dict[str, Axis], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -385,7 +385,11 @@ class ParzenSearch(SpaceSearch):
     @model_validator(mode="after")
     def _in_rounds(self) -> ParzenSearch:
         if self.budget % self.at_once:
-            raise ValueError(f"at_once: {self.at_once} does not divide the budget of {self.budget} settings")
+            valid = [number for number in range(1, self.budget + 1) if self.budget % number == 0]
+            raise ValueError(
+                f"at_once: {self.at_once} does not divide the budget of {self.budget} settings; "
+                f"valid: {', '.join(map(str, valid))}"
+            )
         return self
 
     @property

@@ -18,29 +18,20 @@ from curvebench.results.writing import replacing
 from curvebench.sources import check_unchanged
 from curvebench.spec.job import HOST, BasesSpec
 from curvebench.spec.method import BasisSpec, WorkloadSpec
-from curvebench.stages.job import (
-    Job,
-    basis_name,
-    dtype_of,
-    estimate,
-    instance,
-    precision_of,
-    sampling_of,
-    workload_of,
-)
+from curvebench.stages import job as job_parts
 from curvebench.stages.supervision import NOTHING, Lanes
 from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Workload
 
 
-def estimate_bases(job: Job) -> None:
+def estimate_bases(job: job_parts.Job) -> None:
     """Estimate every basis of the spec for every workload and seed, where it is not there."""
     spec = job.spec
     assert isinstance(spec, BasesSpec)
     wanted = [basis for basis in spec.bases if bases()[basis.name].estimated]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
     for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
-        place, name = Lanes(number), basis_name(basis, workload.name)
+        place, name = Lanes(number), job_parts.basis_name(basis, workload.name)
         files = {seed: basis_file(job.folder, workload.name, basis.label, seed) for seed in spec.seeds}
         missing = {seed: file for seed, file in files.items() if not file.exists()}
         if missing:
@@ -52,30 +43,32 @@ def estimate_bases(job: Job) -> None:
     job.attendance.journal.begin(NOTHING)
 
 
-def _engine_of(job: Job, workload: Workload) -> tuple[Engine, Decomposition]:
+def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
     """What takes gradients and decomposes them: JAX on the host and NumPy, or the device of the runs."""
     if job.spec.backend == HOST:
         return job.engine("float64", backend="jax", device="cpu"), by_numpy
     assert isinstance(job.spec, BasesSpec)
-    engine = job.engine(precision_of(job.spec, workload))
+    engine = job.engine(job_parts.precision_of(job.spec, workload))
     return engine, decomposition_on(engine)
 
 
-def _estimate_seeds(job: Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]) -> None:
+def _estimate_seeds(
+    job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
+) -> None:
     """Estimate a basis for each seed, and write it in the precision of its runs."""
     assert isinstance(job.spec, BasesSpec)
-    found = workload_of(workload)
-    dtype = dtype_of(job.spec, found)
+    found = job_parts.workload_of(workload)
+    dtype = job_parts.dtype_of(job.spec, found)
     engine, decompose = _engine_of(job, found)
     sample = None
     for seed, file in files.items():
         with job.clock.phase("data"):
-            one = instance(found, workload.settings, seed)
+            one = job_parts.instance(found, workload.settings, seed)
         if sample is None:
             with job.clock.phase("compile"):
-                sample = sampler(sampling_of(basis, one), engine, one.problem, one.random)
+                sample = sampler(job_parts.sampling_of(basis, one), engine, one.problem, one.random)
         with job.clock.phase("step"):
-            arrays = estimate(basis, one, sample, decompose)
+            arrays = job_parts.estimate(basis, one, sample, decompose)
         for name in [name for name in arrays if name.startswith("matrix")]:
             arrays[name] = arrays[name].astype(dtype)  # as runs would when they read it
         check_unchanged(job.spec)

@@ -20,14 +20,7 @@ from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule, map_arrays
-from curvebench.planning.parity_problems import (
-    LEARNING_RATE,
-    PROBLEMS,
-    STEPS,
-    TOLERANCE,
-    ParityProblem,
-    hyperparameters_of,
-)
+from curvebench.planning import parity_problems
 from curvebench.progress import Progress
 from curvebench.results import schema
 from curvebench.stages.job import Instance, Job, estimate, instance, orders_of, sampling_of, workload_of
@@ -67,20 +60,22 @@ class Parity:
     @property
     def holds(self) -> bool:
         """Whether the difference is within the tolerance; true where none applies."""
-        return not self.judged or self.difference <= TOLERANCE  # NaN is not
+        return not self.judged or self.difference <= parity_problems.TOLERANCE  # NaN is not
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A problem with its data, and its basis by value, (1, d, d), which all backends are given."""
 
-    problem: ParityProblem
+    problem: parity_problems.ParityProblem
     instance: Instance
     matrices: Mapping[tuple[str, ...], np.ndarray]
 
 
 def parities(
-    names: Sequence[str], problems: Sequence[ParityProblem] = PROBLEMS, job: Job | None = None
+    names: Sequence[str],
+    problems: Sequence[parity_problems.ParityProblem] = parity_problems.PROBLEMS,
+    job: Job | None = None,
 ) -> Iterator[Parity]:
     """Every named optimizer on every problem; a generator, since a problem takes a second.
 
@@ -104,7 +99,7 @@ def parities(
                 job.fail(f"parity of {name} on {problem.label}", error)
 
 
-def prepare(problem: ParityProblem, made: Engine) -> Prepared:
+def prepare(problem: parity_problems.ParityProblem, made: Engine) -> Prepared:
     """Draw a problem's data and estimate its basis."""
     workload, basis = problem.workload_spec, problem.basis_spec
     one = instance(workload_of(workload), workload.settings, SEED)
@@ -192,7 +187,7 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
         loaded = load(bundle, made, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = made.segment(loaded, stretch_inputs(bundle, made, 0, 1), STEPS)
+            segment = made.segment(loaded, stretch_inputs(bundle, made, 0, 1), parity_problems.STEPS)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
                 inputs = stretch_inputs(bundle, made, step, 1)
@@ -245,14 +240,14 @@ def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
 def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
     """A rule's only lane on a problem."""
     workload = prepared.problem.workload_spec
-    values = hyperparameters_of(rule)
+    values = parity_problems.hyperparameters_of(rule)
     return Bundle(
         workload=workload_of(workload),
         rule=rule,
         problems=[prepared.instance.problem],
-        orders=orders_of([prepared.instance], STEPS),
+        orders=orders_of([prepared.instance], parity_problems.STEPS),
         hyperparameters={name: np.array([value]) for name, value in values.items()},
-        schedule=np.ones(STEPS),
+        schedule=np.ones(parity_problems.STEPS),
         matrices=prepared.matrices,
         settings=workload.settings,
         randoms=[prepared.instance.random],
@@ -267,7 +262,7 @@ def compare_backends(job: Job) -> None:
     spec = job.spec
     names = [optimizer.name for optimizer in spec.optimizers]
     pairs = list(zip(spec.workloads, spec.bases, strict=True))
-    problems = [one for one in PROBLEMS if (one.workload_spec, one.basis_spec) in pairs]
+    problems = [one for one in parity_problems.PROBLEMS if (one.workload_spec, one.basis_spec) in pairs]
     total = len(names) * len(problems) * len(schema.COMPARISONS)
     progress = Progress(f"parity of {', '.join(names)}", total)
     rows: list[dict[str, Any]] = []
@@ -276,9 +271,9 @@ def compare_backends(job: Job) -> None:
             {
                 **asdict(row),
                 "holds": row.holds,
-                "tolerance": TOLERANCE if row.judged else None,
-                "steps": STEPS,
-                "learning_rate": LEARNING_RATE,
+                "tolerance": parity_problems.TOLERANCE if row.judged else None,
+                "steps": parity_problems.STEPS,
+                "learning_rate": parity_problems.LEARNING_RATE,
                 "spec_hash": spec.hash,
                 "machine": job.machine,
             }

@@ -30,28 +30,14 @@ from curvebench.seeding import generator
 from curvebench.sources import check_unchanged
 from curvebench.spec.job import RunsSpec
 from curvebench.spec.method import BasisSpec, Method, WorkloadSpec
-from curvebench.stages.job import (
-    PARTS,
-    Cell,
-    Draw,
-    Instance,
-    Job,
-    LoadedBasis,
-    basis_of,
-    bundle_of,
-    estimate,
-    instance,
-    precision_of,
-    schedule_of,
-    workload_of,
-)
+from curvebench.stages import job as job_parts
 from curvebench.stages.records import RunTables, failed_rows, rows
 from curvebench.stages.supervision import FAULTS, Failure, Interrupted, Lanes, failure_of
 from curvebench.steps.engine import Engine
 from curvebench.workloads.workload import Workload
 
 
-def run_lanes(job: Job) -> None:
+def run_lanes(job: job_parts.Job) -> None:
     """Run all lanes of a job that are not done, round by round, and write its tables.
 
     A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
@@ -72,7 +58,7 @@ def run_lanes(job: Job) -> None:
 
 
 def _of_workload(
-    job: Job,
+    job: job_parts.Job,
     workload: WorkloadSpec,
     engine_of: Callable[[str], Engine],
     numbers: Iterator[int],
@@ -84,13 +70,13 @@ def _of_workload(
         numbers: gives each cell of the job its number.
     """
     spec = job.runs
-    found, tables = workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
-    problem, programs = cache(partial(instance, found, workload.settings)), dict[str, Programs]()
+    found, tables = job_parts.workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
+    problem, programs = cache(partial(job_parts.instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
     bases = {basis.label: basis for basis in spec.bases}
-    drawn = cache(lambda label, seed: estimate(bases[label], problem(seed)))
+    drawn = cache(lambda label, seed: job_parts.estimate(bases[label], problem(seed)))
 
-    def again(basis: BasisSpec, one: Instance) -> dict[str, np.ndarray]:
+    def again(basis: BasisSpec, one: job_parts.Instance) -> dict[str, np.ndarray]:
         """Return the random matrices of a tuning seed; rounds share them, since a large QR is slow."""
         return drawn(basis.label, one.random.seed)
 
@@ -99,16 +85,21 @@ def _of_workload(
         before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
         settings_of = _settings_of(in_round, found, before.filter(pl.col("round") < number))
         for basis in in_round.spec.bases:
-            cell = Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
+            cell = job_parts.Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
-            draw = again if number < spec.final_round else estimate
+            draw = again if number < spec.final_round else job_parts.estimate
             run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress, draw)
             tables += run.tables()
     return tables
 
 
 def _programs(
-    spec: RunsSpec, basis: BasisSpec, made: dict[str, Programs], bundle: Bundle, one: Instance, engine: Engine
+    spec: RunsSpec,
+    basis: BasisSpec,
+    made: dict[str, Programs],
+    bundle: Bundle,
+    one: job_parts.Instance,
+    engine: Engine,
 ) -> Programs:
     """Return the compiled programs that all rounds in a basis share, `made` before or now.
 
@@ -123,13 +114,15 @@ def _programs(
         counts = [(len(own.seeds), own.tries(own.rounds[0])) for own in rounds]
         if spec.settings is not None:
             counts = [bundle.lanes]
-        longest = replace(bundle, schedule=schedule_of(spec, one), evaluations=spec.training.evaluations)
+        longest = replace(
+            bundle, schedule=job_parts.schedule_of(spec, one), evaluations=spec.training.evaluations
+        )
         made[basis.label] = Programs.of_rounds(longest, counts, engine, spec.bundle_memory_bytes)
     return made[basis.label]
 
 
 def _settings_of(
-    job: Job, workload: Workload, tuned: pl.DataFrame
+    job: job_parts.Job, workload: Workload, tuned: pl.DataFrame
 ) -> Callable[[str], Sequence[Mapping[str, float]]]:
     """Return a function from a basis to the settings that a round tries in it.
 
@@ -177,15 +170,15 @@ class _CellRun:
         built: all lanes of the cell and their basis; None before they are made.
     """
 
-    job: Job
-    cell: Cell
+    job: job_parts.Job
+    cell: job_parts.Cell
     number: int
     engine_of: Callable[[str], Engine]
-    instance_of: Callable[[int], Instance]
-    programs_of: Callable[[Bundle, Instance, Engine], Programs]
+    instance_of: Callable[[int], job_parts.Instance]
+    programs_of: Callable[[Bundle, job_parts.Instance, Engine], Programs]
     progress: Progress
-    draw: Draw
-    built: tuple[Bundle, LoadedBasis] | None = None
+    draw: job_parts.Draw
+    built: tuple[Bundle, job_parts.LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
         cell, spec = self.cell, self.job.runs
@@ -193,7 +186,7 @@ class _CellRun:
         names, settings = (cell.workload.name, cell.basis.label), list(map(dict, cell.settings))
         key = json.dumps([*names, *spec.rounds, spec.seeds, settings])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
-        self.folder = self.job.folder / PARTS / self.key
+        self.folder = self.job.folder / job_parts.PARTS / self.key
         self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)
         self.done = self._stored("runs")
 
@@ -213,7 +206,7 @@ class _CellRun:
             self._file(lanes, "failed").unlink()
         failure = attendance.lost.get(building)
         if failure is None:
-            self.engine = self.engine_of(precision_of(self.job.spec, self.cell.workload))
+            self.engine = self.engine_of(job_parts.precision_of(self.job.spec, self.cell.workload))
             attendance.journal.begin(building)
             try:
                 whole, _ = self._build()
@@ -234,11 +227,11 @@ class _CellRun:
             )
         ]
 
-    def _build(self) -> tuple[Bundle, LoadedBasis]:
+    def _build(self) -> tuple[Bundle, job_parts.LoadedBasis]:
         with self.job.clock.phase("data"):
             instances = list(map(self.instance_of, self.job.spec.seeds))
-            basis = basis_of(self.job, self.cell.basis, instances, self.draw)
-            self.built = bundle_of(self.job, self.cell, instances, basis), basis
+            basis = job_parts.basis_of(self.job, self.cell.basis, instances, self.draw)
+            self.built = job_parts.bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
 
     def _attempt(self, lanes: Lanes, programs: Programs | None = None) -> list[RunTables]:

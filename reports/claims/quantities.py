@@ -10,16 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curvebench.reports import measures
 from curvebench.reports.claims.censoring import with_bounds
-from curvebench.reports.measures import (
-    CHARGED_GRADIENTS,
-    RUN_STEPS,
-    cost_to_stop,
-    cost_until,
-    held_at,
-    steps_to_target,
-    study_values,
-)
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
 from curvebench.reports.tables import CELL, Tables
@@ -37,7 +29,10 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
 COLUMNS = ("value", "least", "most")  # what is compared, held at what bounds it, and between what it lies
-COSTS = {"steps_to_stop": RUN_STEPS, "gradients_to_stop": CHARGED_GRADIENTS}  # of a run to its end
+COSTS = {
+    "steps_to_stop": measures.RUN_STEPS,
+    "gradients_to_stop": measures.CHARGED_GRADIENTS,
+}  # of a run to its end
 LEAST_RATES = 3  # of a trend, and of rates won
 LEAST_POINTS = 3  # of a line
 AROUND = 10.0  # times the control's best learning rate, up and down: the range of a trend and of rates won
@@ -130,11 +125,13 @@ class JudgedValue(Quantity):
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the judged value of runs."""
-        return self.bounded(study_values(self.study, runs, self.condition.metric, self.condition.which))
+        return self.bounded(
+            measures.study_values(self.study, runs, self.condition.metric, self.condition.which)
+        )
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
         """Hold values at the floor, and add between what they lie."""
-        value = held_at(pl.col("value"), self.direction, self.condition.floor)
+        value = measures.held_at(pl.col("value"), self.direction, self.condition.floor)
         return with_bounds(values.with_columns(value=value), self.direction, self.threshold(""))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -177,7 +174,7 @@ class ValueAtCost(JudgedValue):
         found = pl.when(~dead).then("final") if self.condition.which == "final" else pl.col("best")
         evaluated = pl.col("failed") | pl.col("run").is_in(curves["run"].unique().implode())
         known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-        value = held_at(known, direction, self.study.training.stop.get(metric))
+        value = measures.held_at(known, direction, self.study.training.stop.get(metric))
         steps = pl.when(pl.col("each") > 0).then("affords")
         equal = self.bounded(joined.select("run", "seed", value=value, affords=steps))
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
@@ -213,7 +210,7 @@ class KeptGain(JudgedValue):
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read what is gained in: values, or steps to the study's target."""
         if self.condition.meets_targets:
-            return steps_to_target(runs, self.condition.metric)
+            return measures.steps_to_target(runs, self.condition.metric)
         return super().of_runs(runs)
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -272,7 +269,7 @@ class StopCost(Quantity):
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the cost of runs, as far as it is known."""
-        return cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
+        return measures.cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
 
 
 class TargetSteps(Quantity):
@@ -287,13 +284,13 @@ class TargetSteps(Quantity):
         """Read the steps of runs, as far as they are known; to the condition's own target from curves."""
         metric, target = self.condition.metric, self.condition.target
         if target is None:
-            return steps_to_target(runs, metric)
+            return measures.steps_to_target(runs, metric)
         value = pl.col("value").fill_nan(None)
         there = value <= target if self.direction == "minimize" else value >= target
         evaluated = recorded(self.tables, runs, metric).filter(there)
         first = evaluated.group_by("run").agg(first=pl.col("step").min())
         joined = runs.join(first, on="run", how="left", maintain_order="left")
-        return cost_until(joined, pl.col("first"), ~missing(), RUN_STEPS).drop("first")
+        return measures.cost_until(joined, pl.col("first"), ~missing(), measures.RUN_STEPS).drop("first")
 
 
 class ConvergenceSeconds(Quantity):
@@ -402,8 +399,8 @@ class BestRate(Quantity):
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the judged values of the longest tuning runs."""
         longest = comparable(runs, self.study.tuning)
-        values = study_values(self.study, longest, self.condition.metric, self.condition.which)
-        return values.with_columns(held_at(pl.col("value"), self.direction, self.condition.floor))
+        values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
+        return values.with_columns(measures.held_at(pl.col("value"), self.direction, self.condition.floor))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Pair what `of_seed` says of each tuning seed of both methods."""

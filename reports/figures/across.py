@@ -9,15 +9,7 @@ from typing import Any
 import polars as pl
 
 from curvebench.reports.claims.quantities import seconds_to_nearly_best
-from curvebench.reports.figures.drawing import (
-    Drawn,
-    dashed,
-    draw_line,
-    log_axes,
-    optimizer_keys,
-    panel_grid,
-    save,
-)
+from curvebench.reports.figures import drawing
 from curvebench.reports.figures.palette import DASHES, MUTED
 from curvebench.reports.figures.study_figures import (
     SPARSE,
@@ -40,7 +32,7 @@ RANDOM = "random_orthogonal"  # the basis that has no eigenvectors
 DASHED = (5.0, 2.0)
 
 
-def draw_across(cell: FigureCell) -> Iterator[Drawn]:
+def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
     """Draw what goes across workloads, with the first of them, and across bases, where there are such."""
     if cell.workload is cell.study.workloads[0]:
         yield from _family(cell)
@@ -70,7 +62,7 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
     return differing[0], dict(sorted(values.items(), key=lambda item: float(item[1])))
 
 
-def _family(cell: FigureCell) -> Iterator[Drawn]:
+def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
     """A metric along runs, and at their end, of workloads that differ in one setting."""
     study, backend, tables = cell.study, cell.backend, cell.tables
     found, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
@@ -88,24 +80,26 @@ def _family(cell: FigureCell) -> Iterator[Drawn]:
         last = bands.filter(pl.col("step") == pl.col("step").max().over("workload", "method"))
         last = last.join(_places(values, "workload"), on="workload").sort("place")
         dashes = dict(zip(values, ((), *DASHES), strict=False))
-        with panel_grid(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
+        with drawing.panel_grid(methods, drawing.log_axes(study.direction, bands["lower_quartile"])) as grid:
             for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
-                draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
+                drawing.draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
             grid.limit_heights(bands, "step", study.direction)
-            grid.draw_key(dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()}))
+            grid.draw_key(
+                drawing.dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()})
+            )
             grid.label("steps", metric_name(study.metric))
             facts |= {"bands": bands, "lines": cell.lines(last)}
-            yield save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
+            yield drawing.save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
     if not len(bands):
         return
-    with optimizer_panels(methods, log_axes(study.direction, bands["lower_quartile"])) as grid:
+    with optimizer_panels(methods, drawing.log_axes(study.direction, bands["lower_quartile"])) as grid:
         cell.draw(grid, cell.lines(bands), "place")
         complete(grid, setting, metric_name(study.metric, study.which), methods)
         facts |= {"which": study.which, "bands": bands, "lines": cell.lines(bands)}
-        yield save(grid.figure, cell.out, name, "family_ends", facts, **shown)
+        yield drawing.save(grid.figure, cell.out, name, "family_ends", facts, **shown)
 
 
 def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
@@ -118,7 +112,7 @@ def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
 # --- several bases -------------------------------------------------------------------------------
 
 
-def _bases(cell: FigureCell) -> Iterator[Drawn]:
+def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
     """Metrics against the learning rate, one panel a basis, where there are several beside the identity."""
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
@@ -131,20 +125,22 @@ def _bases(cell: FigureCell) -> Iterator[Drawn]:
 
 def _rates_by_basis(
     cell: FigureCell, metric: str, which: str, bases: Sequence[str], rates: pl.DataFrame
-) -> Drawn:
+) -> drawing.Drawn:
     """Each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
     direction = cell.study.direction_of(metric)
     panels_of = {f"{basis} basis": basis for basis in bases}
-    with panel_grid(list(panels_of), log_axes(direction, rates["lower_quartile"], True)) as grid:
+    with drawing.panel_grid(
+        list(panels_of), drawing.log_axes(direction, rates["lower_quartile"], True)
+    ) as grid:
         for method, line in cell.lines(rates).items():
             optimizer, basis = Method.of(method)
             for title, panel in grid.panels.items():
                 if basis in (IDENTITY, panels_of[title]):
                     dash = () if basis == IDENTITY else DASHED
-                    draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
+                    drawing.draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
         grid.limit_heights(rates, "learning_rate", direction)
-        keys = dashed({"original coordinates": (), "the panel's basis": DASHED})
-        grid.draw_key([*optimizer_keys(cell.looks), *keys])
+        keys = drawing.dashed({"original coordinates": (), "the panel's basis": DASHED})
+        grid.draw_key([*drawing.optimizer_keys(cell.looks), *keys])
         grid.label("learning rate", metric_name(metric, which))
         facts = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
         return cell.save(grid.figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
@@ -178,7 +174,7 @@ def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
     return bool(shares), dict(sorted(found.items(), key=lambda item: item[1]))
 
 
-def _ranks(cell: FigureCell) -> Iterator[Drawn]:
+def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
     """The headline metric, and the seconds to nearly the best accuracy, against the rank."""
     study, final, found = cell.study, cell.final, ranks(cell.study)
     if found is None or not len(final):
@@ -191,7 +187,7 @@ def _ranks(cell: FigureCell) -> Iterator[Drawn]:
 
 def _against_rank(
     cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
-) -> Iterator[Drawn]:
+) -> Iterator[drawing.Drawn]:
     """One panel an optimizer: a line over ranks, and the original coordinates as a level."""
     bands = quartile_bands(values, ["optimizer", "basis"], "value")
     places = bands.join(_places(by_basis, "basis"), on="basis").sort("place")
@@ -200,7 +196,7 @@ def _against_rank(
         return
     levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in lines}
     direction, which = ("none", "") if metric == "seconds" else (cell.study.direction, cell.study.which)
-    with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], True)) as grid:
+    with optimizer_panels(lines, drawing.log_axes(direction, bands["lower_quartile"], True)) as grid:
         cell.draw(grid, lines, "place")
         for optimizer, level in levels.items():
             panel, edge = grid.panels[optimizer], {"color": MUTED.light, "linestyle": (0, DASHED)}
@@ -209,7 +205,7 @@ def _against_rank(
                 if isfinite(ends[1]):
                     panel.axhspan(*ends, color=MUTED.light, alpha=0.14, linewidth=0)
                 panel.axhline(row["median"], linewidth=1.4, **edge)
-        grid.draw_key(dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
+        grid.draw_key(drawing.dashed({"basis of leading eigenvectors": (), "original coordinates": DASHED}))
         grid.label("rank r over the dimension d" if shares else "rank r", metric_name(metric, which))
         facts = {"which": which, "bands": bands, "lines": lines, "levels": levels, "shares": shares}
         facts |= {"share": NEARLY_BEST, "of": ACCURACY}

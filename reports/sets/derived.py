@@ -8,15 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.boards.leaderboard import (
-    Board,
-    BoardEntry,
-    Column,
-    MethodRow,
-    Overall,
-    TuningBudget,
-    leaderboards,
-)
+from curvebench.reports.boards import leaderboard
 from curvebench.reports.claims.verdict_list import read_verdicts, verdicts_of
 from curvebench.reports.formatting import WORDS, json_value, word_of
 from curvebench.reports.rendering import templates
@@ -50,7 +42,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
         InputError: when a table is missing or damaged.
     """
     found = read_verdicts(plan)
-    boards = leaderboards([(study, tables_of(study)) for study in plan.studies])
+    boards = leaderboard.leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
     return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
 
@@ -144,7 +136,7 @@ def _cell(text: str) -> str:
 # --- the leaderboard as a table -------------------------------------------------------------------
 
 
-def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:
+def board_table(boards: Sequence[leaderboard.Board], scale: str) -> pl.DataFrame:
     """The table `leaderboard` of boards at one scale, in their order and the best method first.
 
     Numbers that a board does not have (no target, too few seeds for an interval, no tuning, nothing timed)
@@ -156,7 +148,7 @@ def board_table(boards: Sequence[Board], scale: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=LEADERBOARD)
 
 
-def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]:
+def _row(board: leaderboard.Board, row: leaderboard.MethodRow, place: int, scale: str) -> dict[str, Any]:
     return {
         "scale": scale,
         "backend": board.backend,
@@ -182,7 +174,7 @@ def _row(board: Board, row: MethodRow, place: int, scale: str) -> dict[str, Any]
     }
 
 
-def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
+def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict[str, Any]:
     metric, threshold = column.target or (None, None)
     return {
         "study": column.study.name,
@@ -199,9 +191,9 @@ def _workload(column: Column, entry: BoardEntry) -> dict[str, Any]:
     }
 
 
-def _outcomes(of: MethodRow | BoardEntry) -> dict[str, Any]:
+def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, Any]:
     """What a method has on a workload as it has it over all."""
-    tuning: TuningBudget | None = of.tuning
+    tuning: leaderboard.TuningBudget | None = of.tuning
     return {
         **_counts(of.wins, "wins", "instances"),
         **_counts(of.reached, "reached", "aimed"),
@@ -213,7 +205,7 @@ def _outcomes(of: MethodRow | BoardEntry) -> dict[str, Any]:
     }
 
 
-def _interval(value: MedianInterval | Overall | None, name: str) -> dict[str, Any]:
+def _interval(value: MedianInterval | leaderboard.Overall | None, name: str) -> dict[str, Any]:
     middle = value.median if isinstance(value, MedianInterval) else value and value.value
     return {name: middle, f"{name}_low": value and value.low, f"{name}_high": value and value.high}
 

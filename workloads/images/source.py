@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from curvebench.workloads.data import DataDamaged
+from curvebench.workloads.images import decoding
 from curvebench.workloads.images.decoded import DecodedImages, decoded_file
-from curvebench.workloads.images.decoding import (
-    FIVE_CROPS,
-    LEAST_AREA,
-    centre_crop,
-    decode,
-    five_crops,
-    random_box,
-    resized_crop,
-)
 from curvebench.workloads.images.folders import PARTS, IndexedImage, index_file, read_index, reason
 
 if TYPE_CHECKING:
@@ -55,7 +47,7 @@ class ImageSource:
     side: int
     shorter: int
     crops: Literal["centre", "five"] = "centre"
-    least_area: float = LEAST_AREA
+    least_area: float = decoding.LEAST_AREA
     damaged_share: float = 0.01
     decoded: DecodedImages | None = None
     drawn: str = ""
@@ -82,7 +74,7 @@ class ImageSource:
         shape = (self.side, self.side, 3)
         several = not is_training and self.crops == "five"
         return {
-            "images": np.zeros((FIVE_CROPS, *shape) if several else shape, np.uint8),
+            "images": np.zeros((decoding.FIVE_CROPS, *shape) if several else shape, np.uint8),
             "labels": np.zeros((), np.int64),
         }
 
@@ -94,12 +86,12 @@ class ImageSource:
         """
         number, image = self._read(number)
         if generator is not None:
-            box = random_box(image.height, image.width, generator, self.least_area)
-            pixels = resized_crop(image, box, self.side)
+            box = decoding.random_box(image.height, image.width, generator, self.least_area)
+            pixels = decoding.resized_crop(image, box, self.side)
         elif self.crops == "five":
-            pixels = five_crops(image, self.shorter, self.side)
+            pixels = decoding.five_crops(image, self.shorter, self.side)
         else:
-            pixels = centre_crop(image, self.shorter, self.side)
+            pixels = decoding.centre_crop(image, self.shorter, self.side)
         return {"images": pixels, "labels": self._labels[number]}
 
     @property
@@ -128,7 +120,7 @@ class ImageSource:
         content = (self.folder / path).read_bytes()
         if len(content) != self._sizes[number]:
             raise ValueError(f"{len(content)} bytes where the index has {self._sizes[number]}")
-        return decode(content)
+        return decoding.decode(content)
 
     def _damaged_so_far(self) -> list[str]:
         with self._lock:
