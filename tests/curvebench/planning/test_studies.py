@@ -291,7 +291,7 @@ METHODS = "better: [adam @ egop], than: [adam]"
 @pytest.mark.parametrize(
     ("condition", "found"),
     [
-        (f"metric: best train_loss, quantity: steps_to_target, {METHODS}", {"counted": "steps_to_target"}),
+        (f"metric: best train_loss, quantity: steps_to_target, {METHODS}", {"quantity": "steps_to_target"}),
         (f"metric: final gradient_norm, quantity: steps_to_stop, {METHODS}", {"quantity": "steps_to_stop"}),
         (f"metric: final gradient_norm, quantity: gradients_to_stop, {METHODS}", {"which": "final"}),
         (

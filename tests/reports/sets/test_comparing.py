@@ -114,7 +114,7 @@ def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
 
 def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # counting seeds takes seconds
-    monkeypatch.setattr("curvebench.reports.claims.findings.seeds_needed", lambda *_: None)
+    monkeypatch.setattr("curvebench.reports.statistics.decisions.seeds_needed", lambda *_: None)
     plan = read_plan(write_report(tmp_path, [SHAPE], checks=False))
     studies = tuple(replace(study, stop={"train_loss": 0.00025}) for study in plan.studies)
     stopping = side_of(replace(plan, studies=studies), "stopping")  # about half of the runs of one method
