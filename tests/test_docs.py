@@ -143,16 +143,10 @@ def test_the_examples_for_contributors_obey_the_house_rules(project: Path, activ
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-# --- the site ------------------------------------------------------------------------------------
+# --- the interface ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_site_has_every_page_public_name_and_target_of_a_link(tmp_path: Path):
-    command = "sphinx-build -c docs -b html -W --keep-going --quiet ."
-    done = subprocess.run(
-        [*command.split(), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr  # what is wrong, by page and line
+def test_the_reference_of_the_interface_has_every_public_name():
     reference = (ROOT / "docs/reference/api.md").read_text()
     assert set(re.findall(r"^\.\. auto\w+:: (\w+)$", reference, re.MULTILINE)) == {*curvebench.__all__}
 

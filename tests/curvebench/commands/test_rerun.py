@@ -184,7 +184,7 @@ def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
 
 @pytest.mark.parametrize(
     ("stage", "function", "error"),
-    [("run_jobs", "execute", MemoryError("40 GiB")), ("basis_jobs", "estimate", ImportError("no libgomp"))],
+    [("run_jobs", "execute", MemoryError("40 GiB")), ("job", "estimate", ImportError("no libgomp"))],
 )
 def test_a_machine_that_cannot_compute_accuses_nobody(
     published: Path,
