@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from curvebench.spec.errors import InputError
+from curvebench.steps.torch_rule import requires_closure
 
 Tensors = Sequence[torch.Tensor]
 Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # the loss and gradients where the leaves are now
@@ -66,7 +66,7 @@ class TorchContestant:
         self, name: str, optimizers: Sequence[torch.optim.Optimizer], leaves: Tensors, closure: bool
     ) -> None:
         self.name, self.optimizers, self.leaves = name, optimizers, leaves
-        self.with_closure = [closure or _needs_closure(one) for one in optimizers]
+        self.with_closure = [closure or requires_closure(type(one).step) for one in optimizers]
         self.evaluations = 0  # of the gradient, by closures
         self.steps = 0
         self._views = [leaf.detach() for leaf in leaves]
@@ -183,11 +183,6 @@ def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) 
             loaded = optimizer.state[param].get(name)
             if isinstance(loaded, torch.Tensor) and loaded.dtype != value.dtype:
                 optimizer.state[param][name] = value.clone()
-
-
-def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _has_modes(optimizer: torch.optim.Optimizer) -> bool:

@@ -143,9 +143,8 @@ class TorchEngine(Engine):
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        steppers: dict[
-            int, Mapping[int, torch_compiled.Stepper]
-        ] = {}  # one for all pieces that are updated alike
+        # one for all pieces that are updated alike
+        steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, piece in enumerate(program.update.pieces):
             native = self._native(loaded, piece)
             by_lane = [

@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from curvebench.optimizers.rule import (
 from curvebench.spec.errors import InputError, nearest, unknown
 from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
-from curvebench.steps.torch_rule import TorchRule
+from curvebench.steps.torch_rule import TorchRule, requires_closure
 
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
@@ -244,8 +244,7 @@ def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
 def _needs_closure(locator: str) -> bool:
     """Return whether steps may need a closure; a function that makes an optimizer does not say."""
     step = getattr(_load(locator), "step", None)
-    closure = None if step is None else signature(step).parameters.get("closure")
-    return step is None or (closure is not None and closure.default is Parameter.empty)
+    return step is None or requires_closure(step)
 
 
 def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:

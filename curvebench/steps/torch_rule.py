@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any
 
 from curvebench.optimizers.rule import ParameterRole, Rule
@@ -30,6 +31,12 @@ class TorchRule(Rule):
     def runs_singly(self) -> bool:
         """Whether lanes cannot share a program: a closure evaluates the loss of one lane in mid-step."""
         return self.closure or self.needs_closure()
+
+
+def requires_closure(step: Callable[..., Any]) -> bool:
+    """Return whether the step of an optimizer class cannot be called without a closure."""
+    closure = signature(step).parameters.get("closure")
+    return closure is not None and closure.default is Parameter.empty
 
 
 def closure_evaluations(state: Sequence[Any]) -> int:
