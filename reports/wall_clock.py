@@ -233,7 +233,7 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
     )
 
 
-def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
+def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     """Return an optimizer's overhead in seconds per step: its step minus the null step, by repetition.
 
     The null step takes the gradient and changes nothing.

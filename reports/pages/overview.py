@@ -53,7 +53,7 @@ class BestMethods:
         return self.methods[0]
 
     @property
-    def enough_seeds(self) -> bool:
+    def can_reject(self) -> bool:
         """Whether the seeds suffice to distinguish a method from the others."""
         return self.smallest_p <= ALPHA
 
@@ -115,7 +115,7 @@ class Answer:
     @property
     def winners(self) -> tuple[Winner, ...]:
         """The method to use, and the method that ends best if it is another; empty if seeds are too few."""
-        if len(self.medians) > 1 and not self.use.best.enough_seeds:
+        if len(self.medians) > 1 and not self.use.best.can_reject:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 

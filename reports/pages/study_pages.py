@@ -13,7 +13,7 @@ from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
-from curvebench.reports.claims.comparison import TriedOf, tried_in
+from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
 from curvebench.reports.pages.overview import Answer, heat_map
@@ -40,10 +40,10 @@ def study_page(
         board: the board that the study is on, or None. If the study has several problems and no claim, its
             heat map orders the methods as this board does.
     """
-    parts, tried_of = [], tried_in(study, tables)
+    parts, outcome_of = [], outcome_lookup(study, tables)
     for workload in study.workloads:
         problems = (StudyProblem(study, workload, backend, tables) for backend in study.backends)
-        backends = [_backend(problem, figures, tried_of) for problem in problems]
+        backends = [_backend(problem, figures, outcome_of) for problem in problems]
         with_content = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
         parts.append({"workload": workload, "backends": with_content})
     needs_map = board and not study.claims and len(answers) > 1
@@ -59,7 +59,7 @@ def study_page(
     }
 
 
-def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[str, Any]:
+def _backend(problem: StudyProblem, figures: Rows, outcome_of: OutcomeLookup) -> dict[str, Any]:
     """Return the section of a study's page about one workload on one backend.
 
     Runs on a workload that is at fault are left out, and the section only shows the fault.
@@ -72,7 +72,7 @@ def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[st
         "name": problem.backend,
         "figures": [figure for figure in figures if (figure["workload"], figure["backend"]) == cell],
         "results": results_rows(problem),
-        "settings": settings_rows(problem, tried_of),
+        "settings": settings_rows(problem, outcome_of),
         "pairs": pair_rows(problem),
         "costs": cost_rows(problem),
         "clock": wall_clock.clock_of(problem),
@@ -104,7 +104,7 @@ def results_rows(problem: StudyProblem) -> Rows:
     costs = {target: measures.evaluations_to_target(final, target[0]) for target in problem.targets.items()}
     totals = _by_method(measures.outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
-    best = measures.best_methods(study, medians) if measures.enough_seeds(values[headline]) else set()
+    best = measures.best_methods(study, medians) if measures.can_reject(values[headline]) else set()
     joined = {method for joining_study in study.joining for method in joining_study.methods}
     order = sorted(study.methods, key=lambda method: method not in joined)
     rows = []
@@ -126,19 +126,19 @@ def results_rows(problem: StudyProblem) -> Rows:
     return rows
 
 
-def settings_rows(problem: StudyProblem, tried_of: TriedOf) -> Rows:
+def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
     """Return the setting of each method: its learning rate, the range of rates tried, and the rates that tie.
 
     Args:
-        tried_of: result of `curvebench.reports.claims.comparison.tried_in`.
+        outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
     """
     study, workload, backend = problem.study, problem.workload.name, problem.backend
     rates, final = _by_method(measures.chosen_rates(problem.runs)), _by_method(problem.final)
     tuning = problem.tables.runs.filter(stage="tuning", workload=workload)
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
-        tuner, tuned_on = measures.tuned_as(study, method, backend, tuning)
-        outcome = tried_of(workload, tuner, tuned_on, Method.of(method).optimizer)
+        tuner, tuned_on = measures.tuning_source(study, method, backend, tuning)
+        outcome = outcome_of(workload, tuner, tuned_on, Method.of(method).optimizer)
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
         other_settings = hyperparameters | options_of(study, method)
         tied = [rate for rate, *_ in outcome.tied] if outcome else []
@@ -174,7 +174,7 @@ def cost_rows(problem: StudyProblem) -> Rows:
     of_steps = {
         "step": wall_clock.step_seconds(timings),
         "ratio": wall_clock.step_ratios(timings, wall_clock.references(problem.study.methods)),
-        "own": wall_clock.own_seconds(timings),
+        "own": wall_clock.optimizer_overhead_seconds(timings),
         "memory": wall_clock.peak_memory(problem.of(problem.tables.memory)),
     }
     timed = {name: _by_method(frame) for name, frame in of_steps.items()}
