@@ -19,7 +19,7 @@ from curvebench.reports.tables import CELL, Tables
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import named
-from curvebench.results.tuning import Judge, Tried, tried, worst
+from curvebench.results.tuning import Judge, TuningOutcome, tuning_outcome, worst
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -102,10 +102,10 @@ def run_values(
         bad = bad | failed()
     column = pl.when(missing()).then(None).when(bad).then(worst(direction)).otherwise("value")
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(value=held_at(column, direction, limit))
+    return recorded.with_columns(value=clip_at(column, direction, limit))
 
 
-def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
+def clip_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
     """Values of which none counts as better than a stop or a floor; as they are without one."""
     if limit is None:
         return value
@@ -196,7 +196,7 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
-def enough_seeds(values: pl.DataFrame) -> bool:
+def can_reject(values: pl.DataFrame) -> bool:
     """Whether shared seeds are enough to distinguish a method from others; else none is called the best.
 
     Args:
@@ -339,17 +339,17 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     return found.with_columns(at_edge=edge & (pl.col("tried") > 1))  # one rate alone was not looked for
 
 
-def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tried | None:
+def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> TuningOutcome | None:
     """The settings that a method was tuned by; None where no run says anything.
 
     Args:
         tuning: the tuning runs of one method on one workload and backend.
     """
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
-    return tried(tuning, study.tuned_names(optimizer), judge)
+    return tuning_outcome(tuning, study.tuned_names(optimizer), judge)
 
 
-def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
+def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
     """The method and the backend whose runs chose a method's setting.
 
     Args:
@@ -375,7 +375,7 @@ def tuning_runs(problem: StudyProblem, own: bool = False) -> pl.DataFrame:
     tuning = problem.tables.runs.filter(stage="tuning", workload=problem.workload.name)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
     for method in problem.study.methods:
-        tuner, where = tuned_as(problem.study, method, problem.backend, tuning)
+        tuner, where = tuning_source(problem.study, method, problem.backend, tuning)
         ran = tuning.filter(method=method if own else tuner, backend=where)
         parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
     return pl.concat(parts)
@@ -395,7 +395,7 @@ def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     """How many decades of learning rates do nearly as well as the best, for every method and seed.
 
     Of the rates that were tried they are those in an unbroken stretch around the seed's best one whose loss

@@ -218,7 +218,7 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
     )
 
 
-def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
+def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     """An optimizer's own seconds a step: its step less the machine's null step, by repetition.
 
     Returns:

@@ -22,7 +22,7 @@ import polars as pl
 from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
-from curvebench.reports.measures import settings_tried, tuned_as
+from curvebench.reports.measures import study_tuning_outcome, tuning_source
 from curvebench.reports.sets.derived import read_set
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
@@ -184,8 +184,8 @@ def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
     tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
     names = study.tuned_names(row["optimizer"])
     for method, setting in zip(run["method"], settings_of(run, names), strict=True):
-        tuner, backend = tuned_as(study, method, row["backend"], tuning)
-        tuned = settings_tried(study, row["optimizer"], tuning.filter(method=tuner, backend=backend))
+        tuner, backend = tuning_source(study, method, row["backend"], tuning)
+        tuned = study_tuning_outcome(study, row["optimizer"], tuning.filter(method=tuner, backend=backend))
         if tuned is not None and setting != tuned.chosen:
             return [f"{', '.join(names)} are {setting}, and the set's tuning runs choose {tuned.chosen}"]
     return []

@@ -50,7 +50,7 @@ class BestMethods:
         return self.methods[0]
 
     @property
-    def enough_seeds(self) -> bool:
+    def can_reject(self) -> bool:
         """Whether the seeds are enough to distinguish a method from the others."""
         return self.least <= ALPHA
 
@@ -111,7 +111,7 @@ class Answer:
     @property
     def winners(self) -> tuple[Winner, ...]:
         """The method to use and, if it is another, the one that ends best; none where seeds are too few."""
-        if len(self.medians) > 1 and not self.use.best.enough_seeds:
+        if len(self.medians) > 1 and not self.use.best.can_reject:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 

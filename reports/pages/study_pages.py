@@ -13,7 +13,7 @@ from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
-from curvebench.reports.claims.comparison import TriedOf, tried_in
+from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
 from curvebench.reports.pages.overview import Answer, heat_map
@@ -39,10 +39,10 @@ def study_page(
     Args:
         board: the one that it is on, if it is on one; of several problems without a claim, it answers.
     """
-    parts, tried_of = [], tried_in(study, tables)
+    parts, outcome_of = [], outcome_lookup(study, tables)
     for workload in study.workloads:
         problems = (StudyProblem(study, workload, backend, tables) for backend in study.backends)
-        backends = [_backend(problem, figures, tried_of) for problem in problems]
+        backends = [_backend(problem, figures, outcome_of) for problem in problems]
         shown = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
         parts.append({"workload": workload, "backends": shown})
     several = board and not study.claims and len(answers) > 1
@@ -58,7 +58,7 @@ def study_page(
     }
 
 
-def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[str, Any]:
+def _backend(problem: StudyProblem, figures: Rows, outcome_of: OutcomeLookup) -> dict[str, Any]:
     """What a study's page shows of one workload on one backend; of one that is at fault, that alone."""
     faults = faults_of(problem.study.name, problem.final)
     sound = problem.tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT)
@@ -68,7 +68,7 @@ def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[st
         "name": problem.backend,
         "figures": [figure for figure in figures if (figure["workload"], figure["backend"]) == where],
         "results": results_rows(problem),
-        "settings": settings_rows(problem, tried_of),
+        "settings": settings_rows(problem, outcome_of),
         "pairs": pair_rows(problem),
         "costs": cost_rows(problem),
         "clock": wall_clock.clock_of(problem),
@@ -99,7 +99,7 @@ def results_rows(problem: StudyProblem) -> Rows:
     costs = {at: measures.evaluations_to_target(final, at[0]) for at in problem.targets.items()}
     totals = _by_method(measures.outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
-    best = measures.best_methods(study, medians) if measures.enough_seeds(values[headline]) else set()
+    best = measures.best_methods(study, medians) if measures.can_reject(values[headline]) else set()
     joined = {method for one in study.joining for method in one.methods}
     order = sorted(study.methods, key=lambda method: method not in joined)
     rows = []
@@ -118,19 +118,19 @@ def results_rows(problem: StudyProblem) -> Rows:
     return rows
 
 
-def settings_rows(problem: StudyProblem, tried_of: TriedOf) -> Rows:
+def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
     """The chosen learning rate of each method, where it lies among those tried, and the rates that tie.
 
     Args:
-        tried_of: as `curvebench.reports.claims.comparison.tried_in` gives it.
+        outcome_of: as `curvebench.reports.claims.comparison.outcome_lookup` gives it.
     """
     study, workload, backend = problem.study, problem.workload.name, problem.backend
     rates, final = _by_method(measures.chosen_rates(problem.runs)), _by_method(problem.final)
     tuning = problem.tables.runs.filter(stage="tuning", workload=workload)
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
-        tuner, tuned_on = measures.tuned_as(study, method, backend, tuning)
-        tried = tried_of(workload, tuner, tuned_on, Method.of(method).optimizer)
+        tuner, tuned_on = measures.tuning_source(study, method, backend, tuning)
+        tried = outcome_of(workload, tuner, tuned_on, Method.of(method).optimizer)
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
         others = hyperparameters | options_of(study, method)
         tied = [rate for rate, *_ in tried.tied] if tried else []
@@ -166,7 +166,7 @@ def cost_rows(problem: StudyProblem) -> Rows:
     of_steps = {
         "step": wall_clock.step_seconds(timings),
         "ratio": wall_clock.step_ratios(timings, wall_clock.references(problem.study.methods)),
-        "own": wall_clock.own_seconds(timings),
+        "own": wall_clock.optimizer_overhead_seconds(timings),
         "memory": wall_clock.peak_memory(problem.of(problem.tables.memory)),
     }
     timed = {name: _by_method(frame) for name, frame in of_steps.items()}
