@@ -66,9 +66,7 @@ def failures(args: Namespace) -> int:
     for failure in failed:
         print(f"failed: {in_words(failure)}")
     if failed:
-        print(
-            "The site shows everything else. The same command tries the failed runs again, unless keep_failed=true."
-        )
+        print("The site shows everything else. The same command tries them again, unless keep_failed=true.")
     return 1 if failed else 0
 
 
