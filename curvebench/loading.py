@@ -1,4 +1,4 @@
-"""Results in Python: `curvebench.load` opens the tables of a published set or of own runs, and draws them."""
+"""Access to results from Python: tables of published sets or of local runs, and plots of them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from curvebench.spec.sets import set_folders
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SETS = Path(__file__).parent / "results" / "published"  # absolute, since notebooks change their folder
-SIZE = (6.0, 4.0)  # of a figure, inches
-MARKS_APART = 0.1  # between two marks of a line, as a share of its length
+# An absolute path, because notebooks change their working directory.
+SETS = Path(__file__).parent / "results" / "published"
+SIZE = (6.0, 4.0)  # width and height of a figure in inches
+MARKER_SPACING = 0.1  # distance between two markers of a line, as a share of its length
 
 
 @dataclass(frozen=True)
 class LoadedResults:
-    """The tables of a published set, or of a folder of tables, as Polars frames.
+    """Tables of a published set, or of a folder with tables, as Polars data frames.
 
-    The columns are those of docs/reference/tables.md, with `method`, the optimizer in its basis
-    (`adam @ egop`), in `runs`. A table is read when it is first asked for, and has no rows where the folder
-    lacks it: a set of property checks has no runs, and only published sets have claims.
+    docs/reference/tables.md explains the columns; `runs` has one more, `method`, which is an optimizer in a
+    basis (`adam @ egop`). A table is read at its first use. If the folder does not contain it, it has no
+    rows: a set of property checks has no runs, and only published sets have claims.
 
     Args:
-        folder: the set's folder, or a folder with tables in it or below.
+        folder: folder of the set, or any folder that contains tables, at any depth.
 
     Example:
         >>> results = load("egop-convex.2026-11-28")
@@ -48,15 +49,16 @@ class LoadedResults:
 
     @property
     def name(self) -> str:
-        """The name of a published set, or the folder's path."""
+        """Name of the published set, or path of the folder."""
         return self.folder.name if self.folder.parent == SETS else str(self.folder)
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """Table with one row for each run, tuning runs included.
+        """Table with one row for each run, including tuning runs.
 
         Raises:
-            InputError: where a run is there twice, in the tables of its job and in those of its study.
+            InputError: if a run occurs twice, because the folder contains the tables of a study and of its
+                jobs.
         """
         runs = with_method(self._read("runs"))
         if runs["run"].is_duplicated().any():
@@ -91,20 +93,21 @@ class LoadedResults:
         """Rank methods by the median of a metric over the seeds of their final runs.
 
         Args:
-            metric: such as `train_loss`.
-            workload: keep the runs of this problem; by default those of all.
-            backend: keep the runs on `jax` or on `torch`; by default both.
-            study: keep the runs of this study; by default those of all.
-            which: "final", the value at the end of a run, or "best", the best one on its way.
-            maximize: whether greater values are better, as of an accuracy.
+            metric: a metric that the runs have, such as `train_loss`.
+            workload: only compare runs of this problem; default: all problems, each with its own ranking.
+            backend: only compare runs on this backend, `jax` or `torch`; default: both.
+            study: only compare runs of this study; default: all.
+            which: "final" for the value at the end of a run, or "best" for the best value during the run.
+            maximize: whether larger values are better, as for an accuracy.
 
         Returns:
-            Columns study, workload, backend, method, median, low, high (the 95 % interval of the median),
-            level (the coverage that the interval has), count (seeds); the best method of each study,
-            workload and backend first. A run that failed counts as the worst possible value.
+            One row per study, workload, backend and method, sorted with the best method of each group first.
+            Columns: study, workload, backend, method, median, low and high (95 % confidence interval of the
+            median), level (coverage of that interval; with few seeds it can differ from 95 %), count (number
+            of seeds). A failed run counts as the worst possible value.
 
         Raises:
-            InputError: for a study, workload, backend or metric that no final run has, and another `which`.
+            InputError: for a study, workload, backend or metric that no final run has, or an unknown `which`.
         """
         final = self._select(metric, "final", which, study=study, workload=workload, backend=backend)
         values = run_values(final, metric, which, "maximize" if maximize else "minimize")
@@ -121,18 +124,21 @@ class LoadedResults:
         *,
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric along the final runs: the median over seeds of each method, and the quartiles.
+        """Plot a metric during the final runs: for each method the median over seeds and quartiles.
 
         Args:
-            workload, metric, backend, study, maximize: as in `best`. Where the tables have several backends
-                or studies, one must be named.
+            workload: problem whose runs are plotted.
+            metric: metric on the vertical axis.
+            backend: as in `best`; required if the tables have several backends.
+            study: as in `best`; required if the tables have several studies.
+            maximize: as in `best`.
 
         Returns:
-            A matplotlib figure. A run that stopped at its goal keeps its last value; one that failed counts
-            as the worst from that step on.
+            A matplotlib figure. A run that stopped when it reached its goal keeps its last value. A failed
+            run counts as the worst possible value from the step at which it failed.
 
         Raises:
-            InputError: as in `best`, and where a backend or study must be named.
+            InputError: as in `best`, and if a backend or study is required.
         """
         final = self._select(metric, "final", one_cell=True, study=study, workload=workload, backend=backend)
         curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
@@ -149,15 +155,19 @@ class LoadedResults:
         which: str = "final",
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric of tuning runs against the learning rate: medians and quartiles over tuning seeds.
+        """Plot a metric of the tuning runs over the learning rate: median and quartiles over tuning seeds.
 
         Args:
-            workload, metric, backend, study, which, maximize: as in `best`. Where the tables have several
-                backends or studies, one must be named.
+            workload: problem whose runs are plotted.
+            metric: metric on the vertical axis.
+            backend: as in `best`; required if the tables have several backends.
+            study: as in `best`; required if the tables have several studies.
+            which: as in `best`.
+            maximize: as in `best`.
 
         Returns:
-            A matplotlib figure. Learning rates at which most runs failed are left out. A rate that successive
-            halving stopped early has the values of its last and longest runs.
+            A matplotlib figure. Learning rates at which most runs failed are left out. A learning rate that
+            successive halving ran for several lengths is represented by its longest runs.
 
         Raises:
             InputError: as in `plot_curves`.
@@ -171,28 +181,31 @@ class LoadedResults:
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
     def _read(self, table: str) -> pl.DataFrame:
-        there = next(self.folder.rglob(f"{table}.parquet"), None)
-        return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
+        """Read a table from all its files in the folder; if there are none, return a table without rows."""
+        path = next(self.folder.rglob(f"{table}.parquet"), None)
+        return pl.DataFrame(schema=SCHEMAS[table]) if path is None else read(self.folder, table)
 
     def _select(
         self, metric: str, stage: str, which: str = "final", *, one_cell: bool = False, **names: str | None
     ) -> pl.DataFrame:
-        """The runs of a stage, and of the study, workload and backend that are named.
+        """Return the runs of a stage, restricted to the study, workload and backend that are given.
 
         Args:
-            metric: one that the runs must have.
-            which: the value of it that is asked for, which must be one that runs have.
-            one_cell: whether all three must be settled, by a name or because there is one alone.
+            metric: metric that the runs must have.
+            stage: "tuning" or "final".
+            which: kind of value, which must be valid (`curvebench.spec.document.Which`).
+            one_cell: whether the result must have a single study, workload and backend.
+            names: study, workload and backend; None for all.
         """
         if which not in get_args(Which):
             raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
         runs = self.runs.filter(stage=stage)
         for column, name in names.items():
-            there = sorted(runs[column].unique())
-            if name is not None and name not in there:
-                raise InputError(unknown(self.name, column, name, there))
-            if one_cell and name is None and len(there) > 1:
-                raise InputError(f"{self.name}: {column} is one of {', '.join(there)}; give {column}=")
+            valid = sorted(runs[column].unique())
+            if name is not None and name not in valid:
+                raise InputError(unknown(self.name, column, name, valid))
+            if one_cell and name is None and len(valid) > 1:
+                raise InputError(f"{self.name}: {column} is one of {', '.join(valid)}; give {column}=")
             runs = runs if name is None else runs.filter(pl.col(column) == name)
         metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
         if metric not in metrics:
@@ -203,10 +216,15 @@ class LoadedResults:
 def _drawn(
     bands: pl.DataFrame, x: str, x_name: str, metric: str, title: str, *, log_x: bool = False
 ) -> Figure:
-    """Draw a line and a band for each method.
+    """Plot a line with a band for each method.
 
     Args:
-        bands: columns method, `x`, lower_quartile, median, upper_quartile, with finite medians.
+        bands: table with the columns method, `x`, lower_quartile, median, upper_quartile. Medians are finite.
+        x: column on the horizontal axis.
+        x_name: label of the horizontal axis.
+        metric: label of the vertical axis.
+        title: title of the figure.
+        log_x: whether the horizontal axis is logarithmic. The vertical axis is if all medians are positive.
     """
     from matplotlib.figure import Figure
 
@@ -220,7 +238,7 @@ def _drawn(
     for name in methods:
         method, line = Method.of(name), bands.filter(method=name).sort(x)
         look, dash = looks[method.optimizer], dashes[method.basis]
-        draw_line(axes, look, line, x, dash, marks=MARKS_APART, label=name)
+        draw_line(axes, look, line, x, dash, marks=MARKER_SPACING, label=name)
     if (bands["median"] > 0).all():
         axes.set_yscale("log")
     axes.set(xlabel=x_name, ylabel=metric, title=title, **({"xscale": "log"} if log_x else {}))
@@ -230,14 +248,14 @@ def _drawn(
 
 
 def load(place: str | Path) -> LoadedResults:
-    """Open the tables of a published set or of own runs.
+    """Open the tables of a published set or of local runs.
 
     Args:
-        place: the name of a published set (`curvebench.published()` lists them), or a folder: of a set, of a
+        place: name of a published set (`curvebench.published()` lists them), or a folder: of a set, of a
             study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
 
     Raises:
-        InputError: where there is neither, or the folder holds no tables.
+        InputError: if there is neither such a set nor such a folder, or the folder contains no tables.
     """
     folder = next((path for path in (Path(place), SETS / place) if path.is_dir()), None)
     if folder is None:
