@@ -25,7 +25,7 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
@@ -92,7 +92,7 @@ def our_loop(
     before = alive_bytes(made.ops.backend, made.device)
     loaded = load(bundle, made)
     carry, constants = loaded.carry, loaded.constants
-    inputs = stretch_inputs(bundle, made, 0, STEPS)
+    inputs = segment_inputs(bundle, made, 0, STEPS)
     start = time.perf_counter()
     segment = made.segment(loaded, inputs)
     del loaded

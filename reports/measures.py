@@ -102,10 +102,10 @@ def run_values(
         bad = bad | failed()
     column = pl.when(missing()).then(None).when(bad).then(worst(direction)).otherwise("value")
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(value=held_at(column, direction, limit))
+    return recorded.with_columns(value=clip_at(column, direction, limit))
 
 
-def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
+def clip_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
     """Values of which none counts as better than a stop or a floor; as they are without one."""
     if limit is None:
         return value

@@ -8,7 +8,7 @@ import numpy as np
 
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom
@@ -64,7 +64,7 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
     bundle, made = _bundle(), engine("torch", dtype)
     with made.context():
         loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, STEPS_A_CALL)
+        inputs = segment_inputs(bundle, made, 0, STEPS_A_CALL)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         segment = made.segment(loaded, inputs, steps)
 

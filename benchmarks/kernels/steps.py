@@ -150,7 +150,7 @@ def optimizer_step(
 
         needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
         given_info = partial(_given, loss=ops.zeros((1, 1)), needs=needs)
-        program = Program(ops, Update(rule, lay), given_info, held=ops.dtype)
+        program = Program(ops, Update(rule, lay), given_info, parameter_dtype=ops.dtype)
         constants = Constants(
             data=lane(grads),
             rows=None,

@@ -187,7 +187,7 @@ class Bundle:
             return int(self.orders.shape[2])
         return examples_in(self.problems[0].splits["train"])
 
-    def part(self, seeds: slice, settings: slice) -> Bundle:
+    def subset(self, seeds: slice, settings: slice) -> Bundle:
         """Some of its lanes."""
         return replace(
             self,
@@ -209,7 +209,7 @@ class Trajectories:
         diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
             gradient was below the threshold; 0 where there was none.
         state_bytes: bytes of optimizer state of one lane.
-        closure_evaluations: (C,) gradients that a lane's optimizer has asked for besides that of each step.
+        closure_gradients: (C,) gradients that a lane's optimizer has asked for besides that of each step.
         reestimation_seconds: (S, K) seconds of estimating bases anew.
     """
 
@@ -218,5 +218,5 @@ class Trajectories:
     diverged_at: np.ndarray
     stopped_at: np.ndarray
     state_bytes: int
-    closure_evaluations: np.ndarray
+    closure_gradients: np.ndarray
     reestimation_seconds: np.ndarray

@@ -66,7 +66,7 @@ class Measure:
     @property
     def holds(self) -> bool | None:
         """Whether it does; None where that cannot be told (curvebench.results.verdicts)."""
-        return recorded.holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
+        return recorded.satisfies(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 @dataclass(frozen=True)

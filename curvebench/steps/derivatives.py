@@ -49,10 +49,10 @@ class Derivatives(Protocol):
     def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """As `vmap` with axes 0 or None, one element after another."""
 
-    def value_and_grad(self, function: Function, alone: bool) -> Function:
+    def value_and_grad(self, function: Function, is_single: bool) -> Function:
         """`f(params, *given) -> ((value, others), grads)` of `function(params, *given) -> (value, others)`.
 
-        `alone` says that it is not mapped.
+        `is_single` says that it is not mapped.
         """
 
     def unbatched(self, function: Function) -> Function:
@@ -64,10 +64,10 @@ class Derivatives(Protocol):
     def hessian(self, function: Function) -> Function:
         """The Hessian of a scalar function of a vector."""
 
-    def vjp(self, function: Function, point: Any, alone: bool) -> tuple[Any, Function, Any]:
+    def vjp(self, function: Function, point: Any, is_single: bool) -> tuple[Any, Function, Any]:
         """`(value, pullback, others)` of `function(point) -> (value, others)`, an array and a tree of arrays.
 
-        `alone` says that it is not mapped.
+        `is_single` says that it is not mapped.
         """
 
     def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
@@ -153,7 +153,7 @@ class StepEvaluation:
     def __call__(self, params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
         """What a step learns of the loss; amortized needs are evaluated where it `observes`."""
         due = [need for need in self.needs if observes or not need.amortized]
-        mapped, single = (partial(self.of_one, alone, due) for alone in (False, True))
+        mapped, single = (partial(self.of_one, is_single, due) for is_single in (False, True))
         info: StepInfo = OverLanes(self.derivatives, mapped, single, self.per_seed)(
             params, model, batch, noise
         )
@@ -162,36 +162,40 @@ class StepEvaluation:
     @cached_property
     def loss_gradient(self) -> Function:
         """The backend's value and gradient of a single run's loss."""
-        return self._differentiated(alone=True)
+        return self._differentiated(is_single=True)
 
     @cached_property
     def _mapped_gradient(self) -> Function:
-        return self._differentiated(alone=False)
+        return self._differentiated(is_single=False)
 
-    def _differentiated(self, alone: bool) -> Function:
+    def _differentiated(self, is_single: bool) -> Function:
         """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane."""
         # what is computed for a need too is the same there
-        table = self.derivatives.single_run_ops if alone and not self.needs else self.derivatives.model_ops
+        table = (
+            self.derivatives.single_run_ops if is_single and not self.needs else self.derivatives.model_ops
+        )
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
             loss_value, new_model, _ = self.loss(table, params, model, batch, noise)
             return loss_value, new_model
 
-        return self.derivatives.value_and_grad(value, alone)
+        return self.derivatives.value_and_grad(value, is_single)
 
     def of_one(
-        self, alone: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
+        self, is_single: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
     ) -> StepInfo:
         """Return the info of a step of one lane, with the needs that are due; `alone`: it is not mapped."""
         own = {name: value for name, value in noise.items() if name != DRAWS}
-        gradient = self.loss_gradient if alone else self._mapped_gradient
+        gradient = self.loss_gradient if is_single else self._mapped_gradient
         with self.derivatives.products():
             (value, new_model), grads = gradient(params, model, batch, own)
         point = map_arrays(self.derivatives.ops.astype_float, params) if due else params
-        seen = partial(self._seen, alone, point, model, batch, own, noise.get(DRAWS))
+        seen = partial(self._seen, is_single, point, model, batch, own, noise.get(DRAWS))
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(seen()) for need in due})
 
-    def _seen(self, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> LossAtPoint:
+    def _seen(
+        self, is_single: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any
+    ) -> LossAtPoint:
         """The loss as a need sees it."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
@@ -215,7 +219,7 @@ class StepEvaluation:
             draws=draws,
             examples=next(iter(batch.values())).shape[0],
             derivatives=self.derivatives,
-            alone=alone,
+            alone=is_single,
         )
 
 
@@ -232,22 +236,24 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
     return OverLanes(derivatives, by(derivatives.model_ops), single, per_seed)
 
 
-def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, alone: bool) -> Function:
+def sampled_gradients(
+    derivatives: Derivatives, loss: Function, per_sample: bool, is_single: bool
+) -> Function:
     """`f(params, model, batch, noise) -> grads` of samples, a leading axis of parameters and noise.
 
     Args:
         derivatives, loss: what differentiates, and the workload's.
         per_sample: whether the batch has that axis too.
-        alone: whether the axis has one sample, which is not mapped.
+        is_single: whether the axis has one sample, which is not mapped.
     """
     evaluation = StepEvaluation(derivatives, loss, per_sample)
 
     def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        return evaluation.of_one(alone, (), params, model, batch, noise).gradient
+        return evaluation.of_one(is_single, (), params, model, batch, noise).gradient
 
     def single(params: Any, model: Any, batch: Any, noise: Any) -> Any:
         batch = _at(batch, 0) if per_sample else batch
         found = one(_at(params, 0), model, batch, _at(noise, 0))
         return map_arrays(lambda grad: grad[None], found)
 
-    return single if alone else derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))
+    return single if is_single else derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))

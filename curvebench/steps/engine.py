@@ -120,12 +120,12 @@ class Engine(Derivatives, Protocol):
     def from_bits(self, bits: np.ndarray, like: Any) -> Any:
         """The leaf of which `to_bits` gave the bits, on the device; it has the type of another."""
 
-    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
+    def carry_to_host(self, carry: Carry) -> dict[str, np.ndarray]:
         """The arrays of a carry on the host, by their paths in it, bit for bit; call inside the context."""
         leaves = self.tree.tree_leaves_with_path(carry)
         return {self.tree.keystr(path): self.to_bits(leaf) for path, leaf in leaves if leaf is not None}
 
-    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+    def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         """A carry like this one with the arrays that `kept` gave; call inside the context.
 
         Raises:

@@ -38,7 +38,7 @@ class Stack:
         leaves = flat[..., self.start : self.stop]
         return ops.reshape(leaves, (*flat.shape[:-1], len(self.roles), *self.shape))
 
-    def part(self, first: int, last: int) -> Stack:
+    def subset(self, first: int, last: int) -> Stack:
         """The leaves from the first up to the last, which is not one of them."""
         size = math.prod(self.shape)
         start, stop = self.start + first * size, self.start + last * size

@@ -44,7 +44,7 @@ class StepProtocol:
         """The gradients that a step holds besides the rule's: the sum over parts, and the one not clipped."""
         return self.accumulates + (self.clip_gradient_norm is not None)
 
-    def at_once(self, batch_size: int) -> int:
+    def microbatch_size(self, batch_size: int) -> int:
         """Return how many examples of a minibatch are evaluated at once."""
         return batch_size // self.gradient_accumulation
 
@@ -96,7 +96,7 @@ def step_of(inputs: Inputs, index: Any) -> Inputs:
     return map_arrays(lambda value: None if value is None else value[index], inputs)
 
 
-def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
+def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
     """The minibatch of each seed, (S, batch_size, ...), or all data where there is no order."""
     if inputs.batch is not None:
         return dict(inputs.batch)
@@ -108,7 +108,7 @@ def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
     return {name: values[constants.rows, order] for name, values in constants.data.items()}
 
 
-def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
+def microbatches(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
     """What of a step's inputs differs between equal parts of its minibatch, with a first axis of parts.
 
     Noise is cut where its axis after the seeds counts the examples; what a whole step draws, all parts see.
@@ -128,7 +128,7 @@ def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
     return {name: map_arrays(cut, value) for name, value in given.items() if value is not None}
 
 
-def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
+def select_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
     """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
 
     def chosen(one: Array, other: Array) -> Array:
@@ -146,7 +146,7 @@ class Program:
         update: the rule on its layout.
         evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
             noise have the seeds as their first axis.
-        held: the precision of parameters between steps, and of their gradients.
+        parameter_dtype: the precision of parameters between steps, and of their gradients.
         protocol: what of the training protocol steps execute.
         accumulate: the backend's (`Derivatives.accumulate`); None where there is one part.
         averages_losses: whether the losses of steps are averaged between evaluations.
@@ -155,7 +155,7 @@ class Program:
     ops: Ops
     update: Update
     evaluation: Evaluation
-    held: str
+    parameter_dtype: str
     protocol: StepProtocol = PLAIN
     accumulate: Callable[..., tuple[Any, Any]] | None = None
     averages_losses: bool = False
@@ -178,7 +178,7 @@ class Program:
 
     def _changed(self, change: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
         wide = self.ops.astype_float(flat) if self.update.layout.blocks else flat
-        return self.ops.cast(change(self.ops, matrices, wide), self.held)
+        return self.ops.cast(change(self.ops, matrices, wide), self.parameter_dtype)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
         """The carry before the first step: the same point in every basis (000 Sec. 6)."""
@@ -197,7 +197,7 @@ class Program:
         one = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
 
-    def needed(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
+    def needs_in_basis(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
         """What the rule needs besides the gradient, in the coordinates, by name."""
         ops, lay = self.ops, self.update.layout
         if not lay.blocks:
@@ -233,9 +233,9 @@ class Program:
         coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
         return self.parameters(coordinates, constants.matrices)
 
-    def evaluated(self, carry: Carry, constants: Constants) -> dict[str, Array]:
+    def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
         """Where metrics are taken: named parameters (S, K, ...)."""
-        coordinates = self.update.evaluated(self.ops, carry.state, carry.coordinates)
+        coordinates = self.update.evaluation_point(self.ops, carry.state, carry.coordinates)
         return self.parameters(coordinates, constants.matrices)
 
     def evaluate(
@@ -253,7 +253,7 @@ class Program:
 
         def of(model: Mapping[str, Array], given: Inputs) -> StepInfo:
             observes = bool(work & Work.OBSERVE)
-            return self.evaluation(point, model, pick(constants, given), given.noise or {}, observes)
+            return self.evaluation(point, model, minibatch_of(constants, given), given.noise or {}, observes)
 
         count = self.protocol.gradient_accumulation
         if count == 1 or self.accumulate is None:
@@ -265,7 +265,7 @@ class Program:
             info = of(model, inputs._replace(**{**part, "noise": noise}))
             return info.model, (info.loss, map_arrays(ops.astype_float, info.gradient), info.needs)
 
-        parts = in_parts(ops, inputs, count)
+        parts = microbatches(ops, inputs, count)
         after, total = self.accumulate(of_part, dict(model), parts)
         loss, gradient, needs = map_arrays(lambda array: array / count, total)
         return StepInfo(loss, gradient, after, needs)
@@ -297,13 +297,13 @@ class Program:
     ) -> Carry:
         """The carry after the rule's update, which a lane that stops does not take."""
         grad = self.coordinates(self.clipped(info).gradient, constants.matrices)
-        values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
+        values = {**self.values(constants, inputs), **self.needs_in_basis(info, constants.matrices)}
         coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
         model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
         if self.protocol.stop_gradient_norm is not None:
             held = (carry.coordinates, carry.state, carry.model)
             new = (coordinates, state, model)
-            coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
+            coordinates, state, model = select_lanes(self.ops, stopped_at > 0, held, new)
         return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
     def norm(self, gradient: Mapping[str, Array]) -> Array:

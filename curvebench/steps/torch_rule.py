@@ -39,6 +39,6 @@ def requires_closure(step: Callable[..., Any]) -> bool:
     return closure is not None and closure.default is Parameter.empty
 
 
-def closure_evaluations(state: Sequence[Any]) -> int:
+def closure_gradients(state: Sequence[Any]) -> int:
     """The gradients that closures have evaluated, of the state of a bundle's rules."""
     return sum(one.evaluations for held in state if isinstance(held, list) for one in held)

@@ -31,7 +31,7 @@ class Work(IntFlag):
 
 
 @dataclass(frozen=True)
-class Piece:
+class UpdateGroup:
     """The leaves that one rule updates at once: a stack of the layout, or the whole buffer.
 
     Args:
@@ -55,7 +55,7 @@ class Piece:
             return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
 
-    def give(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
+    def flatten(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
         """The part of a buffer (*lanes, entries) that the rule sees so."""
         if self.named is not None:
             return self.named.flatten(ops, seen, len(lanes))
@@ -122,7 +122,7 @@ class Update:
         return self.rule.for_model(self.layout.shapes, self.layout.roles)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def groups(self) -> tuple[UpdateGroup, ...]:
         """What is updated at once, in buffer order.
 
         Raises:
@@ -137,22 +137,22 @@ class Update:
                 )
         uniform = self.rule.scope == "entry" and self.rule.part is None
         if uniform or self.rule.scope == "model":
-            return (Piece(Part(self.rule), None),)
+            return (UpdateGroup(Part(self.rule), None),)
         if self.rule.scope == "named":
-            return (Piece(Part(self.bound), None, self.layout),)
+            return (UpdateGroup(Part(self.bound), None, self.layout),)
         whole = Part(self.rule)
         part_of = self.rule.part or (lambda role, shape: whole)
         total = self.layout.total
         entries_at_once = min(ENTRIES_AT_ONCE, total // SHARE_AT_ONCE if total >= MANY_ENTRIES else total)
-        pieces = []
+        groups = []
         for stack in self.layout.stacks:
             parts = [part_of(role, stack.shape) for role in stack.roles]
             first = 0
             for _, alike in itertools.groupby(parts, id):
                 last = first + len(list(alike))
                 at_once = max(1, entries_at_once // math.prod(stack.shape))
-                pieces += [
-                    Piece(parts[first], stack.part(start, min(start + at_once, last)))
+                groups += [
+                    UpdateGroup(parts[first], stack.subset(start, min(start + at_once, last)))
                     for start in range(first, last, at_once)
                 ]
                 kind = stack.roles[first].kind
@@ -163,7 +163,7 @@ class Update:
                             f"{need.name!r}, which the needs of {self.rule.name} do not have"
                         )
                 first = last
-        return tuple(pieces)
+        return tuple(groups)
 
     def check_change_of_basis(self) -> tuple[str, ...]:
         """The fields of its state that change with the coordinates like a gradient.
@@ -171,7 +171,7 @@ class Update:
         Raises:
             OptionError: where its state cannot go on in other coordinates.
         """
-        fields = {piece.rule.first_moments for piece in self.pieces}
+        fields = {group.rule.first_moments for group in self.groups}
         found = fields.pop() if len(fields) == 1 else None
         if found is None:
             raise OptionError(
@@ -192,11 +192,11 @@ class Update:
         for field in self.check_change_of_basis():
             seen = [getattr(held, field) for held in states]
             lanes = tuple(seen[0].shape[:2])
-            flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
+            flats = [group.flatten(ops, one, lanes) for group, one in zip(self.groups, seen, strict=True)]
             changed = change(side_by_side(ops, flats))
             states = [
-                held._replace(**{field: piece.take(ops, changed)})
-                for piece, held in zip(self.pieces, states, strict=True)
+                held._replace(**{field: group.take(ops, changed)})
+                for group, held in zip(self.groups, states, strict=True)
             ]
         return tuple(states)
 
@@ -210,13 +210,13 @@ class Update:
     def work_of(self, step: int) -> Work:
         """The amortized work that is done before the update of a step, from 1."""
         work = Work.NONE
-        if any(piece.rule.observe for piece in self.pieces) and (step - 1) % self.bound.observe_every == 0:
+        if any(group.rule.observe for group in self.groups) and (step - 1) % self.bound.observe_every == 0:
             work |= Work.OBSERVE
-        if step == 1 and any(piece.rule.start for piece in self.pieces):
+        if step == 1 and any(group.rule.start for group in self.groups):
             return work | Work.START
         every = self.bound.refresh_every
         due = step == 1 if every is None else (step - 1) % every == 0
-        if due and any(piece.rule.refresh or piece.rule.start for piece in self.pieces):
+        if due and any(group.rule.refresh or group.rule.start for group in self.groups):
             work |= Work.REFRESH
         return work
 
@@ -227,36 +227,36 @@ class Update:
     @property
     def looks_ahead(self) -> bool:
         """Whether gradients are taken elsewhere than at the parameters."""
-        return any(piece.rule.gradient_at is not None for piece in self.pieces)
+        return any(group.rule.gradient_at is not None for group in self.groups)
 
     def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
         """Where the gradient is taken, (*lanes, total); `values` as in `apply`."""
         if not self.looks_ahead:
             return flat
         points = []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            if piece.rule.gradient_at is not None:
-                hyper = hyper_of(ops, piece.part, values, param.ndim)
-                param = piece.rule.gradient_at(ops, held, param, hyper)
+        for group, held in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            if group.rule.gradient_at is not None:
+                hyper = hyper_of(ops, group.part, values, param.ndim)
+                param = group.rule.gradient_at(ops, held, param, hyper)
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
         return side_by_side(ops, points)
 
-    def evaluated(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
+    def evaluation_point(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
         """Where metrics are taken, (*lanes, total)."""
-        if all(piece.rule.evaluated_at is None for piece in self.pieces):
+        if all(group.rule.evaluated_at is None for group in self.groups):
             return flat
         points = []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            if piece.rule.evaluated_at is not None:
-                param = piece.rule.evaluated_at(ops, held, param)
-            points.append(piece.give(ops, param, tuple(flat.shape[:-1])))
+        for group, held in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            if group.rule.evaluated_at is not None:
+                param = group.rule.evaluated_at(ops, held, param)
+            points.append(group.flatten(ops, param, tuple(flat.shape[:-1])))
         return side_by_side(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
-        """The state at the first parameters: one of its rule's for each piece."""
-        return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
+        """The state at the first parameters: one of its rule's for each group."""
+        return tuple(group.rule.init(ops, group.take(ops, flat)) for group in self.groups)
 
     def apply(
         self,
@@ -269,9 +269,9 @@ class Update:
     ) -> tuple[Array, tuple[Any, ...]]:
         """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
         flats, states = [], []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, values, work)
-            flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
+        for group, held in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            new, new_state = updated(ops, group.part, group.take(ops, grad), held, param, values, work)
+            flats.append(group.flatten(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
         return side_by_side(ops, flats), tuple(states)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
-from curvebench.engine.loading import rule_held
+from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
@@ -400,8 +400,8 @@ def _check_leaves(
         OptionError: where it does not.
     """
     update = Update(rule_of(optimizer), made)
-    assert update.pieces  # an option may be wrong for a shape
+    assert update.groups  # an option may be wrong for a shape
     for need in update.bound.needs:
         need.check_likelihood(update.rule.name, workload.likelihood)
     if carried_by is not None:
-        Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
+        Update(cast_rule(update.rule, carried_by), made).check_change_of_basis()
