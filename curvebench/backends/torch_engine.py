@@ -83,8 +83,8 @@ class TorchEngine(Engine):
 
     sequential_map = vmap
 
-    def value_and_grad(self, function: Callable[..., Any], is_single: bool) -> Callable[..., Any]:
-        if is_single:
+    def value_and_grad(self, function: Callable[..., Any], single: bool) -> Callable[..., Any]:
+        if single:
             return torch_compiled.LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
@@ -119,9 +119,9 @@ class TorchEngine(Engine):
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(
-        self, function: Callable[..., Any], point: Any, is_single: bool
+        self, function: Callable[..., Any], point: Any, single: bool
     ) -> tuple[Any, Callable[..., Any], Any]:
-        if is_single:
+        if single:
             return torch_compiled.vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
