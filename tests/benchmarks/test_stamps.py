@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from curvebench.benchmarks import stamps
 from curvebench.benchmarks.stamps import (
     CLASSES,
-    LEAST_PHOTOGRAPHS,
+    MIN_PHOTOGRAPHS,
     PACKAGES,
     PHOTOGRAPHS,
     STAMPS,
@@ -92,7 +92,7 @@ def test_photographs_are_split_whole_by_the_seed():
     assert [len(own) for own in found.values()] == [16, 5, 6]
     assert found == split_photographs(names[::-1], 0)
     assert found != split_photographs(names, 1)
-    for count in range(LEAST_PHOTOGRAPHS, 27):
+    for count in range(MIN_PHOTOGRAPHS, 27):
         assert all(map(len, split_photographs(names[:count], 0).values()))
 
 
