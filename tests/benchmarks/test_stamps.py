@@ -69,7 +69,7 @@ def test_held_out_images_have_photographs_that_training_has_not(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Corners are mostly of the photograph, which the stand-ins' red tells where it is not tinted."""
-    monkeypatch.setattr(stamps, "TINT", (1.0, 1.0))
+    monkeypatch.setattr(stamps, "TINT_FACTORS", (1.0, 1.0))
     made = tmp_path / "stamps"
     assert main([str(made), *COUNTS, "--root", str(root)]) == 0
     reds: dict[str, set[int]] = {}
