@@ -140,18 +140,18 @@ def _settings_of(
     judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.training.stop)
     lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
     waiting = set(lacking["basis"])
-    groups = tuning_results.groups_tried(tuned, judge)
+    groups = tuning_results.tuning_outcomes(tuned, judge)
     own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
 
     def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
-        chooser = tuning.chooser(basis)
+        chooser = tuning.tuning_basis(basis)
         outcome = groups.get((workload.name, chooser))
         if number and (chooser in waiting or outcome is None):
             return ()
         if number < spec.final_round:
             return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[own]
         assert outcome is not None
-        found = outcome.likely if basis in spec.compared else (outcome.chosen,)
+        found = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
         return [dict(zip(tuning.names, setting, strict=True)) for setting in found]
 
     return settings_of

@@ -15,12 +15,12 @@ from curvebench.reports.claims import censoring
 from curvebench.reports.claims.censoring import Interval, paired_effects
 from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity
 from curvebench.reports.claims.wording import control_in_words
-from curvebench.reports.measures import settings_tried, tuned_as
+from curvebench.reports.measures import study_tuning_outcome, tuning_source
 from curvebench.reports.statistics.decisions import Question, tells_nothing
 from curvebench.reports.statistics.paired import Effect
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables
-from curvebench.results.tuning import Setting, Tried, by_setting, shares_of_choices
+from curvebench.results.tuning import Setting, TuningOutcome, by_setting, shares_of_choices
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import ComparisonKey, Condition
 from curvebench.spec.errors import InputError
@@ -57,7 +57,7 @@ class ClaimComparison:
         stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
         treated_at_start, control_at_start: pairs in which that side, read at equal cost, took no step.
         alternatives: the comparison at all other settings that tuning may have chosen.
-        tried: what tuning says of each side; empty where it says nothing of one.
+        tuning_outcomes: what tuning says of each side; empty where it says nothing of one.
     """
 
     key: ComparisonKey
@@ -72,7 +72,7 @@ class ClaimComparison:
     treated_at_start: int = 0
     control_at_start: int = 0
     alternatives: tuple[Alternative, ...] = ()
-    tried: tuple[Tried, ...] = ()
+    tuning_outcomes: tuple[TuningOutcome, ...] = ()
 
     @property
     def control(self) -> str:
@@ -134,7 +134,7 @@ class ClaimComparison:
         return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
 
     @property
-    def allowed(self) -> tuple[float, float]:
+    def accepted_range(self) -> tuple[float, float]:
         """Between what effects the claim holds, as readers see them; infinite without a bound."""
         least = self.margin if self.condition.relation == "better" else -self.margin
         most = self.margin if self.condition.relation == "same" else inf
@@ -142,29 +142,29 @@ class ClaimComparison:
         return low, high
 
 
-TriedOf = Callable[[str, str, str, str], Tried | None]
+OutcomeLookup = Callable[[str, str, str, str], TuningOutcome | None]
 RunsOn = Mapping[str, pl.DataFrame]  # by workload
 
 
-def tried_in(study: StudyPlan, tables: Tables) -> TriedOf:
+def outcome_lookup(study: StudyPlan, tables: Tables) -> OutcomeLookup:
     """`f(workload, method, backend, optimizer)`, what the tuning runs of a study say; found once."""
     tuning = tables.runs.filter(stage="tuning")
 
     @cache
-    def tried_of(workload: str, method: str, backend: str, optimizer: str) -> Tried | None:
+    def outcome_of(workload: str, method: str, backend: str, optimizer: str) -> TuningOutcome | None:
         own = tuning.filter(workload=workload, method=method, backend=backend)
-        return settings_tried(study, optimizer, own)
+        return study_tuning_outcome(study, optimizer, own)
 
-    return tried_of
+    return outcome_of
 
 
 def comparisons(
-    study: StudyPlan, claim: Claim, tables: Tables, backend: str, tried_of: TriedOf | None = None
+    study: StudyPlan, claim: Claim, tables: Tables, backend: str, outcome_of: OutcomeLookup | None = None
 ) -> Iterator[ClaimComparison]:
     """Every comparison that a claim asks for, on one backend; without pairs where runs are missing.
 
     Args:
-        tried_of: as `tried_in` gives it; without it there are no alternatives.
+        outcome_of: as `outcome_lookup` gives it; without it there are no alternatives.
     """
     for number, condition in enumerate(claim.conditions):
         quantity = QUANTITIES[type(condition)](condition, study, tables)
@@ -176,11 +176,11 @@ def comparisons(
                 for name in dict.fromkeys((workload.name, condition.than_on or workload.name))
             }
             for key in condition.keys(claim.id, number, workload.name):
-                yield _compared(quantity, backend, key, values, tried_of)
+                yield _compared(quantity, backend, key, values, outcome_of)
 
 
 def _compared(
-    quantity: Quantity, backend: str, key: ComparisonKey, values: RunsOn, tried_of: TriedOf | None
+    quantity: Quantity, backend: str, key: ComparisonKey, values: RunsOn, outcome_of: OutcomeLookup | None
 ) -> ClaimComparison:
     """A comparison at the chosen settings, with the alternatives; `values` of all runs by workload."""
     study, at = quantity.study, partial(_paired, quantity, backend, key)
@@ -188,14 +188,14 @@ def _compared(
     if quantity.condition.of_tuning:  # all settings are judged together
         return at([runs for _, runs in sides])
     chosen = at([runs.filter(stage="final") for _, runs in sides])
-    tuned: list[tuple[Hashable, Tried]] = []  # whose tuning chooses for each side, and what that says
+    tuned: list[tuple[Hashable, TuningOutcome]] = []  # whose tuning chooses for each side, and what that says
     at_settings = []
     for (workload, method), runs in sides:
         optimizer = Method.of(method).optimizer
         at_settings.append(by_setting(runs, study.tuned_names(optimizer)))
         tuning = quantity.tables.runs.filter(stage="tuning", workload=workload)
-        tuner, where = tuned_as(study, method, backend, tuning)
-        if tried_of and (found := tried_of(workload, tuner, where, optimizer)):
+        tuner, where = tuning_source(study, method, backend, tuning)
+        if outcome_of and (found := outcome_of(workload, tuner, where, optimizer)):
             tuned.append(((workload, tuner, where), found))
     if len(tuned) < len(sides) or not len(chosen.gains):
         return chosen
@@ -208,12 +208,13 @@ def _compared(
         return found if found is not None and len(found.low) else None
 
     return replace(
-        chosen, alternatives=alternatives(tuned, interval), tried=tuple(tried for _, tried in tuned)
+        chosen, alternatives=alternatives(tuned, interval), tuning_outcomes=tuple(tried for _, tried in tuned)
     )
 
 
 def alternatives(
-    sides: Sequence[tuple[Hashable, Tried]], interval: Callable[[tuple[Setting, ...]], Interval | None]
+    sides: Sequence[tuple[Hashable, TuningOutcome]],
+    interval: Callable[[tuple[Setting, ...]], Interval | None],
 ) -> tuple[Alternative, ...]:
     """The comparison at all settings but the chosen ones that tie with them or that draws of seeds choose.
 

@@ -63,7 +63,7 @@ def _finding_row(one: ClaimComparison, together: float, refuting: float, relatio
 
 def effect_row(one: ClaimComparison) -> dict[str, object]:
     """Return what a row of `findings` has of a comparison before it is decided."""
-    condition, (low, high) = one.condition, one.allowed
+    condition, (low, high) = one.condition, one.accepted_range
     row: dict[str, object] = {
         **one.key._asdict(),
         **{name: getattr(condition, name) for name in OF_CONDITION},
@@ -180,15 +180,15 @@ def _tuning_seeds(
     Args:
         tuned: how often other settings agree, as `finding_of` gives it.
     """
-    if not one.tried or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
+    if not one.tuning_outcomes or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
     if (found := _at_chosen(one, refuting)) == "inconclusive":
         return None  # however often they choose these settings again
     same = _agreeing(one, found, relations)
-    agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
-    sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
+    agreeing = {tuple(each.chosen for each in one.tuning_outcomes), *(other.settings for other in same)}
+    sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tuning_outcomes))
     for size in sizes:
-        drawn = shares_of_choices(one.tried, size)
+        drawn = shares_of_choices(one.tuning_outcomes, size)
         if sum(share for settings, share in drawn.items() if settings in agreeing) >= KEPT:
             return size
     return None

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import polars as pl
 
 from curvebench.reports.claims.checked import property_rows, row_of
-from curvebench.reports.claims.comparison import ClaimComparison, comparisons, tried_in
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
 from curvebench.reports.statistics.decisions import Finding
@@ -50,10 +50,10 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         one
         for study in plan.studies
         if study.claims
-        for tried_of in (tried_in(study, tables[study.name]),)
+        for outcome_of in (outcome_lookup(study, tables[study.name]),)
         for backend in study.backends
         for claim in study.claims
-        for one in comparisons(study, claim, tables[study.name], backend, tried_of)
+        for one in comparisons(study, claim, tables[study.name], backend, outcome_of)
     ]
     findings = decided(compared).with_row_index("place")
     rows, deciding = [], []
