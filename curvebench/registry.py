@@ -72,19 +72,43 @@ def canonical_in(value: Any, folder: Path) -> Any:
 
 
 def find_rule(locator: str) -> Rule:
-    """The rule of this name, of this file, or of another library.
+    """Return an update rule by its name, from a file, or from another library.
+
+    Args:
+        locator: a name that `curvebench list` prints, such as `adam`; a Python file that defines rules, such
+            as `my.py` or `my.py:lion`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
+            or `optax:optax.lion`.
+
+    Returns:
+        The rule, with the defaults of its options; `Rule.choose` gives other options.
 
     Raises:
-        InputError: for an unknown name; or a package or file that cannot be read, or holds no such rule.
+        InputError: when no rule has the name, or a package or file cannot be imported or lacks the rule.
+
+    Example:
+        >>> from curvebench import find_rule
+        >>> find_rule("adam").hyperparameters["beta1"].default
+        0.9
     """
     return foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
 
 
 def find_workload(locator: str) -> Workload:
-    """The workload of this name or of this file.
+    """Return a workload by its name or from a file.
+
+    Args:
+        locator: a name that `curvebench list` prints, such as `least_squares`, or a Python file that defines
+            workloads, such as `my.py` or `my.py:quadratic`.
 
     Raises:
-        InputError: as in `find_rule`.
+        InputError: when no workload has the name, or a package or file cannot be imported or lacks the
+            workload.
+
+    Example:
+        >>> from curvebench import find_workload
+        >>> workload = find_workload("least_squares")
+        >>> workload.shapes_at(workload.complete({"d": 4}))
+        {'theta': (4,)}
     """
     return _find(WORKLOADS, locator)
 
