@@ -222,7 +222,7 @@ def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
         yield equals("1 - eq. 41 over eq. 42, O_T diagonal", gap, 0.0, ROUNDING)
 
 
-# --- the cost of not knowing the end -------------------------------------------------------------------------
+# --- the cost of not knowing the end ------------------------------------------------------------------------
 
 
 def _within(ratio: float) -> Iterator[Measure]:

@@ -117,7 +117,7 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     matrix = random.standard_normal((m * n, d * length))
     once = rearrange(matrix, m, n, d, length)
-    # The printed statement applies the same function. In the corrected one, the second axis is d, the third n.
+    # The printed statement applies the same function again; in the corrected one, the second axis is d.
     again = rearrange(once, m, n, d, length) if printed else rearrange(once, m, d, n, length)
     yield agrees("eq. 103, relative error", again.ravel(), matrix.ravel())
 
