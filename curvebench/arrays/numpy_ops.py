@@ -76,7 +76,20 @@ def _conv2d(x: np.ndarray, weight: np.ndarray, stride: int = 1, padding: int = 0
 
 
 def numpy_ops(dtype: str = "float64") -> Ops:
-    """The table for NumPy in the given precision."""
+    """Return the array functions on NumPy, the reference for the functions of JAX and PyTorch.
+
+    A rule or a workload gets such a table as its first argument, `ops`, and uses no other array functions.
+    The table of NumPy is for tests and for experiments without a backend.
+
+    Args:
+        dtype: precision of the arrays that the functions create, `float64` or `float32`.
+
+    Example:
+        >>> from curvebench import numpy_ops
+        >>> ops = numpy_ops()
+        >>> ops.sum(ops.asarray([[1, 2], [3, 4]]), axis=-1).tolist()
+        [3, 7]
+    """
     kind = np.dtype(dtype)
 
     def asarray(x: Any) -> np.ndarray:

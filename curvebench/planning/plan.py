@@ -157,7 +157,7 @@ class RunSelection:
             return False
         if self.workloads[0] not in spec.workloads:
             return False
-        return not self.alone or spec.bases[0].label == tuning.chooser(self.bases[0].label)
+        return not self.alone or spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
 
 
 @dataclass(frozen=True)

@@ -131,18 +131,18 @@ def _settings_of(
     judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.training.stop)
     lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
     waiting = set(lacking["basis"])
-    groups = tuning_results.groups_tried(tuned, judge)
+    groups = tuning_results.tuning_outcomes(tuned, judge)
     own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
 
     def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
-        chooser = tuning.chooser(basis)
+        chooser = tuning.tuning_basis(basis)
         outcome = groups.get((workload.name, chooser))
         if number and (chooser in waiting or outcome is None):
             return ()
         if number < spec.final_round:
             return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[own]
         assert outcome is not None
-        found = outcome.likely if basis in spec.compared else (outcome.chosen,)
+        found = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
         return [dict(zip(tuning.names, setting, strict=True)) for setting in found]
 
     return settings_of
@@ -232,7 +232,7 @@ class _CellRun:
             return [self._read(lanes)]
         attendance = self.job.attendance
         failure = attendance.lost.get(lanes)
-        partly_done = any(lanes.holds(one) for one in self.done)
+        partly_done = any(lanes.contains(one) for one in self.done)
         if failure is None and not partly_done:
             attendance.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
@@ -273,7 +273,7 @@ class _CellRun:
         assert self.built is not None
         whole, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
-        part = whole.part(seeds, settings)
+        part = whole.subset(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
         trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
@@ -282,7 +282,7 @@ class _CellRun:
         """What is done of lanes, and rows that say of the others how they failed, which are stored."""
         table = self._failed(lanes, failure)
         self._fail(lanes, table.runs)
-        return [*(self._read(one) for one in self.done if lanes.holds(one)), table]
+        return [*(self._read(one) for one in self.done if lanes.contains(one)), table]
 
     def _failed(self, lanes: Lanes, failure: Failure) -> RunTables:
         """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""

@@ -31,7 +31,7 @@ class Column:
     Args:
         target: the metric and threshold of the first one; None without.
         seeds: the most that a method has.
-        enough_seeds: to distinguish a method from the others.
+        can_reject: to distinguish a method from the others.
         entries: by method.
         times: until the first target, as `score_intervals` takes them.
     """
@@ -40,7 +40,7 @@ class Column:
     workload: str
     target: tuple[str, float] | None
     seeds: int
-    enough_seeds: bool
+    can_reject: bool
     entries: Mapping[str, BoardEntry]
     times: pl.DataFrame = field(compare=False)
 
@@ -82,7 +82,7 @@ class BoardEntry:
             not timed.
         wins: instances on which the method is the best or ties with it, of those that all methods ran.
         reached, diverged: final runs; `reached` is None without a target.
-        decades: of learning rates that do nearly as well as the best (`nearly_best_decades`), over tuning
+        decades: of learning rates that do nearly as well as the best (`lr_robustness_decades`), over tuning
             seeds; None where the rate was not swept.
         tuning: None where the method was not tuned.
     """
@@ -292,7 +292,7 @@ def _column(problem: StudyProblem) -> Column:
     decades: dict[str, MedianInterval] = {}
     if isinstance(study.tuning, TwoStageSweep):  # of methods whose rates were swept, from their own tuning
         tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
-        decades = measures.median_by_method(measures.nearly_best_decades(tried, study.direction))
+        decades = measures.median_by_method(measures.lr_robustness_decades(tried, study.direction))
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
@@ -317,7 +317,7 @@ def _column(problem: StudyProblem) -> Column:
         study="seed",
         seconds=pl.col("value").clip(lower_bound=1.0),
     )
-    enough = measures.enough_seeds(values)
+    enough = measures.can_reject(values)
     return Column(study, problem.workload.name, problem.target, seeds, enough, entries, times)
 
 

@@ -131,7 +131,7 @@ def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
     kept = runs.select("run", *about, basis=measures.BASIS_GRADIENTS).lazy()
     evaluations = pl.col("gradient_evaluations") + pl.col("basis")
-    value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
+    value = measures.clip_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
     less = value * (1 if study.direction == "minimize" else -1)
 
     def in_order(curves: pl.LazyFrame) -> pl.LazyFrame:

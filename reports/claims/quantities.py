@@ -131,7 +131,7 @@ class JudgedValue(Quantity):
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
         """Hold values at the floor, and add between what they lie."""
-        value = measures.held_at(pl.col("value"), self.direction, self.condition.floor)
+        value = measures.clip_at(pl.col("value"), self.direction, self.condition.floor)
         return with_bounds(values.with_columns(value=value), self.direction, self.threshold(""))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -174,7 +174,7 @@ class ValueAtCost(JudgedValue):
         found = pl.when(~dead).then("final") if self.condition.which == "final" else pl.col("best")
         evaluated = pl.col("failed") | pl.col("run").is_in(curves["run"].unique().implode())
         known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-        value = measures.held_at(known, direction, self.study.training.stop.get(metric))
+        value = measures.clip_at(known, direction, self.study.training.stop.get(metric))
         steps = pl.when(pl.col("each") > 0).then("affords")
         equal = self.bounded(joined.select("run", "seed", value=value, affords=steps))
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
@@ -400,7 +400,7 @@ class BestRate(Quantity):
         """Read the judged values of the longest tuning runs."""
         longest = comparable(runs, self.study.tuning)
         values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
-        return values.with_columns(measures.held_at(pl.col("value"), self.direction, self.condition.floor))
+        return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Pair what `of_seed` says of each tuning seed of both methods."""

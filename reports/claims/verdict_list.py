@@ -99,7 +99,7 @@ class ClaimVerdict:
         return next((one["verdict"] for one in self.others if one["variant"] == "as printed"), None)
 
     @property
-    def hangs_on_tuning(self) -> bool:
+    def depends_on_tuning(self) -> bool:
         """Whether it is open, and at other settings that tuning may choose a comparison says otherwise."""
         return self.verdict == "underpowered" and any(one["choices"] for one in self.comparisons)
 

@@ -70,7 +70,7 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
         named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named
         panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        head = f"{metric} on {one.key.workload}, claimed {requirement(one.effect, *one.allowed)}"
+        head = f"{metric} on {one.key.workload}, claimed {requirement(one.effect, *one.accepted_range)}"
         heads = [line for line in panel.lines if isinstance(line, str)]
         panel.lines.extend([one] if head in heads[-1:] else [head, one])
     return list(found.values())
@@ -142,8 +142,10 @@ def _row(
     look, effect = looks[optimizer], one.bounds
     colour = look.ink.light
     band = [place - 0.44, place + 0.44]
-    axes.fill_betweenx(band, *np.clip(one.allowed, low, high), color=GHOST.light, alpha=0.35, linewidth=0)
-    for end in (end for end in one.allowed if low < end < high):
+    axes.fill_betweenx(
+        band, *np.clip(one.accepted_range, low, high), color=GHOST.light, alpha=0.35, linewidth=0
+    )
+    for end in (end for end in one.accepted_range if low < end < high):
         axes.plot([end, end], band, color=MUTED.light, linewidth=1)
     ends = np.clip([effect.low, effect.high], low, high)
     axes.plot(ends, [place, place], color=colour, linewidth=1.8, zorder=3, clip_on=False)
@@ -164,7 +166,7 @@ def _limits(panel: Panel) -> tuple[float, float]:
     seen = [1.0 if panel.logarithmic else 0.0]
     for one in panel.rows:
         effect = one.bounds
-        seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
+        seen += [*one.accepted_range, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
     if panel.logarithmic:
         seen = [value for value in seen if LEAST <= value <= MOST]
         room = max((max(seen) / min(seen)) ** 0.06, 1.05)
