@@ -37,7 +37,7 @@ def _singular_values(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.svd(matrix, compute_uv=False))
 
 
-# For each norm of the rule: the norm and its dual.
+# Norm and dual norm, by the name of the rule's option.
 NORMS: Mapping[str, tuple[Norm, Norm]] = {
     "frobenius": (lambda x: float(np.linalg.norm(x)), lambda x: float(np.linalg.norm(x))),
     "max": (lambda x: float(np.abs(x).max()), lambda x: float(np.abs(x).sum())),

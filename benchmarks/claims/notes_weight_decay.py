@@ -23,7 +23,7 @@ from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.workloads.digits import DIGITS_MLP
 
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
-# With these hyperparameters, Adam's update is the sign of the gradient.
+# Hyperparameters with which Adam's update is the sign of the gradient.
 SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}
 ENTRIES = 2000
 

@@ -97,7 +97,7 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Divide errors by those of a baseline: infinity where the method diverged, otherwise 0 where the
+    """Divide errors by the errors of a baseline: infinity where the method diverged, otherwise 0 where the
     baseline did.
     """
     found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))

@@ -40,7 +40,7 @@ TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
 # Maximum cost of half precision, and maximum difference between maps, in the logarithm of the loss.
 WORSE = 0.05
-# By power: the best learning rate of 0.003, 0.01, ... 0.3 for float32, with 300 steps and other seeds.
+# The best learning rate for each power, of 0.003, 0.01, ... 0.3 for float32, with 300 steps and other seeds.
 RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
 TRAINED: Mapping[str, Any] = {"cayley": "truncated", "clipping": 1.0}
 AXES = ("steps", "greatest |B^T B - I|")
@@ -201,7 +201,7 @@ def _double(ops: Any, array: Any) -> np.ndarray:
 def _drift(
     random: Random, precision: str, cayley: str, draws: int = DRAWS, steps: int = DRIFT_STEPS
 ) -> Iterator[Measure | Series]:
-    seed = int(random.integers(2**32))  # all forms see the same gradients
+    seed = int(random.integers(2**32))  # the same gradients for all forms
     for form, function in FORMS[cayley].items():
         for corrects in (False, True):
             name = f"{form}, {'corrected' if corrects else 'as it drifts'}"
@@ -289,7 +289,7 @@ def _same_losses(
     options = {"power": 2.0, "clipping": 1.0, "tie_tolerance": ties}
     found = {name: train(lanes, {**options, "cayley": name}, hyper) for name in CAYLEYS}
     every = CHECKPOINTS // TIMES
-    with np.errstate(invalid="ignore"):  # of what is not finite
+    with np.errstate(invalid="ignore"):  # some losses may not be finite
         ratios = np.log(found["truncated"].losses / found["exact"].losses)[every::every]
         means, halves = _interval(ratios, TIMES * len(TURNS))
     for number, (mean, half) in enumerate(zip(means, halves, strict=True), start=1):

@@ -78,7 +78,7 @@ def _claim_7(random: Random) -> Iterator[Measure]:
     rate, gamma, flat = float(random.uniform(0.02, 0.3)), float(random.integers(2)), gradient.ravel()
     trace = flat @ np.linalg.inv(assembled(spectrum)) @ flat / gradient.size
     for number, inside in enumerate(axes_curvatures(spectrum, gradient)):
-        # Both factors contribute to the growth of alpha, which is the mean. A curvature of 0 removes the
+        # The two factors contribute to the growth of alpha, which is the mean. A curvature of 0 removes the
         # other factor's share.
         alone = [np.zeros((length, length)) for length in gradient.shape]
         alone[number] = inside

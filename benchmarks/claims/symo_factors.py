@@ -135,7 +135,7 @@ def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(np.sign(seen) * np.sqrt(half + np.sqrt(half**2 + square / count)))
 
 
-# By width: for each factor, the mean and the number after +- in the table.
+# Table 1: for each width and factor, the mean and the number after +-.
 TABLE_1: dict[int, tuple[tuple[float, float], ...]] = {
     10: ((0.67, 0.05), (0.38, 0.06), (0.30, 0.05)),
     100: ((0.90, 0.02), (0.61, 0.04), (0.52, 0.03)),

@@ -46,7 +46,7 @@ def runs_singly(bundle: Bundle) -> bool:
     """Whether each lane of a bundle is a program of its own."""
     workload = bundle.workload
     rule = bundle.rule
-    return workload.alone or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
+    return workload.separate_jobs or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
 
 
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:

@@ -178,7 +178,7 @@ class _Meter:
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """Return a job that has estimated a basis for one seed."""
-        backend, device = estimated_at(workload_of(workload).alone, spec.backend, spec.device)
+        backend, device = estimated_at(workload_of(workload).separate_jobs, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
             stage="bases", backend=backend, device=device, precision=spec.precision, **cell, **NO_NAMES
