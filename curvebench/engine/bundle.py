@@ -45,28 +45,51 @@ def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol
 
 @dataclass(frozen=True)
 class Bundle:
-    """Lanes that advance together in one program: S problems (one per seed) x K settings.
+    """Runs that advance together in one program: one lane for each of S seeds and K settings.
 
     Args:
-        workload: the workload.
-        rule: the update rule.
-        problems: the problem of each seed.
-        orders: indices of the minibatches, (steps, S, batch_size); None for the full batch.
-        hyperparameters: by name, the value in each setting, (K,). All hyperparameters of the rule are given.
-        schedule: multiplier of the learning rate at each step, (steps,). Its length is the length of a run.
-        evaluations: number of evaluation intervals. Metrics are computed at the start and after each
-            interval.
-        matrices: the matrix V of each seed, (S, n, r), by the names of the parameters of a basis block.
-        changes: by the same names, the form of the change of basis; a block that is missing is rotated.
-        protocol: the keys of the training protocol that act within a step.
-        settings: the settings of the workload.
-        randoms: the random streams of each seed. They are required for noise, data sources and re-estimated
-            bases.
-        reestimation: when and how the run estimates its basis again; None if it keeps its basis.
-        tile: shape to which the lanes are padded when they are computed; None for S x K.
+        workload: the workload that all lanes train on.
+        rule: the update rule, with its options.
+        problems: one problem per seed; their number is S.
+        orders: indices of the minibatches, of shape (steps, S, batch_size); None for the full batch.
+        hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
+        schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
+        evaluations: number of evaluation intervals, into which the steps are divided equally. Metrics are
+            evaluated before the first step and after each interval.
+        matrices: by the names of the parameters that a basis changes together, its matrices V of shape (S, n,
+            r).
+        changes: by the same names, the change of coordinates; not given for groups that are rotated by V.
+        protocol: parts of the training protocol that steps execute: gradient clipping and accumulation,
+            stops.
+        settings: settings of the workload, complete.
+        randoms: one source of random generators per seed. It is required if the workload has noise or data
+            sources, the rule draws random numbers, or bases are estimated again during the run.
+        reestimation: when and how bases are estimated again during the run; None if they are not.
+        tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
+            program; None for no padding.
 
     Raises:
-        ValueError: if fields contradict each other.
+        ValueError: when `randoms` are missing, a streamed workload has no minibatches, or the accumulated
+            parts do not divide the minibatch.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Bundle, WorkloadRandom, find_rule, find_workload
+        >>> workload = find_workload("least_squares")
+        >>> settings = workload.complete({"n": 8, "d": 4})
+        >>> randoms = [WorkloadRandom(workload.name, seed) for seed in range(3)]
+        >>> bundle = Bundle(
+        ...     workload=workload,
+        ...     rule=find_rule("sgd"),
+        ...     problems=[workload.problem(settings, random) for random in randoms],
+        ...     orders=None,
+        ...     hyperparameters={"learning_rate": np.array([0.1, 0.2])},
+        ...     schedule=np.ones(20),
+        ...     evaluations=4,
+        ...     settings=settings,
+        ... )
+        >>> bundle.lanes
+        (3, 2)
     """
 
     workload: Workload

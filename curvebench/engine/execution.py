@@ -77,22 +77,44 @@ def execute(
     checkpoints: Checkpoints | None = None,
     programs: Programs | None = None,
 ) -> Trajectories:
-    """Run all lanes of a bundle to the end of their schedule.
+    """Take all steps of a bundle, and evaluate its metrics in between.
 
     Args:
-        bundle: the lanes.
-        engine: the backend.
-        clock: receives the seconds of each phase.
-        progress: called with the number of steps done, after each evaluation.
-        checkpoints: where checkpoints are written; the run resumes from the newest. None to write none. From
-            the first step on, `checkpoints.termination` defers SIGTERM: the caller must end the deferral,
-            once it has stored the result.
-        programs: compiled programs that the bundle shares with other bundles of its cell. The lanes are
-            padded to their tile.
+        bundle: the runs.
+        engine: the engine of a backend, from `make_engine`.
+        clock: receives the seconds of compilation, data, steps and evaluation.
+        progress: called with the number of steps taken, after each evaluation interval.
+        checkpoints: where checkpoints are written, and from which the run resumes; None to write none. While
+            the run writes checkpoints, SIGTERM is deferred; the caller must end the deferral when it has
+            stored the result.
+        programs: compiled programs that several bundles share; the lanes are then padded to the tile of these
+            programs. None to compile for this bundle.
+
+    Returns:
+        The metrics of all lanes, of shape (evaluations + 1, S, K), the steps at which they were evaluated,
+        and the step at which each lane diverged or stopped.
 
     Raises:
-        ValueError: if a basis is estimated during the run and the bundle has more than one setting.
-        OptionError: as `loading.load`.
+        ValueError: when a basis is estimated again during the run, and the bundle has more than one setting.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Bundle, WorkloadRandom, execute, find_rule, find_workload, make_engine
+        >>> workload = find_workload("least_squares")
+        >>> settings = workload.complete({"n": 8, "d": 4})
+        >>> bundle = Bundle(
+        ...     workload=workload,
+        ...     rule=find_rule("sgd"),
+        ...     problems=[workload.problem(settings, WorkloadRandom(workload.name, seed=0))],
+        ...     orders=None,
+        ...     hyperparameters={"learning_rate": np.array([0.1, 0.2])},
+        ...     schedule=np.ones(20),
+        ...     evaluations=4,
+        ...     settings=settings,
+        ... )
+        >>> result = execute(bundle, make_engine("jax", "float64"))
+        >>> result.steps.tolist(), result.metrics["train_loss"].shape
+        ([0, 5, 10, 15, 20], (5, 1, 2))
     """
     clock, programs = clock or Clock(), programs or Programs()
     bundle = replace(bundle, tile=programs.tile)

@@ -52,7 +52,7 @@ def runs_singly(bundle: Bundle) -> bool:
     """Return whether each lane needs its own program: its workload or its optimizer cannot be mapped."""
     workload = bundle.workload
     rule = bundle.rule
-    return workload.alone or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
+    return workload.separate_jobs or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
 
 
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
