@@ -23,7 +23,10 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-FINDINGS = {True: "supported", False: "refuted"}  # by whether all measures hold; inconclusive if unknown
+FINDINGS = {
+    True: "supported",
+    False: "refuted",
+}  # finding by whether all measures hold; inconclusive if unknown
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
@@ -102,16 +105,16 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         checks: measures, as `check_rows` returns them.
         scale: scale of the plan.
     """
-    about = {claim.id: claim for claim in plan.claims}
+    plans = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []
     for (claim,), measures in checks.group_by(["claim"], maintain_order=True):
         by_part = measures.group_by("part", "variant", maintain_order=True)
         all_hold = by_part.agg(pl.col("holds").all(ignore_nulls=False)).rows()
         holding = {(part, variant): holds for part, variant, holds in all_hold}
-        capped, weak = about[claim].at_most_partly, untested(about[claim], measures)
+        capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
         # Subclaims with a bound have further instances, found by a search for the worst case. The estimate
         # is a share of random instances, so that it counts only the first ones, which were drawn at random.
-        count_of = {(part.part, part.variant): part.instances for part in about[claim].parts if part.bound}
+        count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
         for variant, verdict in verdicts(holding, capped, weak).items():
@@ -119,13 +122,13 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             judged_rows = sampled.filter(pl.col("variant").is_in(judged))
             loose = [bound for (_, printing), bound in weak.items() if printing in judged]
             instances = judged_rows.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
-            held, count = int(instances["holds"].sum()), len(instances)
+            holding_count, count = int(instances["holds"].sum()), len(instances)
             undecided = instances["holds"].null_count()
-            share = share_interval(held, count)
+            share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
             # A false statement stays false at any scale, so that its scale is no reason for the verdict.
             misprint = variant == "as printed" and verdict == "not reproduced"
-            reasons = [reason("held", held, count)]
+            reasons = [reason("held", holding_count, count)]
             if undecided:
                 reasons.append(reason("undecided", undecided, count))
             reasons += _missed(measures.filter(pl.col("variant").is_in(judged)))
@@ -135,17 +138,17 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             if capped and not misprint and verdict != "underpowered":
                 reasons.append(reason("limited_scale"))
             rows.append(
-                row_of(about[claim], about[claim].file, first["scale"])
+                row_of(plans[claim], plans[claim].file, first["scale"])
                 | {
                     "variant": variant,
                     "verdict": verdict,
                     "reasons": reasons,
-                    "estimate": held / count,
+                    "estimate": holding_count / count,
                     "low": share.low,
                     "high": share.high,
                     "seeds": count,
-                    "rule": about[claim].rule or first["spec_hash"],
-                    "rule_of_runs": first["rule_of_runs"] if about[claim].rule else first["spec_hash"],
+                    "rule": plans[claim].rule or first["spec_hash"],
+                    "rule_of_runs": first["rule_of_runs"] if plans[claim].rule else first["spec_hash"],
                 }
             )
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]

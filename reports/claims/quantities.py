@@ -205,12 +205,11 @@ class ValueAtCost(JudgedValue):
         else:
             both = timed(self.tables, both).with_columns(start="basis_seconds")
         steps: Any = self.study.training.budget.get("steps") or runs["steps"].max()
-        start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
-        budget = pl.when(each.is_not_null().all().over("seed")).then(
-            (start + steps * each).min().over("seed")
-        )
-        paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
-        affords = pl.when(each > 0).then(paid).otherwise(0)
+        start, step = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
+        cheaper = (start + steps * step).min().over("seed")
+        budget = pl.when(step.is_not_null().all().over("seed")).then(cheaper)
+        paid = ((pl.col("least") - start) / step * (1 + 1e-12)).floor().clip(lower_bound=0)
+        affords = pl.when(step > 0).then(paid).otherwise(0)
         return both.with_columns(least=budget).with_columns(affords=affords, failed=failed())
 
 

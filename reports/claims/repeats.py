@@ -14,28 +14,28 @@ from curvebench.results.intervals import median_interval
 from curvebench.spec.plan import ReportPlan
 
 
-def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:
+def keeps_direction(gains: np.ndarray, repetition: np.ndarray, margin: float) -> bool:
     """Whether two medians of gains have the same sign, or are both smaller than the margin.
 
     Args:
         gains: gains of the first comparison, shape (pairs,).
-        again: gains of the repeated comparison, shape (pairs,).
+        repetition: gains of the repeated comparison, shape (pairs,).
         margin: smallest gain that matters.
     """
-    first, second = median_interval(gains).median, median_interval(again).median
+    first, second = median_interval(gains).median, median_interval(repetition).median
     return bool(np.sign(first) == np.sign(second)) or max(abs(first), abs(second)) < margin
 
 
 def repeated(
-    first: Iterable[ClaimComparison], again: Iterable[ClaimComparison]
+    deciding: Iterable[ClaimComparison], repeating: Iterable[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
     """Match the comparisons of a claim with the comparisons of a claim that repeats it.
 
     Positive controls are left out, and comparisons without pairs of runs on either side.
 
     Args:
-        first: comparisons of the claim that is repeated, on one backend.
-        again: comparisons of the repeating claim: the same ones in the same order on each workload, though
+        deciding: comparisons of the claim that is repeated, on one backend.
+        repeating: comparisons of the repeating claim: the same ones in the same order on each workload, though
             labels of bases may differ.
 
     Yields:
@@ -44,7 +44,7 @@ def repeated(
     by = attrgetter("key.workload")
     originals, repetitions = (
         {workload: list(group) for workload, group in groupby(sorted(compared, key=by), key=by)}
-        for compared in (first, again)
+        for compared in (deciding, repeating)
     )
     for workload in (name for name in originals if name in repetitions):
         for original, repetition in zip(originals[workload], repetitions[workload], strict=True):

@@ -1,4 +1,4 @@
-"""Commands that run again what a report shows, with the studies that repeat its claims."""
+"""Commands that rerun the contents of a report, with the studies that repeat its claims."""
 
 from __future__ import annotations
 

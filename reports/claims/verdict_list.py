@@ -224,8 +224,8 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
     claims_by_id, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
     for row in findings.iter_rows(named=True):
         if row["claim"] in claims_by_id:
-            shown = wording.comparison(row, claims_by_id[row["claim"]][1].conditions[row["condition"]])
-            compared.setdefault((shown.pop("claim"), shown.pop("backend")), []).append(shown)
+            described = wording.comparison(row, claims_by_id[row["claim"]][1].conditions[row["condition"]])
+            compared.setdefault((described.pop("claim"), described.pop("backend")), []).append(described)
     return compared
 
 

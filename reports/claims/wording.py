@@ -54,14 +54,14 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         condition: the condition of the claim that requires the comparison.
     """
     key = ComparisonKey(*(row[name] for name in ComparisonKey._fields))
-    shown = interval = None
+    effect = effect_range = None
     if row["seeds"]:
         floor, ceiling = (
             MedianInterval(row[end], row["low"], row["high"], row["level"], row["seeds"])
             for end in ("at_least", "at_most")
         )
         unknown, words = row["unknown"] == row["seeds"], unknown_words(row["stop"], condition.undecided)
-        shown, interval = EffectBounds(row["effect"], floor, ceiling, unknown, words).words
+        effect, effect_range = EffectBounds(row["effect"], floor, ceiling, unknown, words).words
     described = {
         **row,
         "key": key._asdict(),
@@ -70,8 +70,8 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "of_tuning": condition.of_tuning,
         "positive_control": condition.positive_control if row["positive_control"] else None,
         "target": row["stop"] if condition.meets_targets else None,
-        "shown": shown,
-        "range": interval,
+        "shown": effect,
+        "range": effect_range,
         "asks": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
         "choices": say("choices", row),
         "censoring": say("censoring", row, condition),
@@ -117,16 +117,16 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
     """Return the explanation of a reason that plan or jobs have; None where the reason has none."""
     checks = plan.checks
-    about = next(
-        (claim_plan for claim_plan in (checks.claims if checks else ()) if claim_plan.id == claim["claim"]),
+    checked = next(
+        (item for item in (checks.claims if checks else ()) if item.id == claim["claim"]),
         None,
     )
     if code == "left_out":
         return next(study.reason for study in plan.skipped if study.name == claim["study"])
     if code == "limited_scale":
-        return (about or plan.study(claim["study"])).at_most_partly
-    if about and checks and code in ("no_data", "failed"):
-        return about.missing if code == "no_data" else failed_check(about, reasons_of(checks))
+        return (checked or plan.study(claim["study"])).at_most_partly
+    if checked and checks and code in ("no_data", "failed"):
+        return checked.missing if code == "no_data" else failed_check(checked, reasons_of(checks))
     return None
 
 
