@@ -26,7 +26,7 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
@@ -104,7 +104,7 @@ def our_loop(
     baseline = alive_bytes(runtime.ops.backend, runtime.device)
     loaded = load(bundle, runtime)
     carry, constants = loaded.carry, loaded.constants
-    inputs = stretch_inputs(bundle, runtime, 0, STEPS_PER_CALL)
+    inputs = segment_inputs(bundle, runtime, 0, STEPS_PER_CALL)
     start = time.perf_counter()
     segment = runtime.segment(loaded, inputs)
     del loaded

@@ -242,6 +242,34 @@ class Workload:
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
         streams: name that seeds the random streams, if a study's label has replaced it in `name`.
+
+    Example:
+        The mean squared distance of a vector from random points:
+
+        >>> from curvebench import Metric, Problem, Role, Setting, Workload, WorkloadRandom
+        >>> def distance(ops, params, batch):
+        ...     return ops.mean((params["x"][None, :] - batch["points"]) ** 2)
+        >>> workload = Workload(
+        ...     name="nearest_point",
+        ...     description="the point nearest to random points",
+        ...     source="an example",
+        ...     metrics={"train_loss": Metric("mean squared distance", "minimize")},
+        ...     settings={"points": Setting(10, "how many"), "batch_size": Setting(None, "full batch")},
+        ...     dtype="float64",
+        ...     shared_data=False,
+        ...     roles=lambda settings: {"x": Role("vector")},
+        ...     problem=lambda settings, random: Problem(
+        ...         parameters={"x": random("start").normal(size=2)},
+        ...         splits={"train": {"points": random("data").normal(size=(settings["points"], 2))}},
+        ...     ),
+        ...     sample_parameters=lambda settings, generator: {"x": generator.normal(size=2)},
+        ...     loss=lambda ops, params, state, batch, noise: (distance(ops, params, batch), state, {}),
+        ...     evaluate=lambda ops, params, state, split: {"loss": distance(ops, params, split)},
+        ... )
+        >>> settings = workload.complete({"points": 100})
+        >>> problem = workload.problem(settings, WorkloadRandom(workload.name, seed=0))
+        >>> problem.splits["train"]["points"].shape
+        (100, 2)
     """
 
     name: str

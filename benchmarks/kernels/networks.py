@@ -8,7 +8,7 @@ import numpy as np
 
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom
@@ -65,7 +65,7 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
     bundle, runtime = _bundle(), engine("torch", dtype)
     with runtime.context():
         loaded = load(bundle, runtime)
-        inputs = stretch_inputs(bundle, runtime, 0, STEPS_A_CALL)
+        inputs = segment_inputs(bundle, runtime, 0, STEPS_A_CALL)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         segment = runtime.segment(loaded, inputs, steps)
 

@@ -158,7 +158,7 @@ def optimizer_step(
 
         needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
         evaluate = partial(_gradient_as_batch, loss=ops.zeros((1, 1)), needs=needs)
-        program = Program(ops, Update(rule, lay), evaluate, held=ops.dtype)
+        program = Program(ops, Update(rule, lay), evaluate, parameter_dtype=ops.dtype)
         constants = Constants(
             data=lane(grads),
             rows=None,

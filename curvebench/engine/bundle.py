@@ -42,21 +42,51 @@ def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol
 
 @dataclass(frozen=True)
 class Bundle:
-    """The lanes that advance together: S problems (one a seed) x K settings.
+    """Runs that advance together in one program: one lane for each of S seeds and K settings.
 
     Args:
-        problems: one a seed.
-        settings: the workload's settings.
-        randoms: one a seed, for noise and data sources; may be left out where the workload has neither.
-        orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
-        hyperparameters: (K,) values by name, complete.
-        matrices: V by the names of the parameters that a basis changes together, (S, n, r).
-        changes: how it changes them, where it does not rotate them.
-        schedule: (steps,) multipliers of the learning rate.
-        evaluations: how many stretches the steps are cut into; metrics are taken after each.
-        protocol: what of the training protocol its steps execute.
-        reestimation: when and how bases are estimated anew, or None.
-        tile: the shape into which the lanes are padded where they are computed; None: S x K.
+        workload: the workload that all lanes train on.
+        rule: the update rule, with its options.
+        problems: one problem per seed; their number is S.
+        orders: indices of the minibatches, of shape (steps, S, batch_size); None for the full batch.
+        hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
+        schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
+        evaluations: number of evaluation intervals, into which the steps are divided equally. Metrics are
+            evaluated before the first step and after each interval.
+        matrices: by the names of the parameters that a basis changes together, its matrices V of shape (S, n,
+            r).
+        changes: by the same names, the change of coordinates; not given for groups that are rotated by V.
+        protocol: parts of the training protocol that steps execute: gradient clipping and accumulation,
+            stops.
+        settings: settings of the workload, complete.
+        randoms: one source of random generators per seed. It is required if the workload has noise or data
+            sources, the rule draws random numbers, or bases are estimated again during the run.
+        reestimation: when and how bases are estimated again during the run; None if they are not.
+        tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
+            program; None for no padding.
+
+    Raises:
+        ValueError: when `randoms` are missing, a streamed workload has no minibatches, or the accumulated
+            parts do not divide the minibatch.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Bundle, WorkloadRandom, find_rule, find_workload
+        >>> workload = find_workload("least_squares")
+        >>> settings = workload.complete({"n": 8, "d": 4})
+        >>> randoms = [WorkloadRandom(workload.name, seed) for seed in range(3)]
+        >>> bundle = Bundle(
+        ...     workload=workload,
+        ...     rule=find_rule("sgd"),
+        ...     problems=[workload.problem(settings, random) for random in randoms],
+        ...     orders=None,
+        ...     hyperparameters={"learning_rate": np.array([0.1, 0.2])},
+        ...     schedule=np.ones(20),
+        ...     evaluations=4,
+        ...     settings=settings,
+        ... )
+        >>> bundle.lanes
+        (3, 2)
     """
 
     workload: Workload
@@ -187,7 +217,7 @@ class Bundle:
             return int(self.orders.shape[2])
         return examples_in(self.problems[0].splits["train"])
 
-    def part(self, seeds: slice, settings: slice) -> Bundle:
+    def subset(self, seeds: slice, settings: slice) -> Bundle:
         """Some of its lanes."""
         return replace(
             self,
@@ -209,7 +239,7 @@ class Trajectories:
         diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
             gradient was below the threshold; 0 where there was none.
         state_bytes: bytes of optimizer state of one lane.
-        closure_evaluations: (C,) gradients that a lane's optimizer has asked for besides that of each step.
+        closure_gradients: (C,) gradients that a lane's optimizer has asked for besides that of each step.
         reestimation_seconds: (S, K) seconds of estimating bases anew.
     """
 
@@ -218,5 +248,5 @@ class Trajectories:
     diverged_at: np.ndarray
     stopped_at: np.ndarray
     state_bytes: int
-    closure_evaluations: np.ndarray
+    closure_gradients: np.ndarray
     reestimation_seconds: np.ndarray

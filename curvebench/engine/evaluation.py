@@ -43,7 +43,7 @@ class Measurement:
 
     def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics of splits, (S, K) by full name."""
-        params, workload = self.program.evaluated(carry, constants), self.workload
+        params, workload = self.program.evaluation_point(carry, constants), self.workload
         with self.engine.products():
             return {
                 f"{split}_{key}": value
@@ -57,7 +57,7 @@ class Measurement:
         """The metrics of splits, and the norm of the gradient where it is one."""
         found = self.values(carry, constants, splits)
         if GRADIENT_NORM in self.workload.metrics:
-            params = self.program.evaluated(carry, constants)
+            params = self.program.evaluation_point(carry, constants)
             info = self.gradient(params, carry.model, constants.data, {}, observes=False)
             found[GRADIENT_NORM] = self.program.norm(info.gradient)
         return found

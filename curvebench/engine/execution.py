@@ -15,27 +15,29 @@ from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints
 from curvebench.engine.clock import BASIS, CHECKPOINT, WAITING, Clock
 from curvebench.engine.evaluation import Evaluate, evaluator, mean_losses
-from curvebench.engine.inputs import ends_of, filled, prefetch_inputs, segments_of, source_notes
+from curvebench.engine.inputs import evaluation_steps, filled, prefetch_inputs, segment_lengths, source_notes
 from curvebench.engine.loading import load
 from curvebench.engine.programs import Programs, segment_of
 from curvebench.steps.engine import Engine, Segment
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program
-from curvebench.steps.torch_rule import closure_evaluations
+from curvebench.steps.torch_rule import closure_gradients
 from curvebench.workloads.workload import MINIBATCH_LOSS
 
-BESIDES, COLUMN = "besides", "metric "  # a name among metrics; how names of metrics begin in checkpoints
+# Name, among the metrics of an evaluation, of the number of gradients that closures have computed so far.
+CLOSURE_GRADIENTS = "closure_gradients"
+COLUMN = "metric "  # prefix of the names of metrics in a checkpoint
 PIECE_SECONDS = 5.0  # about the most between two moments at which a SIGTERM is heeded
 
 
 @dataclass
-class Record:
+class RunHistory:
     """The results of a bundle's run so far, for S seeds and K settings.
 
     Args:
         seconds: (S, K), spent on estimating bases during the run.
         done: the number of steps taken.
-        rows: for each evaluation the metrics (S, K) by full name, and under `BESIDES` the number () of
-            gradients that the optimizer of a lane has asked for in addition to one a step.
+        rows: for each evaluation the metrics (S, K) by full name, and under `CLOSURE_GRADIENTS` the
+            number () of gradients that the optimizer of a lane has asked for in addition to one a step.
     """
 
     seconds: np.ndarray
@@ -69,30 +71,59 @@ def execute(
     checkpoints: Checkpoints | None = None,
     programs: Programs | None = None,
 ) -> Trajectories:
-    """Run every lane of a bundle to its budget.
+    """Take all steps of a bundle, and evaluate its metrics in between.
 
     Args:
-        bundle: what is run.
-        engine: the backend.
-        clock: takes the seconds by phase.
-        progress: called with the number of steps done after each stretch.
-        checkpoints: where the run is kept on the way, and what it goes on from; None to keep nothing.
-            Whoever gives them ends their deferral of SIGTERM, when what is returned is safe.
-        programs: of the cell, where it has other bundles too; the lanes are padded to their tile.
+        bundle: the runs.
+        engine: the engine of a backend, from `make_engine`.
+        clock: receives the seconds of compilation, data, steps and evaluation.
+        progress: called with the number of steps taken, after each evaluation interval.
+        checkpoints: where checkpoints are written, and from which the run resumes; None to write none. While
+            the run writes checkpoints, SIGTERM is deferred; the caller must end the deferral when it has
+            stored the result.
+        programs: compiled programs that several bundles share; the lanes are then padded to the tile of these
+            programs. None to compile for this bundle.
+
+    Returns:
+        The metrics of all lanes, of shape (evaluations + 1, S, K), the steps at which they were evaluated,
+        and the step at which each lane diverged or stopped.
+
+    Raises:
+        ValueError: when a basis is estimated again during the run, and the bundle has more than one setting.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Bundle, WorkloadRandom, execute, find_rule, find_workload, make_engine
+        >>> workload = find_workload("least_squares")
+        >>> settings = workload.complete({"n": 8, "d": 4})
+        >>> bundle = Bundle(
+        ...     workload=workload,
+        ...     rule=find_rule("sgd"),
+        ...     problems=[workload.problem(settings, WorkloadRandom(workload.name, seed=0))],
+        ...     orders=None,
+        ...     hyperparameters={"learning_rate": np.array([0.1, 0.2])},
+        ...     schedule=np.ones(20),
+        ...     evaluations=4,
+        ...     settings=settings,
+        ... )
+        >>> result = execute(bundle, make_engine("jax", "float64"))
+        >>> result.steps.tolist(), result.metrics["train_loss"].shape
+        ([0, 5, 10, 15, 20], (5, 1, 2))
     """
     clock, programs = clock or Clock(), programs or Programs()
     bundle = replace(bundle, tile=programs.tile)
     if bundle.points and bundle.lanes[1] > 1:
         raise ValueError("a basis that is estimated anew belongs to one setting: cut the bundle (parts)")
-    steps, ends, pieces, pace = len(bundle.schedule), ends_of(bundle), segments_of(bundle), Pace()
+    steps, ends, pace = len(bundle.schedule), evaluation_steps(bundle), Pace()
+    pieces = segment_lengths(bundle)
     programs.extend(steps, max(pieces))
     with engine.context(), ExitStack() as stack:
-        record, keeper = Record(np.zeros(bundle.shape)), None
+        record, keeper = RunHistory(np.zeros(bundle.shape)), None
         loaded = load(bundle, engine, clock, programs)
         with clock.phase("data"):
             engine.synchronize(loaded.carry)
         if checkpoints is not None:
-            keeper = _Keeper(checkpoints, engine, clock, record)
+            keeper = _CheckpointWriter(checkpoints, engine, clock, record)
             loaded = keeper.newest(loaded)
             if record.done:
                 progress(record.done)
@@ -130,7 +161,7 @@ class _Run:
     bundle: Bundle
     engine: Engine
     clock: Clock
-    record: Record
+    record: RunHistory
     program: Program
     carry: Carry
     constants: Constants
@@ -144,7 +175,7 @@ class _Run:
         bundle: Bundle,
         engine: Engine,
         clock: Clock,
-        record: Record,
+        record: RunHistory,
         programs: Programs,
         loaded: Loaded,
         inputs: Inputs,
@@ -189,7 +220,7 @@ class _Run:
                 if len(rows) == 2:
                     rows[0][MINIBATCH_LOSS] = first
                 self.carry = self.carry._replace(losses=self.program.no_losses(self.bundle.shape))
-        rows[-1][BESIDES] = closure_evaluations(self.carry.state)
+        rows[-1][CLOSURE_GRADIENTS] = closure_gradients(self.carry.state)
 
     def trajectories(self, ends: np.ndarray) -> Trajectories:
         """Return the results of the bundle's own lanes (S, K), which were computed in its tile."""
@@ -197,7 +228,7 @@ class _Run:
         to_numpy = self.engine.ops.to_numpy
         return Trajectories(
             steps=ends,
-            closure_evaluations=metrics.pop(BESIDES),
+            closure_gradients=metrics.pop(CLOSURE_GRADIENTS),
             metrics={name: values[:, *lanes] for name, values in metrics.items()},
             diverged_at=np.asarray(to_numpy(carry.diverged_at))[lanes].astype(np.int64),
             stopped_at=np.asarray(to_numpy(carry.stopped_at))[lanes].astype(np.int64),
@@ -225,10 +256,10 @@ class Pace:
                 piece -= length
 
 
-class _Keeper:
+class _CheckpointWriter:
     """Keeps a run between its pieces, and has it go on from there."""
 
-    def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: Record) -> None:
+    def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, record: RunHistory) -> None:
         self.checkpoints, self.engine, self.clock, self.record = checkpoints, engine, clock, record
         self.begun = clock.named
         checkpoints.notes = engine.notes  # for the provenance, in later processes too
@@ -239,7 +270,7 @@ class _Keeper:
 
         def restored(checkpoint: Checkpoint) -> Loaded:
             arrays = checkpoint.arrays
-            carry = engine.restored(loaded.carry, arrays)
+            carry = engine.carry_from_host(loaded.carry, arrays)
             matrices = tuple(ops.bases(arrays[f"matrix {n}"]) for n in range(len(loaded.constants.matrices)))
             record.restore(checkpoint.done, arrays)
             self.clock.take_over(checkpoint.seconds)
@@ -261,6 +292,6 @@ class _Keeper:
     def _checkpoint(self, carry: Carry, constants: Constants) -> Checkpoint:
         matrices = [np.asarray(self.engine.ops.to_numpy(one)) for one in constants.matrices]
         arrays = {f"matrix {number}": matrix for number, matrix in enumerate(matrices)}
-        arrays |= self.record.arrays() | self.engine.kept(carry)
+        arrays |= self.record.arrays() | self.engine.carry_to_host(carry)
         seconds = {name: taken - self.begun[name] for name, taken in self.clock.named.items()}
         return Checkpoint(self.record.done, arrays, seconds, self.engine.notes)

@@ -24,13 +24,13 @@ PRODUCTS = 10**10
 LEAST_PRODUCTS = 10**6
 
 
-def stretches(steps: int, evaluations: int) -> list[int]:
+def equal_lengths(steps: int, evaluations: int) -> list[int]:
     """Lengths of the stretches between evaluations: nearly equal, in at most two lengths."""
     bounds = np.linspace(0, steps, min(evaluations, steps) + 1).round().astype(int)
     return [int(length) for length in np.diff(bounds)]
 
 
-def pieces_of(bundle: Bundle, length: int) -> list[int]:
+def split_interval(bundle: Bundle, length: int) -> list[int]:
     """A stretch cut into nearly equal pieces, by the bundle alone.
 
     The inputs of each fit what is sent at once, and of a long run no piece takes long.
@@ -46,21 +46,21 @@ def pieces_of(bundle: Bundle, length: int) -> list[int]:
         one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * bundle.shape[0]
     products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
     most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
-    return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
+    return equal_lengths(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
 
 
-def ends_of(bundle: Bundle) -> np.ndarray:
+def evaluation_steps(bundle: Bundle) -> np.ndarray:
     """After how many steps metrics are taken; the first is 0."""
-    return np.cumsum([0, *stretches(len(bundle.schedule), bundle.evaluations)])
+    return np.cumsum([0, *equal_lengths(len(bundle.schedule), bundle.evaluations)])
 
 
-def segments_of(bundle: Bundle) -> list[int]:
+def segment_lengths(bundle: Bundle) -> list[int]:
     """The steps of a run cut into what is sent at once, between evaluations and estimates of bases."""
-    bounds = sorted({*ends_of(bundle).tolist(), *bundle.points})
-    return [piece for length in np.diff(bounds).tolist() for piece in pieces_of(bundle, length)]
+    bounds = sorted({*evaluation_steps(bundle).tolist(), *bundle.points})
+    return [piece for length in np.diff(bounds).tolist() for piece in split_interval(bundle, length)]
 
 
-def stretch_inputs(
+def segment_inputs(
     bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
 ) -> Inputs:
     """The inputs of steps start + 1 ... start + length; call inside the engine's context.
@@ -145,7 +145,7 @@ def prefetch_inputs(
     def make(piece: tuple[int, int]) -> Inputs:
         begin, length = piece
         with engine.context():
-            return stretch_inputs(bundle, engine, begin, length, room)
+            return segment_inputs(bundle, engine, begin, length, room)
 
     def places() -> Iterator[tuple[int, int]]:
         begin = start

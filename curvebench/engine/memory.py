@@ -62,11 +62,11 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
     basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
-    held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
+    held = [arrays_of(split) for name, split in problem.splits.items() if is_resident(workload, name)]
     evaluated = [problem.splits[name] for name in workload.evaluated_splits]
     examples = max(map(examples_in, evaluated), default=0)
-    protocol = bundle.protocol
-    at_once = max(protocol.at_once(bundle.batch_size), min(examples, workload.evaluation_batch or examples))
+    protocol, evaluated_at_once = bundle.protocol, min(examples, workload.evaluation_batch or examples)
+    at_once = max(protocol.microbatch_size(bundle.batch_size), evaluated_at_once)
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
     copies = 4 + protocol.gradient_copies
@@ -128,7 +128,7 @@ def leaves(state: Any) -> list[np.ndarray]:
     ]
 
 
-def is_held(workload: Workload, split: str) -> bool:
+def is_resident(workload: Workload, split: str) -> bool:
     """Whether a split is held on the device, and not sent in pieces."""
     if split == "train" and not workload.streamed:
         return True

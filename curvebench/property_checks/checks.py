@@ -43,6 +43,13 @@ class Measure:
         ValueError: for an unknown relation, and for a limit or tolerance that no value could violate, such as
             NaN.
         TypeError: if value, limit or tolerance is not a single number.
+
+    Example:
+        >>> from curvebench import Measure
+        >>> Measure("largest eigenvalue", value=1.9, relation="<=", limit=2.0).holds
+        True
+        >>> Measure("loss after 10 steps", value=0.51, relation="<=", limit=0.5, tolerance=0.02).holds
+        True
     """
 
     quantity: str
@@ -68,7 +75,7 @@ class Measure:
     @property
     def holds(self) -> bool | None:
         """Whether the value satisfies the relation; None if an estimate's interval contains the limit."""
-        return recorded.holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
+        return recorded.satisfies(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,25 @@ class PropertyClaim:
 
     Raises:
         ValueError: if there are no checks, or two checks have the same subclaim and variant.
+
+    Example:
+        A module of `benchmarks/claims` contains a tuple `CLAIMS` of such claims:
+
+        >>> import numpy as np
+        >>> from curvebench import Check, Measure, PropertyClaim
+        >>> def row_sums(generator):
+        ...     matrix = generator.random((3, 3))
+        ...     stochastic = matrix / matrix.sum(axis=1, keepdims=True)
+        ...     yield Measure("spectral radius", max(abs(np.linalg.eigvals(stochastic))), "==", 1.0, 1e-12)
+        >>> CLAIM = PropertyClaim(
+        ...     id="examples.stochastic",
+        ...     sentence="A stochastic matrix has the spectral radius 1.",
+        ...     source="an example",
+        ...     setting="3 x 3 matrices with uniform entries, divided by their row sums",
+        ...     checks=(Check("the spectral radius is 1", "an example", row_sums, instances={"paper": 100}),),
+        ... )
+        >>> [measure.holds for measure in CLAIM.checks[0].measures(np.random.default_rng(0))]
+        [True]
     """
 
     id: str

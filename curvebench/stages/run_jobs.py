@@ -243,7 +243,7 @@ class _CellRun:
             return [self._read(lanes)]
         attendance = self.job.attendance
         failure = attendance.lost.get(lanes)
-        partly_done = any(lanes.holds(one) for one in self.done)
+        partly_done = any(lanes.contains(one) for one in self.done)
         if failure is None and not partly_done:
             attendance.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
@@ -284,7 +284,7 @@ class _CellRun:
         assert self.built is not None
         whole, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
-        part = whole.part(seeds, settings)
+        part = whole.subset(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
         trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
@@ -293,7 +293,7 @@ class _CellRun:
         """What is done of lanes, and rows that say of the others how they failed, which are stored."""
         table = self._failed(lanes, failure)
         self._fail(lanes, table.runs)
-        return [*(self._read(one) for one in self.done if lanes.holds(one)), table]
+        return [*(self._read(one) for one in self.done if lanes.contains(one)), table]
 
     def _failed(self, lanes: Lanes, failure: Failure) -> RunTables:
         """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""

@@ -69,48 +69,70 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
 def score_intervals(
     runs: pl.DataFrame, variants: Mapping[str, str] | None = None, *, paired: bool
 ) -> pl.DataFrame:
-    """Scores and ranks over the medians of studies, with intervals by resampling studies.
+    """Score and rank submissions by their times to target, with intervals and tiers from a bootstrap.
 
-    A score is the area under a submission's performance profile, from 0 (solves nothing) to 1 (always
-    fastest). The profile is the share of workloads that it solves within a ratio of the fastest one's time
-    (Dolan and More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody:
-    left out, it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule
-    over `POINTS` equally spaced ratios from 1 to `LIMIT`, divided by `LIMIT` - 1 (Dahl et al., Benchmarking
-    Neural Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes
-    part, since ratios are to the fastest.
+    **Score.** The score of a submission is the area under its performance profile, from 0 (solves nothing) to
+    1 (always the fastest). The profile gives, for each ratio, the share of workloads that the submission
+    solves within this ratio of the fastest time (Dolan and More, Mathematical Programming 91, 2002). The time
+    on a workload is the median over its studies. The area is computed by the trapezoid rule over `POINTS`
+    equally spaced ratios from 1 to `LIMIT`, and divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural
+    Network Training Algorithms, arXiv:2306.07179, section 4.5). A workload that no submission solves counts
+    as missed by all; without this rule, a benchmark would become easier the more of it is too hard. A score
+    depends on the other submissions, because ratios are taken to the fastest.
 
-    Inside every workload as many studies are drawn, with replacement, as there are; the workloads stay the
-    same: the intervals speak of these workloads, run again. A score's interval reaches as far to both sides
-    as 95 % of the resampled scores lie from the estimate (Hall, Journal of the Royal Statistical Society B
-    50, 1988), widened for the small sample (Hesterberg, The American Statistician 69, 2015), within 0 and 1.
-    A rank's interval goes by percentiles and holds the estimate.
+    **Intervals.** The bootstrap draws studies with replacement within each workload and keeps the workloads,
+    so that the intervals describe a repetition of the same workloads. The interval of a score is symmetric
+    around the estimate and contains 95 % of the resampled scores (Hall, Journal of the Royal Statistical
+    Society B 50, 1988); it is widened for small samples (Hesterberg, The American Statistician 69, 2015) and
+    clipped to 0 and 1. The interval of a rank has the percentiles of the resampled ranks as ends, and
+    contains the estimate.
 
-    One of several equals is the fastest by chance, so that all their scores are too low, and no resampling of
-    them as they are shows it. So another upper end is that of studies in which whoever may be as fast as the
-    fastest on a workload is (by the interval of their ratio), and the further one is taken. Imposing ties
-    that are not refuted is Andrews and Soares' moment selection (Econometrica 78, 2010), which repairs the
+    **Equally fast submissions.** If several submissions are equally fast, one of them is the fastest by
+    chance, all their scores are too low, and the bootstrap as described does not show it. A second upper end
+    is therefore computed from studies in which every submission that may be as fast as the fastest on a
+    workload, by the interval of their ratio, is made exactly as fast. The larger of the two upper ends is
+    returned. This is the moment selection of Andrews and Soares (Econometrica 78, 2010), which repairs the
     bootstrap of a minimum (Fang and Santos, Review of Economic Studies 86, 2019).
 
-    Tiers go down the order: a submission opens the next one where any of the tier above is told apart from
-    it, so that no two of a tier are; equal scores share a tier. The differences of all pairs are judged
-    together: two are told apart where they differ by more, in the resampled standard deviation of their
-    difference, than any pair strays from its estimate in 95 % of the resamples (Westfall and Young,
-    Resampling-Based Multiple Testing, 1993), widened as above.
+    **Tiers.** In the order of scores, a submission starts a new tier if it differs significantly from any
+    member of the tier above, so that no two members of a tier differ significantly. Equal scores share a
+    tier. The differences of all pairs are tested together: a difference is significant if it exceeds, in
+    units of its resampled standard deviation, the largest deviation of any pair from its estimate in 95 % of
+    the resamples (Westfall and Young, Resampling-Based Multiple Testing, 1993), widened as above.
 
-    Assumes independent studies. Measured coverage: `docs/statistics.md`.
+    The method assumes independent studies. Its coverage was measured: `docs/statistics.md`.
 
     Args:
-        runs, variants: see `time_ratios`.
-        paired: whether studies of one name are the same problem instances for all submissions (seeds);
-            they are then drawn together.
+        runs: frame with the columns submission, workload, study and seconds, one row for each combination of
+            the first three. Null or infinite seconds mean that the target was missed. A study that other
+            submissions have on a workload, and a submission lacks, counts as missed by it.
+        variants: by the name of a workload that is a variant, the name of its base. A variant is not part of
+            the profile; the base counts for a submission only if it also reaches the target on the variants.
+        paired: whether studies of the same name are the same problem instance (seed) for all submissions.
+            They are then drawn together.
 
     Returns:
-        Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, tier (from 1 on),
-        studies (the least of a workload), the best first. With one study on every workload nothing can be
-        resampled: bounds and tiers are null.
+        Frame with the columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, tier
+        (from 1) and studies (the smallest number on a workload), in descending order of scores. If every
+        workload has a single study, nothing can be resampled: bounds and tiers are null.
 
     Raises:
-        ValueError: see `time_ratios`.
+        ValueError: when a column is missing, a study occurs twice, seconds are NaN or not above 0, or a
+            variant is unknown or its own base.
+
+    Example:
+        >>> import polars as pl
+        >>> from curvebench import score_intervals
+        >>> times = {"adam": [10.0, 11.0], "sgd": [20.0, None]}  # seconds to the target with two seeds
+        >>> runs = pl.DataFrame(
+        ...     [
+        ...         {"submission": name, "workload": "digits", "study": seed, "seconds": seconds}
+        ...         for name, values in times.items()
+        ...         for seed, seconds in enumerate(values)
+        ...     ]
+        ... )
+        >>> score_intervals(runs, paired=True).select("submission", "rank", "tier").rows()
+        [('adam', 1.0, 1), ('sgd', 2.0, 2)]
     """
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)

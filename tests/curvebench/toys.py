@@ -10,7 +10,7 @@ import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Inputs, Loaded
@@ -112,7 +112,7 @@ def begun(bundle: Bundle, made: Engine, steps: int, *planned: int) -> tuple[Load
     Args:
         planned: how many steps the engine may expect; many if not given.
     """
-    loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
+    loaded, inputs = load(bundle, made), segment_inputs(bundle, made, 0, steps)
     return loaded, inputs, made.segment(loaded, inputs, *planned)
 
 
