@@ -214,8 +214,8 @@ def _compared(
     if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # One entry per arm: the method whose tuning runs choose its setting, and their outcome. Arms with the same
-    # source always have the same setting.
+    # One entry per arm: the method whose tuning runs choose its setting, and their outcome. Arms with the
+    # same source always have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:

@@ -35,8 +35,8 @@ def repeated(
 
     Args:
         deciding: comparisons of the claim that is repeated, on one backend.
-        repeating: comparisons of the repeating claim: the same ones in the same order on each workload, though
-            labels of bases may differ.
+        repeating: comparisons of the repeating claim: the same ones in the same order on each workload,
+            though labels of bases may differ.
 
     Yields:
         The repeating comparison, and whether it keeps the direction.

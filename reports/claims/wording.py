@@ -117,10 +117,7 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
     """Return the explanation of a reason that plan or jobs have; None where the reason has none."""
     checks = plan.checks
-    checked = next(
-        (item for item in (checks.claims if checks else ()) if item.id == claim["claim"]),
-        None,
-    )
+    checked = next((item for item in (checks.claims if checks else ()) if item.id == claim["claim"]), None)
     if code == "left_out":
         return next(study.reason for study in plan.skipped if study.name == claim["study"])
     if code == "limited_scale":
