@@ -63,7 +63,7 @@ def main(name: str, backend: str, precision: str, folder: Path, moment: Moment) 
         os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
-    inputs.PRODUCTS, inputs.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
+    inputs.MIN_SEGMENT_PRODUCTS, inputs.MIN_SEGMENTS, execution.SEGMENT_SECONDS = 1, STEPS // 2, 0.003
     kept = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
     bundle = replace(BUNDLES[name](STEPS), evaluations=STEPS // 4)
     found = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=kept)

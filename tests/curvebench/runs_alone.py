@@ -20,6 +20,6 @@ def write_alone(folder: Path, *changes: tuple[str, str], alone: bool = True) -> 
     path = write_study(
         folder, ON_FILE, ("    evaluations: 4", "    evaluations: 4\n    bundle_memory_bytes: 1"), *changes
     )
-    text = FILE if alone else FILE.replace("alone=True", "alone=False")
+    text = FILE if alone else FILE.replace("separate_jobs=True", "separate_jobs=False")
     (folder / "long_squares.py").write_text(text)
     return path

@@ -4,4 +4,4 @@ from dataclasses import replace
 
 from curvebench.workloads.convex import LEAST_SQUARES
 
-WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", alone=True),)
+WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", separate_jobs=True),)
