@@ -252,8 +252,8 @@ class Planner:
         return (*bases, *final_bases, *(job for jobs in made.values() for job in jobs), *timings)
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """The jobs that compute bases for some seeds; none where no basis is estimated."""
-        bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
+        """The jobs that compute bases for some seeds; none where no basis is stored."""
+        bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
         separate = [find_workload(workload.locator).separate_jobs for workload in workloads]

@@ -158,8 +158,8 @@ class _Meter:
         settings: tuple[Setting, ...],
     ) -> Clock:
         """Return the clock of a job that makes a run of a few steps at each setting."""
-        known = bases()[basis.name].estimated
-        needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
+        stored = bases()[basis.name].stored
+        needed = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule
         short = spec.changed(
             rounds=(spec.final_round,),
