@@ -307,7 +307,7 @@ def measure_methods(
 
 @contextmanager
 def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Iterator[None]:
-    """Pass an exception of a method to `fail`, unless it is the null method, which others are compared with."""
+    """Pass an exception of a method to `fail`, except for the null method, which all are compared with."""
     try:
         yield
     except Exception as error:
