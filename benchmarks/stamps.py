@@ -102,7 +102,7 @@ class Packages:
 
 
 def is_photographed(pixels: np.ndarray) -> bool:
-    """Return whether a stamp is large enough and has as many distinct colours as a photograph.
+    """Return whether a stamp is large enough and has the number of distinct colours of a photograph.
 
     Args:
         pixels: red, green, blue and opacity, shape (rows, columns, 4).

@@ -157,7 +157,7 @@ class LoadedResults:
         which: str = "final",
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric of tuning runs against the learning rate: medians and quartiles over tuning seeds.
+        """Plot a metric of the tuning runs over the learning rate: median and quartiles over tuning seeds.
 
         Args:
             workload, metric, backend, study, which, maximize: as in `best`. A backend or study must be given
@@ -217,7 +217,7 @@ class LoadedResults:
 def _drawn(
     bands: pl.DataFrame, x: str, x_name: str, metric: str, title: str, *, log_x: bool = False
 ) -> Figure:
-    """Draw a line and a band for each method.
+    """Plot a line with a band for each method.
 
     Args:
         bands: frame with the columns method, `x`, lower_quartile, median and upper_quartile; medians are

@@ -138,7 +138,7 @@ def _terms(
             ones = np.ones((width, width)) / (1 if misprint in ("132", "141") else width)
             matrices[layer] = np.eye(width) if equal else ones
         term = _term(first, second, widths, matrices)
-        if misprint == "128":  # as printed: omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
+        if misprint == "128":  # the printed form is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
             yield term.sum(1) / np.sqrt(widths[-1])
             yield term.sum(0) / np.sqrt(widths[0])
         else:

@@ -26,7 +26,7 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 
 Curvature = Literal["gradients", "hessians"]
-# As CACHED for Hessians, of which each point has one with (d, d) entries.
+# Like CACHED, but for Hessians, each of which has (d, d) entries per point.
 HESSIANS_CACHED = 2000
 
 

@@ -221,7 +221,7 @@ class Ball:
 
 
 def least_sum(hessian: np.ndarray) -> tuple[float, float]:
-    """Return a lower and an upper bound of the smallest sum of L with `hessian` <= diag(L), 1e-9 apart
+    """Return a lower and an upper bound of the smallest sum of L with `hessian` <= diag(L), within 1e-9
     (relative).
 
     This is a semidefinite program, solved by Newton's method along its central path. The matrix mu (diag(L) -

@@ -218,7 +218,7 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     inner += outer * inner % 2
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
-    # Both columns of A (x) B share a column of A, so that at least 0.86 of their two unit vectors remains.
+    # The two columns of A (x) B share a column of A, so that at least 0.86 of their two unit vectors remains.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

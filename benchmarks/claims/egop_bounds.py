@@ -48,7 +48,7 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
-    # So close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
+    # The ball is so close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius
@@ -76,7 +76,7 @@ def _constant_needed(random: Random) -> Iterator[Measure]:
     scale = float(10.0 ** random.uniform(-1, 1))
     objective = Quadratic((basis * values) @ basis.T, random.standard_normal(size))
     ball = Ball(objective, objective.minimizer + scale * dense, scale)
-    # In both coordinate systems the smallest sums are known: d lambda_1(H), and the trace of H.
+    # The smallest sums are known in both coordinate systems: d lambda_1(H), and the trace of H.
     lower, upper = ball.sums()[1], ball.rotated(ball.spectrum[1]).sums()[0]
     ratio = upper / lower / _spectral_factor(ball)
     expected = (1 + (size - 1) * share) / (1 + (size - 1) * share / np.sqrt(2))

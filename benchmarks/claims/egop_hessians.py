@@ -114,7 +114,7 @@ def _upper(random: Random) -> Iterator[Measure]:
     change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
-    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # as in l. 1510 of the source
+    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # constants of l. 1510 of the source
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
     yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
@@ -249,7 +249,7 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     ends[0, :10] = np.abs(ends[0, :10])
     # When all factors are 1 x 1, the Hessian changes fastest at this point.
     ends[0, 0] = 1.0
-    # these end points lie on the line to 0
+    # end points on the line to 0
     ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))
     ends[1, 20:30] = ends[0, 20:30] + 1e-3 * ends[1, 20:30]
     lengths = np.linalg.norm(ends, axis=2, keepdims=True)

@@ -28,7 +28,7 @@ BEYOND_ROUNDING = 1e-9
 ROUNDS = 10
 
 
-# --- what is drawn and read ---------------------------------------------------------------------------
+# --- gradients and second moments ---------------------------------------------------------------------------
 
 
 def _gradient(random: Random, rows: int, columns: int) -> np.ndarray:
@@ -279,7 +279,7 @@ def _clipped(random: Random) -> Iterator[Measure]:
 def _reached(random: Random) -> Iterator[Measure]:
     shape = _tensor_shape(random)
     start, gradient = random.standard_normal((2, *shape))
-    # At t = 1, beta_2 is 0: without factoring, each entry moves by its sign.
+    # In the first step, beta_2 is 0: without factoring, each entry moves by its sign.
     (ratio,) = _relative_changes(start, [gradient], np.ones(1), {}, {"factored": False})
     yield equals("RMS of the first change over eta RMS(W), V not factored", ratio, 1.0, ROUNDING)
 

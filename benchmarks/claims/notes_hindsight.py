@@ -222,7 +222,7 @@ def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
         yield equals("1 - eq. 41 over eq. 42, O_T diagonal", gap, 0.0, ROUNDING)
 
 
-# --- what it costs not to know the end ----------------------------------------------------------------------
+# --- the cost of not knowing the end ------------------------------------------------------------------------
 
 
 def _within(ratio: float) -> Iterator[Measure]:
@@ -240,7 +240,7 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
     # The rate is eta_T / D.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
-    # Both terms are divided by D.
+    # The two terms are divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known

@@ -117,7 +117,7 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     matrix = random.standard_normal((m * n, d * length))
     once = rearrange(matrix, m, n, d, length)
-    # As printed, the function is the same. As corrected, the second axis is now d and the third is n.
+    # The printed statement applies the same function again; in the corrected one, the second axis is d.
     again = rearrange(once, m, n, d, length) if printed else rearrange(once, m, d, n, length)
     yield agrees("eq. 103, relative error", again.ravel(), matrix.ravel())
 
@@ -142,7 +142,7 @@ def _nearest(random: Random) -> Iterator[Measure]:
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]
-        # With exchanged sizes, rearranging is its own inverse.
+        # Rearranging with exchanged sizes is the inverse.
         matrix = rearrange((terms * values) @ others.T, m, d, n, length)
     u, values, vh = np.linalg.svd(rearrange(matrix, m, n, d, length), full_matrices=False)
     # The factors are determined up to a scale, since only the product a b = sigma_1 matters.

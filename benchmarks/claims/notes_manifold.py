@@ -24,7 +24,7 @@ STEPS = 12
 ENOUGH = 1000
 
 
-# --- what is drawn and run --------------------------------------------------------------------------------
+# --- pairs, projections and runs ----------------------------------------------------------------------------
 
 
 def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
@@ -174,7 +174,7 @@ def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
-    # These are alpha_t / eta_t by eq. 76.
+    # Schedule factors alpha_t / eta_t by eq. 76.
     schedules = [float(weight @ weight) / square for square in squares[:-1]]
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))

@@ -52,7 +52,7 @@ def _orthogonalized(rows: int, columns: int) -> np.ndarray:
 def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) -> KernelCase:
     """Return the case of five Newton-Schulz steps with Jordan's coefficients.
 
-    The matrix needs at least as many rows as columns.
+    The matrix must not have more columns than rows.
     """
     return KernelCase(
         name=f"matrix.newton_schulz.{rows}x{columns}",
@@ -124,7 +124,7 @@ def _refreshed() -> np.ndarray:
 def _spectral() -> Arrays:
     """Return eigenvectors, eigenvalues and second moments in that basis.
 
-    The eigenvalues are far enough apart for most pairs of eigenvectors to rotate.
+    The differences between eigenvalues are large enough for most pairs of eigenvectors to rotate.
     """
     matrices, basis = _drifted()
     values = np.broadcast_to(np.arange(1, DIMENSION + 1) / 32, matrices.shape[:-1])

@@ -175,8 +175,8 @@ def _with_columns(shape: Shape) -> Shape:
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
-    # It computes roots where its step count is a multiple of the cadence. This count makes that our first
-    # step.
+    # ScalableShampoo computes roots when its step count is a multiple of the cadence. This count makes it
+    # compute them in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
         TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),
@@ -210,8 +210,7 @@ def optax_muon() -> Any:
     )
 
 
-# For each rule of this project with its default options: class and arguments with which a peer takes the same
-# step.
+# Class and arguments with which a peer takes the same step as the rule of this name with its default options.
 TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
     "momentum": ("SGD", {"momentum": 0.9}),
@@ -313,7 +312,7 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
         options: options of the rule, from which the peers get the cadence.
 
     Returns:
-        `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are those of `optimizer_step`,
+        `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are as in `optimizer_step`,
         except that rules with amortized work use the peer's default epsilon.
     """
     if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
