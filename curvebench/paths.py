@@ -19,6 +19,9 @@ RESULTS = Path("results")
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
+WORKERS = (
+    "CURVEBENCH_WORKERS"  # the variable that names the folder of worker processes (curvebench.stages.workers)
+)
 FAILED = "failed.json"  # among the tables of a job of which something failed: the next call tries it again
 
 

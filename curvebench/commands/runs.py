@@ -39,7 +39,9 @@ def run(given: Namespace) -> None:
         see_own(read_spec(given.spec).device)
     kept = {"keep_failed": given.keep_failed, "checkpoint_minutes": given.checkpoint_minutes}
     print(run_job(given.spec, given.results, given.threads, attendance, **kept))
-    if given.attended:  # nothing is left to do in this process, and libraries take up to 0.7 s to go
+    if (
+        attendance and attendance.since is None
+    ):  # nothing is left to do in this process, and libraries take up to 0.7 s to go
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
