@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
-from curvebench.engine.loading import rule_held
+from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
@@ -427,8 +427,8 @@ def _check_leaves(
     """
     update = Update(rule_of(optimizer), layout_in_basis)
     # Computing the update groups checks the rule's options for the shapes of the parameters.
-    assert update.pieces
+    assert update.groups
     for need in update.bound.needs:
         need.check_likelihood(update.rule.name, workload.likelihood)
     if carried_in is not None:
-        Update(rule_held(update.rule, carried_in), layout_in_basis).check_change_of_basis()
+        Update(cast_rule(update.rule, carried_in), layout_in_basis).check_change_of_basis()

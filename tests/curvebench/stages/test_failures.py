@@ -309,8 +309,8 @@ def test_failures_by_their_exceptions():
     assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
     assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
     assert failure_of(RuntimeError("memory of the past")).outcome == "error"
-    assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
-    assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
+    assert not NOTHING.contains(Lanes(0, 0, 1, 0, 1))
+    assert Lanes(0, 0, 2, 0, 3).contains(Lanes(0, 1, 2, 2, 3))
 
 
 ALLOCATE = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."
