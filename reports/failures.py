@@ -84,18 +84,15 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
         pl.col("reason").first(),
     )
     counted = pl.format("{}, {} of {} runs", "name", "failed", "planned")
-    description = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
+    label = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
     at_fault = [
         (pl.col("study") == fault["study"])
         & pl.col("backend").is_in((HOST, fault["backend"]))
         & pl.col("name").str.replace(SEED, "").str.ends_with(f" on {fault['workload']}")
         for fault in faults
     ]
-    remaining = merged.filter(~pl.any_horizontal(pl.lit(False), *at_fault))
-    return [
-        *map(dict, faults),
-        *remaining.select(*ABOUT, description.alias("what"), "outcome", "reason").to_dicts(),
-    ]
+    frame = merged.filter(~pl.any_horizontal(pl.lit(False), *at_fault))
+    return [*map(dict, faults), *frame.select(*ABOUT, label.alias("what"), "outcome", "reason").to_dicts()]
 
 
 def read_jobs(plan: ReportPlan) -> pl.DataFrame:

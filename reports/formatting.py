@@ -90,14 +90,12 @@ def counts(together: Sequence[float | None]) -> list[str]:
 
     They have one decimal if a number is not whole and all are below 100, otherwise none.
     """
-    finite = [value for value in together if value is not None and math.isfinite(value)]
-    if all(float(value).is_integer() for value in finite):
+    valid = [value for value in together if value is not None and math.isfinite(value)]
+    if all(float(value).is_integer() for value in valid):
         return list(map(count, together))
-    decimals = 1 if all(abs(value) < 100 for value in finite) else 0
+    places = 1 if all(abs(value) < 100 for value in valid) else 0
     return [
-        f"{value:,.{decimals}f}".replace("-", MINUS)
-        if value in finite and abs(value) < 1e7
-        else number(value)
+        f"{value:,.{places}f}".replace("-", MINUS) if value in valid and abs(value) < 1e7 else number(value)
         for value in together
     ]
 

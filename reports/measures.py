@@ -318,16 +318,14 @@ def complete_curves(
     grid = present.join(steps, on=list(CELL), how="inner").sort("step")
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
-    after_failure = failed() & (
-        (pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null()
-    )
+    lost = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
     return joined.select(
         *CELL,
         "run",
         "step",
         "gradient_evaluations",
         charged_evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-        value=pl.when(after_failure | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
+        value=pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
     ).sort(*CELL, "run", "step")
 
 
@@ -459,11 +457,9 @@ def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.Data
     """
     keys = ["method", "seed", "learning_rate"]
     values = values.with_columns(pl.col("value").fill_null(worst(direction)))
-    unique_rates = values.unique(keys, keep="last", maintain_order=True).sort(
-        "learning_rate", maintain_order=True
-    )
+    grid = values.unique(keys, keep="last", maintain_order=True).sort("learning_rate", maintain_order=True)
     rows = []
-    for (method, seed), group in unique_rates.group_by(["method", "seed"], maintain_order=True):
+    for (method, seed), group in grid.group_by(["method", "seed"], maintain_order=True):
         rates, scores = group["learning_rate"].to_numpy(), group["value"].to_numpy()
         best = scores.min() if direction == "minimize" else scores.max()
         if (best < 0 and isfinite(best)) or (direction == "maximize" and best == 0):

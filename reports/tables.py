@@ -49,20 +49,18 @@ def tables_of(study: StudyPlan) -> Tables:
     Raises:
         InputError: when a table is missing or damaged.
     """
-    tables = read_tables(study.tables)
+    main = read_tables(study.tables)
     joined = [read_tables(joining_study.tables) for joining_study in study.joining]
-    first_backend = pl.lit(study.backends[0]).alias("backend")
+    first = pl.lit(study.backends[0]).alias("backend")
     return replace(
-        tables,
-        curves=tuple(file for source in (tables, *joined) for file in source.curves),
-        runs=blame_workloads(
-            pl.concat([tables.runs, *(source.runs.with_columns(first_backend) for source in joined)])
-        ),
+        main,
+        curves=tuple(file for part in (main, *joined) for file in part.curves),
+        runs=blame_workloads(pl.concat([main.runs, *(part.runs.with_columns(first) for part in joined)])),
         recorded_steps=pl.concat(
-            [tables.recorded_steps, *(source.recorded_steps.with_columns(first_backend) for source in joined)]
+            [main.recorded_steps, *(part.recorded_steps.with_columns(first) for part in joined)]
         ),
-        jobs=pl.concat([tables.jobs, *(source.jobs for source in joined)]),
-        warnings=(*tables.warnings, *(warning for source in joined for warning in source.warnings)),
+        jobs=pl.concat([main.jobs, *(part.jobs for part in joined)]),
+        warnings=(*main.warnings, *(warning for part in joined for warning in part.warnings)),
     )
 
 

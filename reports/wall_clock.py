@@ -56,18 +56,16 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     # Jobs of joined studies ran on other machines, so that their seconds do not count.
     elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
-    waiting, fresh_basis, checkpoints = (
-        pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint")
-    )
-    fresh_basis = fresh_basis if study.estimates_anew else fresh_basis.fill_null(0)
-    earlier_basis = (pl.col("charged") - fresh_basis / pl.col("settings")).clip(lower_bound=0)
+    waiting, fresh, checkpoints = (pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint"))
+    fresh = fresh if study.estimates_anew else fresh.fill_null(0)
+    earlier_basis = (pl.col("charged") - fresh / pl.col("settings")).clip(lower_bound=0)
     return (
         by_job.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
         .with_columns(
             data_seconds=pl.col("data_seconds") - waiting.fill_null(0),
-            step_seconds=pl.col("step_seconds") - fresh_basis.fill_null(0),
+            step_seconds=pl.col("step_seconds") - fresh.fill_null(0),
             other_seconds=pl.col("other_seconds") - checkpoints.fill_null(0),
-            basis_seconds=fresh_basis + earlier_basis,
+            basis_seconds=fresh + earlier_basis,
             total_seconds=pl.col("total_seconds") + earlier_basis.fill_null(0),
         )
         .drop("cells", "settings", "charged")
@@ -112,10 +110,9 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
     steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
     timed = steps.select(*CELL, each="median").join(compiled, on=list(CELL), how="left")
     jobs = problem.of(final_jobs(problem.study, problem.tables)).filter("alone").drop_nulls("steps")
-    seconds = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
+    spent = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
     from_jobs = jobs.group_by(CELL).agg(
-        each=(seconds / pl.col("steps")).median(),
-        compile=(pl.col("compile_seconds") / pl.col("runs")).median(),
+        each=(spent / pl.col("steps")).median(), compile=(pl.col("compile_seconds") / pl.col("runs")).median()
     )
     needed = set(problem.final.filter(finished())["method"])
     by_jobs = not needed <= set(timed["method"]) and needed <= set(from_jobs["method"])

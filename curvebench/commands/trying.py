@@ -170,7 +170,7 @@ def print_standing(
 
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
-    standing = next((standing for standing in newcomers(study, tables) if standing.place == HERE), None)
+    standing = next((standing for standing in newcomers(study, tables) if standing.origin == HERE), None)
     without_hope = hopeless(tables.runs, args.method, newcomer.name)
     if standing is None:
         raise InputError(

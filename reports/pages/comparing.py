@@ -87,14 +87,13 @@ class Matchups:
         runs = {name: Interval(least[name].to_numpy(), most[name].to_numpy()) for name in self.methods}
         pairings = {}
         for (first, first_runs), (second, second_runs) in permutations(runs.items(), 2):
-            shared = ~np.isnan(first_runs.low) & ~np.isnan(
-                second_runs.low
-            )  # Mark the seeds that both methods ran.
+            # Mark the seeds that both methods ran.
+            shared = ~np.isnan(first_runs.low) & ~np.isnan(second_runs.low)
             if shared.any():
                 pair = first_runs.at(shared), second_runs.at(shared)
-                effect_arguments = (self.direction, self.effect)
-                effect = censoring.paired_effect(*pair, *effect_arguments, self.unknown_words, NEGLIGIBLE)
-                gains = censoring.paired_gains(*pair, *effect_arguments, NEGLIGIBLE)
+                kind = (self.direction, self.effect)
+                effect = censoring.paired_effect(*pair, *kind, self.unknown_words, NEGLIGIBLE)
+                gains = censoring.paired_gains(*pair, *kind, NEGLIGIBLE)
                 pairings[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
         return pairings
 

@@ -138,21 +138,19 @@ class ClaimAgreement:
         return "agrees" if product > 0 else "disagrees" if product else "open"
 
 
-def checked_against(
-    local_claims: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]
-) -> list[ClaimAgreement]:
+def checked_against(local: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]) -> list[ClaimAgreement]:
     """Return the claims that were decided both locally and in a published set.
 
     Disagreements come first, then claims that are open in one of the two.
 
     Args:
-        here: claims of the local runs.
+        local: claims of the local runs.
         published: claims of all published sets.
     """
     published_of = {claim.id: claim for claim in published}
     agreements = [
         ClaimAgreement(claim, published_of[claim.id])
-        for claim in local_claims
+        for claim in local
         if claim.id in published_of and claim.verdict != "not run"
     ]
     order = ("disagrees", "open", "agrees")
@@ -252,18 +250,13 @@ class SiteContents:
     @property
     def boards(self) -> list[Board]:
         """All boards; the first has the most results."""
-        first, by_other_sources = self._boards
-        return [
-            *([first] if first else []),
-            *(board for boards in by_other_sources.values() for board in boards),
-        ]
+        first, groups = self._boards
+        return [*([first] if first else []), *(board for boards in groups.values() for board in boards)]
 
     def board_of(self, study: StudyPlan) -> Board | None:
         """Return the board with a study's first backend; None if it is on no board."""
-        on_backend = (board for board in self.boards if board.backend == study.backends[0])
-        return next(
-            (board for board in on_backend if any(column.study is study for column in board.columns)), None
-        )
+        boards = (board for board in self.boards if board.backend == study.backends[0])
+        return next((board for board in boards if any(col.study is study for col in board.columns)), None)
 
     # --- claims ----------------------------------------------------------------------------------
 
@@ -287,9 +280,7 @@ class SiteContents:
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:
         """Claims by id, for each published set by its name, and for the local runs under an empty name."""
-        return {
-            version.plan.published: {claim.id: claim for claim in version.claims} for version in self.versions
-        }
+        return {item.plan.published: {claim.id: claim for claim in item.claims} for item in self.versions}
 
     @cached_property
     def checked(self) -> list[ClaimAgreement]:

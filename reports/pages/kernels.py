@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.statistics.steps import LEAST, find_steps
+from curvebench.reports.statistics.steps import MIN_VALUES, find_steps
 from curvebench.spec.errors import InputError
 
 MEASURED = Path(__file__).parent.parent / "measured" / "step_ratios.csv"
@@ -147,11 +147,9 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
     """Return the sections of the page, one per machine and environment."""
-    has_several = pl.col("environment").n_unique().over("machine") > 1
-    full_name = pl.format("{}, {}", "machine", "environment")
-    named = stored.frame.sort(*ORDER).with_columns(
-        name=pl.when(has_several).then(full_name).otherwise("machine")
-    )
+    multiple = pl.col("environment").n_unique().over("machine") > 1
+    both = pl.format("{}, {}", "machine", "environment")
+    named = stored.frame.sort(*ORDER).with_columns(name=pl.when(multiple).then(both).otherwise("machine"))
     previous = pl.col("value").forward_fill().shift(1).over("measure", "case", "backend")
     sections = []
     for (name,), frame in sorted(named.group_by("name")):
@@ -159,11 +157,7 @@ def machine_parts(stored: Stored) -> list[dict[str, Any]]:
         changes = frame.with_columns(change=pl.when(previous > 0).then(pl.col("value") / previous))
         tables = {
             measure: [
-                {
-                    "case": case,
-                    "backend": backend,
-                    "cells": {point["commit"]: point for point in points.to_dicts()},
-                }
+                {"case": case, "backend": backend, "cells": {row["commit"]: row for row in points.to_dicts()}}
                 for (case, backend), points in sorted(
                     changes.filter(measure=measure).group_by("case", "backend")
                 )
@@ -211,7 +205,7 @@ def kernels_page(folder: Path | None) -> dict[str, Any]:
         "notes": stored.notes,
         "columns": COMMITS_SHOWN,
         "steps_shown": STEPS_SHOWN,
-        "step_least": LEAST,
+        "step_least": MIN_VALUES,
         "ratios": ratio_tables(ratios),
         "measured": conditions.to_dicts(),
     }

@@ -279,12 +279,8 @@ def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
     """
     costs = [_costs(answer) for answer in answers]
     counts = Counter(method for cost_of in costs for method in cost_of)
-    joining = {
-        optimizer.label
-        for answer in answers
-        for joining_study in answer.study.joining
-        for optimizer in joining_study.optimizers
-    }
+    studies = (study for answer in answers for study in answer.study.joining)
+    joining = {optimizer.label for study in studies for optimizer in study.optimizers}
     joined = [method for method in counts if Method.of(method).optimizer in joining]
     required_problems = min(LEAST_PROBLEMS, len(answers))
     often = (method for method, count in counts.most_common() if count >= required_problems)

@@ -68,20 +68,14 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     boards = contents.boards
     log("overview")
     render("index", **contents.overview())
-    for position, shown_study in enumerate(contents.with_pages, start=1):
-        name = shown_study.study.name
+    for position, page in enumerate(contents.with_pages, start=1):
+        name = page.study.name
         log(f"{study_file(name)}, study {position} of {len(contents.with_pages)}")
-        answers, board = contents.answers_of(shown_study), contents.board_of(shown_study.study)
-        content = study_pages.study_page(
-            shown_study.study, shown_study.tables, shown_study.figures, answers, board
-        )
-        render("study", study_file(name), study=shown_study.study, version=shown_study, **content)
+        answers, board = contents.answers_of(page), contents.board_of(page.study)
+        content = study_pages.study_page(page.study, page.tables, page.figures, answers, board)
+        render("study", study_file(name), study=page.study, version=page, **content)
         pages = contents.runs[name]
-        common = {
-            "study": shown_study.study,
-            "total": len(pages),
-            "metrics": study_pages.run_metrics(shown_study.study),
-        }
+        common = {"study": page.study, "total": len(pages), "metrics": study_pages.run_metrics(page.study)}
         for number, rows in enumerate(pages):
             render("runs", runs_file(name, number), rows=rows, number=number, **common)
     log("figures of the leaderboard")
@@ -111,14 +105,14 @@ def _environment(contents: SiteContents) -> Environment:
     """Return the environment of templates, with the facts and functions that all pages use."""
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    studies = tuple(shown_study.study for shown_study in contents.with_pages)
+    studies = tuple(page.study for page in contents.with_pages)
     planned = {"studies": studies, "parity": contents.compared}
     environment.globals |= {
         "site": contents,
         "plan": contents.plan.model_copy(update=planned),
         "plan_of": contents.plan_of,
         "scales_of": lambda names: _scales(contents.plan_of[name] for name in names),
-        "scales": _scales(shown_study.plan for shown_study in contents.leading) or _scales([contents.plan]),
+        "scales": _scales(page.plan for page in contents.leading) or _scales([contents.plan]),
         "run_here": lambda version: {} if version.study is version.planned else contents.run_here,
         "study_commands": study_commands,
         "figure_folder": figure_folder,
@@ -137,10 +131,7 @@ def _environment(contents: SiteContents) -> Environment:
 def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
     """Return the figures of studies and property checks, in the form that `_write` takes."""
     return [
-        *(
-            (figure_folder(shown_study.study.name), shown_study.study.figures, shown_study.figures)
-            for shown_study in contents.with_pages
-        ),
+        *((figure_folder(page.study.name), page.study.figures, page.figures) for page in contents.with_pages),
         *(
             (version.check_folder, version.plan.checks.figures, version.check_figures)
             for version in contents.versions

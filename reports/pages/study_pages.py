@@ -101,7 +101,7 @@ def results_rows(problem: StudyProblem) -> Rows:
     metrics = dict.fromkeys([headline, *((name, "final") for name in problem.workload.metrics)])
     values = {key: study_values(study, final, *(key if key != headline else ())) for key in metrics}
     columns = {key: measures.median_by_method(frame) for key, frame in values.items()}
-    costs = {target: measures.evaluations_to_target(final, target[0]) for target in problem.targets.items()}
+    costs = {at: measures.evaluations_to_target(final, at[0]) for at in problem.targets.items()}
     totals = _by_method(measures.outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
     best = measures.best_methods(study, medians) if measures.can_reject(values[headline]) else set()
@@ -110,17 +110,14 @@ def results_rows(problem: StudyProblem) -> Rows:
     rows = []
     for method in (method for method in order if method in totals):
         counted = totals[method]["count"] - totals[method]["missing"]
-        costs_of = {target: cost.filter(method=method)["value"] for target, cost in costs.items()}
+        spent = {at: cost.filter(method=method)["value"] for at, cost in costs.items()}
         rows.append(
             {
                 **totals[method],
                 "best": method in best,
                 "failed": share_interval(totals[method]["failed"], counted) if counted else None,
                 "metrics": {key: column.get(method) for key, column in columns.items()},
-                "targets": {
-                    target: (complete_interval(cost), reached_share(cost))
-                    for target, cost in costs_of.items()
-                },
+                "targets": {at: (complete_interval(cost), reached_share(cost)) for at, cost in spent.items()},
             }
         )
     return rows
@@ -178,9 +175,7 @@ def cost_rows(problem: StudyProblem) -> Rows:
         "memory": wall_clock.peak_memory(problem.of(problem.tables.memory)),
     }
     timed = {name: _by_method(frame) for name, frame in of_steps.items()}
-    target_seconds = {
-        target: measures.seconds_to_target(final, target[0]) for target in problem.targets.items()
-    }
+    spent = {at: measures.seconds_to_target(final, at[0]) for at in problem.targets.items()}
     rows = []
     for method in problem.study.methods:
         runs = final.filter(method=method)
@@ -188,9 +183,7 @@ def cost_rows(problem: StudyProblem) -> Rows:
             continue
         successful = runs.filter(~failed())
         counted = successful if len(successful) else runs
-        seconds_of = {
-            target: seconds.filter(method=method)["value"] for target, seconds in target_seconds.items()
-        }
+        took = {at: seconds.filter(method=method)["value"] for at, seconds in spent.items()}
         rows.append(
             {
                 "method": method,
@@ -198,9 +191,7 @@ def cost_rows(problem: StudyProblem) -> Rows:
                 "evaluations": median_interval(counted["gradient_evaluations"].to_numpy()),
                 "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
                 "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
-                "targets": {
-                    target: complete_interval(until_target) for target, until_target in seconds_of.items()
-                },
+                "targets": {at: complete_interval(seconds) for at, seconds in took.items()},
                 **{name: rows_of.get(method) for name, rows_of in timed.items()},
                 "state_bytes": runs["state_bytes"].max(),
             }
