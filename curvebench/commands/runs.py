@@ -43,8 +43,8 @@ def run(args: Namespace) -> None:
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
     print(run_job(args.spec, args.results, args.threads, attendance, **options))
     # Exit without the interpreter's shutdown: the libraries need up to 0.7 s for theirs, and nothing is left
-    # to do in this process.
-    if args.attended:
+    # to do in this process, unless it is a worker.
+    if attendance and attendance.since is None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
