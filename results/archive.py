@@ -32,13 +32,13 @@ def read_publication(folder: Path) -> Publication:
         raise InputError(f"{path}: not a set's provenance ({error!r}); restore the set") from error
 
 
-def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
+def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, ...]:
     """Read the published sets of a folder, each reduced to the studies and claims of which it has the best
     version.
 
     Args:
-        before: a time as provenance has it; only sets that were published earlier are read. Empty for all
-            sets.
+        published_before: a time as provenance has it; only sets that were published earlier are read. Empty
+            for all sets.
 
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
@@ -48,7 +48,7 @@ def read_archive(folder: Path, before: str = "") -> tuple[ReportPlan, ...]:
         [
             read_plan(path).model_copy(update={"origin": origin})
             for origin, path in sorted(publications, key=lambda entry: entry[0].published)
-            if not before or origin.published < before
+            if not published_before or origin.published < published_before
         ]
     )
     return tuple(plan for plan in best if plan.studies or plan.checks)
@@ -133,7 +133,7 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
     for origin, study in (*submissions, *((LOCAL, study) for study in local if study.joins)):
         base = current.get(study.joins)
         full = base and base.model_copy(update={"workloads": published[base.name].workloads})
-        reason = _incompatibility(study, full, whole=origin != LOCAL)
+        reason = _incompatibility(study, full, fully=origin != LOCAL)
         joined = _joined_by(base, origin, study) if base and reason is None else None
         if joined and joined.workloads:
             current[joined.name] = joined
@@ -151,7 +151,7 @@ def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan
     published = [study for plan in archive for study in plan.studies if study.name == local.name]
     for origin, joining in (item for study in published for item in study.joined.items()):
         for study in joining:
-            if _incompatibility(study, local, whole=True) is None:
+            if _incompatibility(study, local, fully=True) is None:
                 local = _joined_by(local, origin, study)
     return local
 
@@ -170,7 +170,7 @@ def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[
     sets = {past.published: past for folder in folders for past in read_archive(folder, published)}
     archive = with_joined(list(sets.values()), [])
     bases = {study.name: study for past in archive for study in past.studies if not study.joins}
-    reasons = {study.name: _incompatibility(study, bases.get(study.joins), whole=True) for study in joining}
+    reasons = {study.name: _incompatibility(study, bases.get(study.joins), fully=True) for study in joining}
     return [f"{PLAN}: {name}: joins: {reason}" for name, reason in reasons.items() if reason]
 
 
@@ -206,12 +206,12 @@ def _shared_settings(study: StudyPlan) -> dict[str, Any]:
     return {name: getattr(study, name) for name in SHARED_SETTINGS} | dict(study.training)
 
 
-def _incompatibility(study: StudyPlan, base: StudyPlan | None, whole: bool) -> str | None:
+def _incompatibility(study: StudyPlan, base: StudyPlan | None, fully: bool) -> str | None:
     """Return why a submission cannot join a study; None where it can.
 
     Args:
         base: the study that it joins; None if no published set has it.
-        whole: whether the submission must have all workloads of the study.
+        fully: whether the submission must have all workloads of the study.
     """
     if base is None:
         return f"no published set has a study {study.joins!r}; publish it first"
@@ -226,7 +226,7 @@ def _incompatibility(study: StudyPlan, base: StudyPlan | None, whole: bool) -> s
     for workload in study.workloads:
         if settings.get(workload.name) != (workload.locator, workload.settings):
             return f"the workload {workload.name} is not among those of the published {base.name}"
-    if whole and len(study.workloads) < len(base.workloads):
+    if fully and len(study.workloads) < len(base.workloads):
         return f"it has {len(study.workloads)} of the {len(base.workloads)} workloads of {base.name}; run all"
     labels = {optimizer.label for optimizer in base.optimizers}
     for optimizer in study.optimizers:

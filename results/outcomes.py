@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 FINISHED = ("reached", "budget")
-FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # these count against the method
+FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # failures count against the method
 MISSING = ("interrupted",)  # a signal or a scheduler ended the run, which says nothing about the method
 OUTCOMES = (*FINISHED, *FAILED, *MISSING)
 # Outcome that no table contains. Reports assign it to failed runs on a workload on which every method fails.

@@ -23,8 +23,8 @@ from curvebench.spec.document import Direction
 from curvebench.spec.tuning import TieCriterion, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # relative difference up to which results of tuning tie
-# Resamples of seeds are enumerated up to this number of multisets (10 seeds have 92,378), which is exact.
-# With more, RESAMPLES of them are drawn at random.
+# Resamples of seeds are enumerated up to this number of multisets (10 seeds have 92,378), which is exact; if
+# there are more, RESAMPLES of them are drawn at random.
 MAX_MULTISETS = 100_000
 RESAMPLES = 10_000
 JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to limit memory
@@ -97,7 +97,7 @@ def _or_worst(cost: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True)
 class TuningOutcome:
-    """Results of tuning a method: its settings with their costs on the tuning seeds.
+    """Result of tuning a method: the costs of its settings on each tuning seed.
 
     Args:
         settings: sorted, so that of several best settings the smallest is chosen.
@@ -180,9 +180,7 @@ class TuningOutcome:
         Args:
             draws: number of times each seed is drawn, shape (seeds, draws).
         """
-        first, second = (
-            np.stack([_medians(of_setting, draws) for of_setting in costs]) for costs in self.costs
-        )
+        first, second = (np.stack([_medians(row, draws) for row in costs]) for costs in self.costs)
         return np.stack([np.maximum(first, self.floor_cost), second])
 
 
@@ -231,16 +229,16 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None) -> Choices:
-    """Return the settings that methods would choose in resamples of the tuning seeds, with their shares.
+    """Return which settings methods would choose in resamples of the tuning seeds, and how often.
 
-    Methods with equally many seeds are resampled together, since they share the seeds; others independently.
+    Methods with equally many seeds are resampled jointly, since they share the seeds; others independently.
 
     Args:
         outcomes: tuning outcome of each method.
-        size: number of seeds in a resample; by default as many as each method has.
+        size: number of seeds in a resample; by default the number that each method has.
 
     Returns:
-        The share of the resamples by the settings of all methods.
+        Share of the resamples, by the settings of all methods.
     """
     groups: dict[int, list[int]] = {}
     for index, outcome in enumerate(outcomes):

@@ -21,11 +21,11 @@ Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpow
 ALPHA = 0.05  # one-sided level of each comparison of a claim, and of all refutations of a claim together
 # A finding must be the same for at least this share of the settings that resampled tuning seeds choose.
 MIN_AGREEMENT = 0.95
-# A bound is tested if some instance takes at least this share of its limit. If none does, the bound holds,
-# but the claim is reproduced only partly.
+# A bound is tested if some instance takes at least this share of its limit. A claim whose bounds hold without
+# being tested is reproduced only partly.
 TESTED = 0.3
-# Version of the way from runs to a verdict. It is a part of every hash, so that raising it marks all claims
-# as decided by another rule (tests/reports/claims/test_verdicts.py).
+# Version of the way from runs to a verdict. It is a part of every hash, so that raising it changes the rule
+# hash of all claims (tests/reports/claims/test_verdicts.py).
 RULE_VERSION = 5
 
 
@@ -153,7 +153,7 @@ def verdicts(
 
 
 def choices_flip(finding: Mapping[str, Any]) -> bool:
-    """Whether a finding depends so much on the choice of settings that it is not stated.
+    """Whether a finding depends on the choice of settings too much to be stated.
 
     Args:
         finding: row of the table `findings`, or its columns `ties`, `ties_agree` and `choices_agree`.

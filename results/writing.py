@@ -96,20 +96,20 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def _fits(given: DataType, wanted: DataType) -> bool:
+def _fits(source: DataType, target: DataType) -> bool:
     """Whether a cast between two types keeps every value that it accepts."""
-    if given in (wanted, pl.Null):
+    if source in (target, pl.Null):
         return True
-    if isinstance(given, pl.List) and isinstance(wanted, pl.List):
-        return _fits(given.inner, wanted.inner)
-    if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
-        left, right = dict(given), dict(wanted)
-        return list(left) == list(right) and all(_fits(left[name], right[name]) for name in left)
-    if wanted == pl.String or isinstance(wanted, pl.Enum):
-        return given in (pl.String, pl.Categorical) or isinstance(given, pl.Enum)
-    if wanted == pl.Int64:
-        return given.is_integer()
-    return wanted == pl.Float64 and (given.is_integer() or given.is_float())
+    if isinstance(source, pl.List) and isinstance(target, pl.List):
+        return _fits(source.inner, target.inner)
+    if isinstance(source, pl.Struct) and isinstance(target, pl.Struct):
+        fields, targets = dict(source), dict(target)
+        return list(fields) == list(targets) and all(_fits(fields[name], targets[name]) for name in fields)
+    if target == pl.String or isinstance(target, pl.Enum):
+        return source in (pl.String, pl.Categorical) or isinstance(source, pl.Enum)
+    if target == pl.Int64:
+        return source.is_integer()
+    return target == pl.Float64 and (source.is_integer() or source.is_float())
 
 
 def _error_number(error: BaseException) -> int | None:
