@@ -23,17 +23,18 @@ from curvebench.spec.values import flag
 
 
 class Factors(NamedTuple):
-    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), starts at 0
-    columns: Array  # s_t, the same along columns, (..., 1, n), starts at 0
+    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), which starts at 0.
+    columns: Array  # s_t, running mean of the sums along columns, (..., 1, n), which starts at 0.
 
 
 class Entries(NamedTuple):
-    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), starts at 0
+    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), which starts at 0.
 
 
 class AdafactorState(NamedTuple):
-    first: tuple[Array, ...]  # m_t, running mean of g, (..., m, n), starts at 0; none where g is used itself
-    second: Factors | Entries  # the second moment, factored or whole
+    # m_t, running mean of g, (..., m, n), which starts at 0; empty if the gradient itself is used.
+    first: tuple[Array, ...]
+    second: Factors | Entries  # The second moment, factored or in full.
 
 
 OPTIONS = {

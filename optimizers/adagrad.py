@@ -22,12 +22,12 @@ from curvebench.optimizers.rule import (
 
 
 class Accumulator(NamedTuple):
-    # sum of g_l^2 for l <= t, shape of the parameter, or of |g_l|^2, (..., 1); starts at 0
+    # Sum of g_l^2 for l <= t, in the shape of the parameter, or of |g_l|^2, (..., 1); it starts at 0.
     sum_of_squares: Array
 
 
 class OuterProducts(NamedTuple):
-    sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), starts at 0
+    sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), which starts at 0.
 
 
 def _init_norm(ops: Ops, param: Array) -> Accumulator:

@@ -26,14 +26,14 @@ from curvebench.spec.values import flag
 
 
 class Moments(NamedTuple):
-    first: Array  # m_t, running mean of g, shape of the parameter, starts at 0
-    second: Array  # v_t, running mean of g^2, likewise
+    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
 
 
 class MomentsAndMaximum(NamedTuple):
-    first: Array  # m_t, running mean of g, shape of the parameter, starts at 0
-    second: Array  # v_t, running mean of g^2, likewise
-    maximum: Array  # v^max_t, entrywise the largest second moment so far, likewise
+    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
+    maximum: Array  # v^max_t, the largest second moment so far by entry, which starts at 0.
 
 
 def _read_amsgrad(value: Any) -> Any:

@@ -24,9 +24,9 @@ SIDES = (0, 1)
 
 
 class Sides(NamedTuple):
-    # For rows (..., m, m) and columns (..., n, n), the mean of G G^T and G^T G, which starts at 0.
+    # Means of G G^T for rows (..., m, m) and of G^T G for columns (..., n, n), which start at 0.
     statistics: tuple[Array, ...]
-    # For rows and columns, the factor of the gradient; the left factor includes the root of the trace.
+    # Factors of the gradient for rows and columns; the left factor includes the root of the trace.
     roots: tuple[Array, ...]
 
 

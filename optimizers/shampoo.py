@@ -34,9 +34,9 @@ GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAG
 
 
 class ShampooFactors(NamedTuple):
-    # For each axis (..., n, n), the sum or running mean of G G^T, which starts at 0.
+    # Sum or running mean of G G^T for each axis, (..., n, n), which starts at 0.
     statistics: tuple[Array, ...]
-    roots: tuple[Array, ...]  # For each axis (..., n, n), the factor of the gradient.
+    roots: tuple[Array, ...]  # Factor of the gradient for each axis, (..., n, n).
     grafting: State  # State of the grafting rule; empty without one.
 
 
@@ -211,7 +211,6 @@ def shampoo(chosen: Options) -> Rule:
             refresh=functions.refresh,
             refresh_every=chosen["refresh_every"],
         )
-        # a single number is a vector of length 1
         # A scalar is treated as a vector of length 1.
         return tensors if order else seen_through(tensors, lambda ops, array: array[..., None])
 

@@ -22,9 +22,9 @@ LONGEST = 10_000  # Axes longer than this are not rotated (the limit of the auth
 
 class Rotated(NamedTuple):
     moments: Moments  # Adam's moments of the gradient in the basis.
-    # For each rotated axis (..., n, n), the running mean of G G^T, which starts at 0.
+    # Running mean of G G^T for each rotated axis, (..., n, n), which starts at 0.
     statistics: tuple[Array, ...]
-    bases: tuple[Array, ...]  # For each rotated axis (..., n, n), eigenvectors in columns.
+    bases: tuple[Array, ...]  # Eigenvectors in columns for each rotated axis, (..., n, n).
 
 
 class Started(NamedTuple):
@@ -37,7 +37,7 @@ class Refreshed(NamedTuple):
     """State that a refresh passes to the update of its step."""
 
     state: Rotated  # The statistics already include the gradient of the step.
-    bases: tuple[Array, ...]  # For each rotated axis (..., n, n), the basis of the steps after this step.
+    bases: tuple[Array, ...]  # Basis of the later steps for each rotated axis, (..., n, n).
 
 
 def eigenvectors(ops: Ops, matrix: Array) -> Array:

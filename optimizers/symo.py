@@ -33,7 +33,7 @@ Arrays = Mapping[str, Array]
 
 
 class BlockMoments(NamedTuple):
-    # For each block (..., copies, copies), the running mean of C, which starts at 0.
+    # Running mean of C for each block, (..., copies, copies), which starts at 0.
     moments: tuple[Array, ...]
 
 
