@@ -12,7 +12,7 @@ from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
 from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
-from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
+from curvebench.reports.statistics.ranks import MIN_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
 from curvebench.spec.conditions.costs import NEARLY_BEST
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
-    "least_seeds": LEAST_SEEDS,
+    "least_seeds": MIN_SEEDS,
     "kept": KEPT,
     "level": LEVEL,
     "limit": LIMIT,

@@ -235,7 +235,7 @@ class Workload:
             evaluates all examples in one call. With a number, the splits stay in host memory.
         streamed: whether each minibatch is assembled on the host and sent to the device, because the training
             data do not fit on it. A `DataSource` is always streamed.
-        alone: whether each run is a job of its own. Set it for runs that take hours.
+        separate_jobs: whether each run is a job of its own. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names one file that lists the checksums of the others.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if none is.
@@ -290,7 +290,7 @@ class Workload:
     mapped: bool = True
     evaluation_batch: int | None = None
     streamed: bool = False
-    alone: bool = False
+    separate_jobs: bool = False
     shapes: Callable[[Settings], Mapping[str, tuple[int, ...]]] | None = None
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()

@@ -253,8 +253,8 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         "versions": {},
     }
     upstream: dict[str, tuple[str, ...]] = {}
-    if bases()[basis.name].estimated:
-        backend, device = estimated_at(definition.alone, study.backends[0], row["device"])
+    if bases()[basis.name].stored:
+        backend, device = estimated_at(definition.separate_jobs, study.backends[0], row["device"])
         precision = row["dtype"]
         bases_spec = BasesSpec(stage="bases", backend=backend, device=device, precision=precision, **shared)
         _run(bases_spec, results, estimate_bases)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from curvebench.engine.bundle import Bundle
@@ -73,13 +72,6 @@ def _of_workload(
     found, tables = job_parts.workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
     problem, programs = cache(partial(job_parts.instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
-    bases = {basis.label: basis for basis in spec.bases}
-    drawn = cache(lambda label, seed: job_parts.estimate(bases[label], problem(seed)))
-
-    def again(basis: BasisSpec, one: job_parts.Instance) -> dict[str, np.ndarray]:
-        """Return the random matrices of a tuning seed; rounds share them, since a large QR is slow."""
-        return drawn(basis.label, one.random.seed)
-
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
         before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
@@ -87,8 +79,7 @@ def _of_workload(
         for basis in in_round.spec.bases:
             cell = job_parts.Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
-            draw = again if number < spec.final_round else job_parts.estimate
-            run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress, draw)
+            run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress)
             tables += run.tables()
     return tables
 
@@ -166,7 +157,6 @@ class _CellRun:
         engine_of: the engine of a precision.
         instance_of: the problem of a seed.
         programs_of: programs of all rounds of the cell, by a bundle, one of its problems and the engine.
-        draw: returns the matrices of a random basis.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -177,7 +167,6 @@ class _CellRun:
     instance_of: Callable[[int], job_parts.Instance]
     programs_of: Callable[[Bundle, job_parts.Instance, Engine], Programs]
     progress: Progress
-    draw: job_parts.Draw
     built: tuple[Bundle, job_parts.LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
@@ -230,7 +219,7 @@ class _CellRun:
     def _build(self) -> tuple[Bundle, job_parts.LoadedBasis]:
         with self.job.clock.phase("data"):
             instances = list(map(self.instance_of, self.job.spec.seeds))
-            basis = job_parts.basis_of(self.job, self.cell.basis, instances, self.draw)
+            basis = job_parts.basis_of(self.job, self.cell.basis, instances)
             self.built = job_parts.bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
 

@@ -86,17 +86,14 @@ class Basis:
         source: file and equation of the seed document.
         description: one line for `curvebench list`.
         options: options of the basis, by name.
-        estimated: whether V is estimated from gradients, by a job of its own that stores it; otherwise V is
-            drawn from the seed wherever it is needed.
         groups: `groups(options, shapes, kinds)`, which returns the groups of parameters that are changed
             together; `kinds` has the kind of each parameter's role, such as "weight" or "bias". Raises
             OptionError.
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all entries
             of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        estimator: `estimator(options, group, random)`, which returns the estimator of V. For an estimated
-            basis it also takes the function that decomposes the gradients
-            (`curvebench.optimizers.bases.estimators.Decomposition`).
+        estimator: `estimator(options, group, random, decompose)`, which returns the estimator of V. It
+            decomposes gradients by `decompose` (`curvebench.optimizers.bases.estimators.Decomposition`).
         reestimation: `reestimation(options) -> Reestimation`, or None if V stays.
     """
 
@@ -104,7 +101,6 @@ class Basis:
     source: str
     description: str
     options: Mapping[str, Option] = field(default_factory=dict)
-    estimated: bool = False
     groups: Callable[[Options, Shapes, Mapping[str, str]], tuple[Group, ...]] = (
         lambda options, shapes, kinds: ()
     )
@@ -112,6 +108,11 @@ class Basis:
     sampling: Callable[[Options], Sampling] = lambda options: Sampling()
     estimator: Callable[..., Estimator] = _no_gradients
     reestimation: Callable[[Options], Reestimation | None] = lambda options: None
+
+    @property
+    def stored(self) -> bool:
+        """Whether a job of its own makes V and stores it for other jobs; the identity has no V."""
+        return self.estimator is not _no_gradients
 
     def complete(self, options: Options) -> dict[str, Any]:
         """Check the given options, convert them to one form, and add the defaults.

@@ -12,7 +12,7 @@ import polars as pl
 from curvebench.reports import measures
 from curvebench.reports.measures import StudyProblem, problems_of
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
-from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
+from curvebench.reports.statistics.ranks import MIN_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import peak_memory, step_pairs
@@ -346,7 +346,7 @@ def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int 
     times = [column.times for column in columns if len(column.times)]
     scores = {}
     for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
-        if row["studies"] < LEAST_SEEDS:
+        if row["studies"] < MIN_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
         size = {"workloads": len(times), "seeds": row["studies"]}
         scores[row["submission"]] = (

@@ -12,14 +12,14 @@ import polars as pl
 from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
 from curvebench.reports.statistics import anytime
-from curvebench.reports.statistics.anytime import EACH, Bands, Floats, Integers
+from curvebench.reports.statistics.anytime import PER_DECADE, Bands, Floats, Integers
 from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
 POINTS = 160  # Number of points of a line over evaluations.
 # Targets in tables: the index of the target, and the share of the distance to the best value that it leaves.
-TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}
+TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 
 @dataclass(frozen=True)

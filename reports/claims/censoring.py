@@ -207,18 +207,18 @@ def exponential(logarithm: float) -> float:
 
 
 def bounds_of(
-    effects: Interval, effect: Effect, shown: Callable[[float], float], unknown_words: tuple[str, str]
+    effects: Interval, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
 ) -> EffectBounds:
     """Return the median of effects with bounds, its interval, and the bounds of both.
 
     Args:
         effects: bounds of the effect of each pair, shape (pairs,), at least one pair.
-        shown: increasing function that converts an effect to the effect that readers see.
+        as_seen: increasing function that converts an effect to the effect that readers see.
         unknown_words: see `EffectBounds`.
     """
     ends = (median_interval(values) for values in effects)
     floor, ceiling = (
-        MedianInterval(shown(end.median), shown(end.low), shown(end.high), end.level, end.count)
+        MedianInterval(as_seen(end.median), as_seen(end.low), as_seen(end.high), end.level, end.count)
         for end in ends
     )
     return EffectBounds(effect, floor, ceiling, effects.unknown == floor.count, unknown_words)
@@ -300,7 +300,7 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
     first, second = (
         censored_at(pairs[side].to_numpy(), study.direction, stop) for side in ("treated", "control")
     )
-    # All methods' values decide between ratio and difference, so that all pairs of methods are compared
+    # The values of all methods decide between ratio and difference, so that all pairs of methods are compared
     # alike.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)

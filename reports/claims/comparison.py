@@ -211,11 +211,11 @@ def _compared(
     """
     study, compare = quantity.study, partial(_paired, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.sides(key)]
-    if quantity.condition.of_tuning:  # such a condition is about all settings, so there is no chosen one
+    if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # For each arm, the method whose tuning runs choose its setting, and their outcome. Arms with the same
-    # source always have the same setting.
+    # One entry per arm: the method whose tuning runs choose its setting, and their outcome. Arms with the
+    # same source always have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:
@@ -232,11 +232,13 @@ def _compared(
         runs = [by_values.get(setting) for by_values, setting in zip(at_settings, settings, strict=True)]
         found_runs = [frame for frame in runs if frame is not None]
         outcome = compare(found_runs).interval if len(found_runs) == len(runs) else None
-        # Without a published curve a run has no value, and the pair no gain.
+        # Runs whose curve was not published have no value, so that their pairs have no gain.
         return outcome if outcome is not None and len(outcome.low) else None
 
     return replace(
-        chosen, alternatives=alternatives(tuned, interval), tuning_outcomes=tuple(tried for _, tried in tuned)
+        chosen,
+        alternatives=alternatives(tuned, interval),
+        tuning_outcomes=tuple(outcome for _, outcome in tuned),
     )
 
 

@@ -167,7 +167,7 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
         None if no size suffices, or if not all settings have the same number of pairs.
     """
     pairs = {len(choice.interval.low) for choice in comparison.alternatives if choice.interval is not None}
-    if not pairs:  # no other setting was run, so the chosen settings alone are simulated
+    if not pairs:  # simulate the chosen settings alone, since no other setting was run
         low, high = comparison.interval
         return decisions.seeds_needed(comparison.question, low, relations, ALPHA, high)
     count = len(comparison.gains)

@@ -16,7 +16,7 @@ from curvebench.reports.figures.drawing import Axes, Drawn, Figure
 from curvebench.reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.statistics import anytime
 from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
-from curvebench.reports.statistics.ranks import LEAST_SEEDS
+from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
 # Number of methods in colour. They are the methods with the highest final shares (`HIGHEST` of them), and the
@@ -126,7 +126,7 @@ def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Draw
 def _reached(board: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
     """Draw the share of targets that each method has reached, against gradient evaluations."""
     times, bands, at = board.times, board.bands, board.times.at
-    banded = times.seeds >= LEAST_SEEDS
+    banded = times.seeds >= MIN_SEEDS
     low, high = (bands.low, bands.high) if banded else (bands.share, bands.share)
     size = WIDE[0], max(WIDE[1], LINE * len(times.methods))
     with drawing.panel_grid([""], "x", size) as grid:

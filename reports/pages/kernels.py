@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from curvebench.reports.statistics.steps import LEAST, find_steps
+from curvebench.reports.statistics.steps import MIN_VALUES, find_steps
 from curvebench.spec.errors import InputError
 
 MEASURED = Path(__file__).parent.parent / "measured" / "step_ratios.csv"
@@ -205,7 +205,7 @@ def kernels_page(folder: Path | None) -> dict[str, Any]:
         "notes": stored.notes,
         "columns": COMMITS_SHOWN,
         "steps_shown": STEPS_SHOWN,
-        "step_least": LEAST,
+        "step_least": MIN_VALUES,
         "ratios": ratio_tables(ratios),
         "measured": conditions.to_dicts(),
     }

@@ -438,7 +438,7 @@ def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
     streamed = dataclasses.replace(held.workload, streamed=True, evaluation_batch=24)
     whole = run(held, backend)
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
-    monkeypatch.setattr("curvebench.engine.inputs.SENT_BYTES", 1)  # a step at a time
+    monkeypatch.setattr("curvebench.engine.inputs.MAX_INPUT_BYTES", 1)  # a step at a time
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
 
 

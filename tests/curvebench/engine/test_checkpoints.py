@@ -112,9 +112,9 @@ class EndingClock(Clock):
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(inputs, "PRODUCTS", 1)
-    monkeypatch.setattr(inputs, "RETURNS", STEPS // 2)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "MIN_SEGMENTS", STEPS // 2)
 
 
 def assert_identical(one: Trajectories, other: Trajectories) -> None:
@@ -329,12 +329,12 @@ def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
 
 
 def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 5.0)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 5.0)
     pace, found = Pace(), list[int]()
     then = (1.2, 60.0, 2.0, 0.01, 60.0, 60.0, 60.0, 60.0)  # seconds that a step of each takes
-    for length, seconds in zip(pace.cut([7, 7, 3]), then, strict=True):
+    for length, seconds in zip(pace.divide([7, 7, 3]), then, strict=True):
         found.append(length)
-        pace.a_step = seconds
+        pace.step_seconds = seconds
     assert found == [*(1, 4, 1, 1), 7, *(1, 1, 1)]
 
 

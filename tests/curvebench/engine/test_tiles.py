@@ -162,9 +162,9 @@ def test_single_runs_of_torch_keep_their_own_hyperparameters() -> None:
 def test_a_run_in_a_tile_goes_on_from_a_checkpoint(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(inputs, "PRODUCTS", 1)
-    monkeypatch.setattr(inputs, "RETURNS", 6)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "MIN_SEGMENTS", 6)
     bundle = make_bundle(seeds=(0, 1), rates=RATES)
     undisturbed = execute(bundle, engine(backend, "float64"), programs=Programs(Tile(5, 2)))
     run, programs = {"run": "of a tile"}, Programs(Tile(5, 2))
@@ -213,9 +213,9 @@ def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None
     basis = sum(matrix[0].size for matrix in bundle.matrices.values())
     of_a_step = bundle.batch_size * bundle.layout.total + basis
     products = (18 + 12 + 10) * len(bundle.schedule) * of_a_step
-    monkeypatch.setattr(memory, "MOST_PRODUCTS", products)
+    monkeypatch.setattr(memory, "MAX_TILED_PRODUCTS", products)
     assert tile_of(bundle, rounds, JAX, ROOMY) == Tile(18, 1)
-    monkeypatch.setattr(memory, "MOST_PRODUCTS", products - 1)
+    monkeypatch.setattr(memory, "MAX_TILED_PRODUCTS", products - 1)
     assert tile_of(bundle, rounds, JAX, ROOMY) is None
 
 
