@@ -24,7 +24,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
-from curvebench.stages.devices import joules_used, take_device
+from curvebench.stages.devices import joules_used, reserve_gpu
 from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Attendance, Failure, Interrupted, failure_of
 from curvebench.timing.clocks import limit_threads
@@ -73,7 +73,7 @@ def run_job(
     check_unchanged(spec)
     limit_threads(threads)
     facts: dict[str, Any] = provenance(threads)
-    taken = take_device() if spec.device == "gpu" else None
+    taken = reserve_gpu() if spec.device == "gpu" else None
     device, waited = (None, 0.0) if taken is None else (taken.name, taken.waited)
     before = joules_used(device)
     _keep_compiled(threads, facts["machine"])
