@@ -36,7 +36,7 @@ STAMPS = Path("usr/share/tuxpaint/stamps")
 FOLDERS = ("animals", "food", "household", "plants", "vehicles")
 PHOTOGRAPHS = (Path("usr/share/backgrounds"), Path("usr/share/backgrounds/mate/nature"))
 CLASSES = 25
-# Minimum share of pixels whose colour occurs only once; drawings are below it.
+# Minimum number of distinct colours per opaque pixel; drawings have fewer.
 MIN_UNIQUE_COLOURS = 0.45
 # Each split needs at least one photograph.
 MIN_PHOTOGRAPHS = 5
@@ -102,7 +102,7 @@ class Packages:
 
 
 def is_photographed(pixels: np.ndarray) -> bool:
-    """Return whether a stamp is large enough and has the number of distinct colours of a photograph.
+    """Return whether a stamp is large enough and has enough distinct colours to be a photograph.
 
     Args:
         pixels: red, green, blue and opacity, shape (rows, columns, 4).

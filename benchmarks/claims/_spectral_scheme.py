@@ -66,7 +66,7 @@ def stepped(
         gamma: 1 with the entropy term of 003 eq. 4, 0 without.
         maps: the maps of eigenvalues and eigenvectors.
         damping: added to the curvature.
-        turn: step size of the eigenvectors; None for `rate`.
+        turn: length of a normalized rotation's generator; None if rotations are not normalized.
     """
     if isinstance(spectrum, Spectrum):
         # The squares of coordinates cannot become negative by rounding.

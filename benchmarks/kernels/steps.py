@@ -88,12 +88,8 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
 # set suffices.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
-SMALL_PROBLEMS_ONLY = (
-    "adagrad_full",
-    "newton",
-    "spectral_full",
-    # These rules use a matrix of all parameters by all parameters, which is too large for the shape sets.
-)
+# Rules with a matrix of all parameters by all parameters, which is too large for the shape sets.
+SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton", "spectral_full")
 
 
 def step_numbers(every: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Least squares whose runs are jobs of their own."""
+"""Least squares with a separate job for each run."""
 
 from dataclasses import replace
 
