@@ -49,7 +49,7 @@ class Judge:
 
         A failed run has the worst. `second` is the cost by the criterion for ties, 0 where there is none.
         """
-        choose, ties = self.tuning.choose, self.tuning.ties
+        choose, ties = self.tuning.choose, self.tuning.tie_break
         first = _or_worst(self._value(choose.metric, choose.which))
         second = pl.lit(0.0) if ties is None else _or_worst(self._tie(ties))
         return runs.filter(~missing()).with_columns(first=first, second=second)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from curvebench.spec.document import under_first_names
 from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
@@ -25,14 +26,15 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of what decides a claim, conditions in any order.
 
     Args:
-        claim: `id` and `holds_if` as the study file has them, in plain JSON types.
+        claim: `id` and `supported_if` as the study file has them, in plain JSON types.
         at_most_partly: as the scale has it.
     """
+    first = under_first_names(claim)
     rule = {
         "version": RULE_VERSION,
         "alpha": ALPHA,
-        "id": claim["id"],
-        "holds_if": sorted(claim["holds_if"], key=_order),
+        "id": first["id"],
+        "holds_if": sorted(first["holds_if"], key=_order),
         "at_most_partly": bool(at_most_partly),
     }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]

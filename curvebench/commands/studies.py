@@ -1,15 +1,17 @@
-"""`curvebench check`, `plan` and `estimate`: are studies valid, what would they run, and for how long."""
+"""`curvebench check`, `convert`, `plan` and `estimate`: are studies valid, what do they run, for how long."""
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, Problems, by_reason
+from curvebench.spec.sets import SUMS
 from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
@@ -185,6 +187,30 @@ def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan
         for key, option in OPTIONS.items():
             text = text.replace(f"{key}:", f"{option}:")
         raise InputError(text) from error
+
+
+@command(
+    "convert",
+    argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="a study, or the plan.json of a published set"
+    ),
+)
+def convert(given: Namespace) -> None:
+    """Give keys of studies and published sets their present names.
+
+    Replaces the names that earlier versions had for keys, and changes nothing else. The checksum of a set's
+    plan is renewed with it; a plan that does not match its checksum stays refused.
+    """
+    from curvebench.reports.sets.files import sha256, write_text
+    from curvebench.spec.document import converted
+
+    for file in given.files:
+        before, text = sha256(file), file.read_text("utf-8", "surrogateescape")
+        if (renamed := converted(text)) != text:
+            write_text(file, renamed)
+            if (sums := file.with_name(SUMS)).exists():
+                write_text(sums, sums.read_text().replace(before, sha256(file)))
+            print(f"converted: {file}")
 
 
 @command(

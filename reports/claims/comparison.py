@@ -173,7 +173,7 @@ def comparisons(
         for workload in _workloads(study, claim, condition):
             values = {
                 name: quantity.of_runs(judged.filter(workload=name))
-                for name in dict.fromkeys((workload.name, condition.than_on or workload.name))
+                for name in dict.fromkeys((workload.name, condition.control_workload or workload.name))
             }
             for key in condition.keys(claim.id, number, workload.name):
                 yield _compared(quantity, backend, key, values, tried_of)
@@ -241,9 +241,9 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
         InputError: when one that it names is missing, and the claim does not repeat another one.
     """
     about = [workload for workload in study.workloads if condition.is_about(workload.name, workload.metrics)]
-    lacking = condition.than_on not in (None, *(workload.name for workload in study.workloads))
+    lacking = condition.control_workload not in (None, *(workload.name for workload in study.workloads))
     if (lacking or not about) and not claim.repeats:  # which may be on some of its workloads
-        absent = condition.than_on if lacking else condition.workload
+        absent = condition.control_workload if lacking else condition.workload
         where = f"on {absent}" if absent else "on any workload"
         raise InputError(
             f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "

@@ -357,7 +357,7 @@ class Straightness(Quantity):
     """How straight a metric falls to a value on a logarithmic axis over steps: 1 where it converges linearly.
 
     It is the coefficient of determination of a line through the logarithms of a run's evaluations from its
-    start to the first that is at most `down_to`. A run that does not end there, or is not finite on the way,
+    start to the first that is at most `until`. A run that does not end there, or is not finite on the way,
     has 0; a run that is there before its third evaluation tells nothing.
     """
 
@@ -367,20 +367,20 @@ class Straightness(Quantity):
         curves = {run: (own["step"].to_numpy(), own["value"].to_numpy()) for (run,), own in every.items()}
         known = runs.filter(~missing())
         values = [
-            0.0 if lost or run not in curves else _straightness(*curves[run], self.condition.down_to)
+            0.0 if lost or run not in curves else _straightness(*curves[run], self.condition.until)
             for run, lost in known.select("run", failed()).iter_rows()
         ]
         return known.with_columns(pl.Series("value", values, dtype=pl.Float64))
 
 
-def _straightness(steps: np.ndarray, values: np.ndarray, down_to: float) -> float | None:
+def _straightness(steps: np.ndarray, values: np.ndarray, until: float) -> float | None:
     """Return the share of the variance of log(values) down to a value that a line over steps explains."""
     from scipy.stats import linregress
 
-    if not values[-1] <= down_to:
+    if not values[-1] <= until:
         return 0.0
-    end = int(np.argmax(values <= down_to)) + 1
-    steps, values = steps[:end], np.where(values[:end] == 0, down_to, values[:end])  # 0 has no logarithm
+    end = int(np.argmax(values <= until)) + 1
+    steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])  # 0 has no logarithm
     if not np.isfinite(values).all():
         return 0.0
     return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= LEAST_POINTS else None

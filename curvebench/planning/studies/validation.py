@@ -151,14 +151,14 @@ class _Reader:
             self._check_labels(f"bases.{label}.optimizers", own)
             if own and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
-        labels, tried = [spec.label for spec in specs], tuning.tried_in or ()
+        labels, tried = [spec.label for spec in specs], tuning.tuned_bases or ()
         problems.once("bases", labels, "two bases are labelled {!r}; give each its own `label:`")
-        problems.known("tuning.tried_in", "the study", "basis", tried, labels)
+        problems.known("tuning.tuned_bases", "the study", "basis", tried, labels)
         if tried and tuning.shared_across == "none":
             said = "each basis chooses for itself; leave it out, or say shared_across: bases"
-            problems.add(f"tuning.tried_in: {said}")
+            problems.add(f"tuning.tuned_bases: {said}")
         elif tried and IDENTITY not in tried:
-            problems.add("tuning.tried_in: the identity basis chooses for all; add identity")
+            problems.add("tuning.tuned_bases: the identity basis chooses for all; add identity")
         if tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in self.file.bases}:
             said = "needs the identity basis, whose choice is shared; add it to bases"
             problems.add(f"tuning.shared_across: {said}")
@@ -181,8 +181,8 @@ class _Reader:
         """The metrics that the study names, by the key that does."""
         file = self.file
         used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
-        if file.tuning.ties is not None:
-            used["tuning.ties"] = file.tuning.ties.metric
+        if file.tuning.tie_break is not None:
+            used["tuning.tie_break"] = file.tuning.tie_break.metric
         used |= {f"targets.{metric}": metric for metric in file.targets}
         return used | {key: condition.metric for key, condition in _conditions(file.claims)}
 
@@ -193,7 +193,7 @@ class _Reader:
 
     def _check_ties(self) -> None:
         """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
-        choose, ties, stop = self.file.tuning.choose, self.file.tuning.ties, self.file.stop
+        choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
         said = None
         if ties is None and choose.metric in stop:
             given = f"median steps_to_stop {choose.metric}"
@@ -203,14 +203,14 @@ class _Reader:
         if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
             said = f"there is no target of {ties.metric}; give it in targets"
         if said:
-            self.problems.add(f"tuning.ties: {said}")
+            self.problems.add(f"tuning.tie_break: {said}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
         """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
         file, metric, known = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
-            remedy = "add its basis to tuning.tried_in"
+            remedy = "add its basis to tuning.tuned_bases"
             self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
         direction = known.direction if known else None
         for said in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
@@ -224,7 +224,9 @@ class _Reader:
                 known(f"targets.{metric}", names=sorted(at), valid=self.known)
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
             known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
-            known(f"{key}.than_on", names=filter(None, [condition.than_on]), valid=self.known)
+            known(
+                f"{key}.control_workload", names=filter(None, [condition.control_workload]), valid=self.known
+            )
 
     def _check_costs(self) -> None:
         """Check that no basis is estimated during a run whose costs are charged: only those before are."""
@@ -340,7 +342,7 @@ class _Reader:
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     """The conditions of claims, by their keys."""
     return [
-        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
         for index, condition in enumerate(claim.conditions)
     ]
