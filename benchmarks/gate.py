@@ -1,9 +1,10 @@
-"""`python -m benchmarks.gate BASE HEAD`: is a commit slower than another?
+"""Test for slowdowns between two commits: `python -m benchmarks.gate BASE HEAD`.
 
-Both commits are checked out. A round starts a fresh process of each and takes samples of every kernel case
-from both in turn; its log ratio is the median over pairs of samples next to each other, so that the load of
-the machine cancels. Processes of equal code differ, so that rounds and not samples are the independent
-evidence. A commit compared with itself (`HEAD HEAD`) shows the noise: slower or faster is a false alarm then.
+Both commits are checked out. Each round starts one fresh process per commit and takes samples of every kernel
+case from the two processes in turn. The log ratio of a round is the median over pairs of adjacent samples, so
+that the load of the machine cancels. Two processes that run equal code differ systematically, so the rounds
+are the independent observations, and not the samples. Comparing a commit with itself (`HEAD HEAD`) shows the
+noise: every `slower` or `faster` is then a false alarm.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ Outcome = Literal["slower", "faster", "equal", "undecided"]
 
 WORKER = Path(__file__).with_name("gate_worker.py")
 SIDES = ("base", "head")
-LEVEL = 0.995  # of the interval of each case
-FEWEST_ROUNDS = math.ceil(1 - math.log2(1 - LEVEL))  # fewer do not reach that level: 2 / 2^n <= 1 - level
+# Confidence level of the interval of each case.
+LEVEL = 0.995
+# An interval of this kind from n rounds has at most the level 1 - 2 / 2^n, so that fewer rounds cannot reach
+# LEVEL.
+FEWEST_ROUNDS = math.ceil(1 - math.log2(1 - LEVEL))
 ROUNDS = 24
-SAMPLES = 8  # of each case and side in each round
+# Timed samples of each case, per side and round.
+SAMPLES = 8
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
 
 
@@ -47,7 +52,7 @@ GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
 
 @contextmanager
 def worker(checkout: Path, pattern: str) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that times the cases of one checkout (`gate_worker`), and end it with the block."""
+    """Start a worker process (`gate_worker`) for one checkout, and kill it when the block ends."""
     command = [sys.executable, "-P", str(WORKER), str(checkout), pattern]
     variables = one_thread_environment(os.environ) | {"PYTHONPATH": str(checkout)}
     pipe = partial(subprocess.Popen, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -59,14 +64,19 @@ def worker(checkout: Path, pattern: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | None = None) -> Any:
-    """Send a request to a process, if there is one, and return what it answers.
+    """Send a request to a worker process and return its answer.
+
+    Args:
+        side: name of the commit's side, for the error message.
+        process: a worker process.
+        request: the JSON object to send; None reads the first line, which the process writes unasked.
 
     Raises:
-        InputError: when the process ended instead.
+        InputError: if the process has ended.
     """
     assert process.stdin
     assert process.stdout
-    with suppress(BrokenPipeError):  # a process that has ended answers nothing below
+    with suppress(BrokenPipeError):  # the end of the process is reported below, when it does not answer
         if request:
             print(json.dumps(request), file=process.stdin, flush=True)
     line = process.stdout.readline()
@@ -76,40 +86,41 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
 
 
 def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, np.ndarray]:
-    """Time the cases that both checkouts have in turn.
+    """Time, in turn, the cases that both checkouts have.
 
     Args:
-        checkouts: folder by side.
-        pattern: a regular expression that labels contain.
-        rounds: how often fresh processes start.
+        checkouts: folder of each side.
+        pattern: regular expression that must occur in the label of a case.
+        rounds: number of rounds; each starts two fresh processes.
 
     Returns:
-        Log ratios of seconds, head over base, shape (rounds,), by label.
+        By label, the log ratios of the times, head over base, shape (rounds,).
 
     Raises:
-        InputError: when a process fails, no case is on both sides, or a case is not the same work on both.
+        InputError: if a process fails, no case is on both sides, or a case does different work on the two
+            sides.
     """
-    found: dict[str, list[float]] = {}
+    log_ratios: dict[str, list[float]] = {}
     progress = Progress("gate", rounds)
     for _ in range(rounds):
         with ExitStack() as stack:
             processes = [stack.enter_context(worker(checkouts[side], pattern)) for side in SIDES]
-            base, head = (answer(*each) for each in zip(SIDES, processes, strict=True))
+            base, head = (answer(*pair) for pair in zip(SIDES, processes, strict=True))
             for label in common_labels(base, head, pattern):
                 request = {"label": label, "calls": max(base[label]["calls"], head[label]["calls"])}
                 seconds = np.empty((SAMPLES, 2))
                 for sample, side in turns(2, SAMPLES):
                     seconds[sample, side] = answer(SIDES[side], processes[side], request)
-                found.setdefault(label, []).append(float(np.median(np.diff(np.log(seconds)))))
+                log_ratios.setdefault(label, []).append(float(np.median(np.diff(np.log(seconds)))))
         progress.advance(1)
-    return {label: np.array(ratios) for label, ratios in found.items()}
+    return {label: np.array(ratios) for label, ratios in log_ratios.items()}
 
 
 def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> list[str]:
-    """Return the labels of cases on both sides.
+    """Return the labels of the cases that both sides have, in the order of head.
 
     Raises:
-        InputError: when there is none, or a case has other sizes on the other side.
+        InputError: if there are none, or a case has different sizes on the two sides.
     """
     labels = [label for label in head if label in base]
     if not labels:
@@ -128,41 +139,54 @@ def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> l
 
 
 def decide(log_ratios: np.ndarray, effect: float) -> tuple[Outcome, str]:
-    """Decide whether head is slower than base, with the interval in words.
+    """Decide whether head is slower than base, and describe the interval in words.
 
-    `equal` needs the whole interval within the effect, `slower` and `faster` need it beyond 0. A change that
-    is certain and smaller than the effect is equal. The interval is distribution-free: where sides are equal
-    and rounds independent, it lies beyond 0 with probability 1 - `LEVEL` at most.
+    The outcome is `equal` if the whole interval is within the effect, also where the change is certain but
+    smaller than the effect. It is `slower` or `faster` if the interval excludes 0, and otherwise `undecided`.
+    The interval is distribution-free: if the two sides are equally fast and the rounds independent, it
+    excludes 0 with a probability of at most 1 - `LEVEL`.
 
     Args:
         log_ratios: shape (rounds,).
-        effect: the relative change that matters, 0.05 for 5 %.
+        effect: smallest relative change that matters, 0.05 for 5 %.
     """
-    found, limit = median_interval(log_ratios, LEVEL), math.log1p(effect)
+    interval, limit = median_interval(log_ratios, LEVEL), math.log1p(effect)
     outcome: Outcome = "undecided"
-    if -limit < found.low and found.high < limit:
+    if -limit < interval.low and interval.high < limit:
         outcome = "equal"
-    elif found.low > 0 or found.high < 0:
-        outcome = "slower" if found.low > 0 else "faster"
-    return outcome, in_words(found)
+    elif interval.low > 0 or interval.high < 0:
+        outcome = "slower" if interval.low > 0 else "faster"
+    return outcome, in_words(interval)
 
 
-def in_words(found: MedianInterval) -> str:
-    """Return the change and its interval in percent, from log ratios."""
-    change, low, high = (100 * math.expm1(value) for value in (found.median, found.low, found.high))
-    return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}] of {found.count} rounds"
+def in_words(interval: MedianInterval) -> str:
+    """Return the change and its interval in percent.
+
+    Args:
+        interval: interval of the median log ratio.
+    """
+    change, low, high = (100 * math.expm1(value) for value in (interval.median, interval.low, interval.high))
+    return f"{change:+.1f} % [{low:+.1f}, {high:+.1f}] of {interval.count} rounds"
 
 
 def compare(checkouts: dict[str, Path], pattern: str, rounds: int, effect: float) -> int:
-    """Time two commits, time again what seems to have changed, print verdicts, and return the exit status."""
+    """Time two commits and print an outcome for each case.
+
+    Cases that seem to have changed are timed again with fresh processes, and remain changed only if both
+    measurements agree.
+
+    Returns:
+        The exit status.
+    """
     outcomes = set()
-    found = {label: decide(each, effect) for label, each in measure(checkouts, pattern, rounds).items()}
-    changed = [re.escape(label) for label, (outcome, _) in found.items() if outcome in ("slower", "faster")]
-    again = measure(checkouts, f"^({'|'.join(changed)})$", rounds) if changed else {}
-    for label, (first, words) in found.items():
+    log_ratios = measure(checkouts, pattern, rounds)
+    decisions = {label: decide(ratios, effect) for label, ratios in log_ratios.items()}
+    changed = [re.escape(label) for label, (first, _) in decisions.items() if first in ("slower", "faster")]
+    repeated = measure(checkouts, f"^({'|'.join(changed)})$", rounds) if changed else {}
+    for label, (first, words) in decisions.items():
         outcome = first
-        if label in again:
-            second, more = decide(again[label], effect)
+        if label in repeated:
+            second, more = decide(repeated[label], effect)
             outcome = first if second == first else "undecided"
             words = f"{words}; with fresh processes {second}: {more}"
         outcomes.add(outcome)
@@ -173,7 +197,7 @@ def compare(checkouts: dict[str, Path], pattern: str, rounds: int, effect: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the gate; returns the exit status (argparse itself ends with 2)."""
+    """Run the gate and return the exit status; argparse itself exits with 2 for unknown arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gate",
         description="Say whether HEAD is slower than BASE, faster, equal within the effect, or undecided. "
@@ -184,21 +208,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--effect", type=float, default=0.05, help="the change that matters (0.05 is 5 %%)")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of two processes ({ROUNDS})")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     root = Path.cwd()
     try:
-        if not given.effect > 0:
-            raise InputError(f"--effect {given.effect}: a number above 0 is needed, 0.05 for 5 %")
-        if given.rounds < FEWEST_ROUNDS:
-            raise InputError(f"--rounds {given.rounds}: at least {FEWEST_ROUNDS} is needed")
+        if not options.effect > 0:
+            raise InputError(f"--effect {options.effect}: a number above 0 is needed, 0.05 for 5 %")
+        if options.rounds < FEWEST_ROUNDS:
+            raise InputError(f"--rounds {options.rounds}: at least {FEWEST_ROUNDS} is needed")
         with ExitStack() as stack:
-            # names of equal length, since the length of a path may shift what is in memory
+            # The folders have names of equal length, since the length of a path may shift addresses in
+            # memory.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
-            commits = zip(SIDES, (commit_of(root, given.base), commit_of(root, given.head)), strict=True)
+            commits = zip(SIDES, (commit_of(root, options.base), commit_of(root, options.head)), strict=True)
             checkouts = {
                 side: stack.enter_context(worktree(root, commit, folder / side)) for side, commit in commits
             }
-            return compare(checkouts, given.case, given.rounds, given.effect)
+            return compare(checkouts, options.case, options.rounds, options.effect)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT

@@ -1,8 +1,8 @@
-"""The process that times one commit for the gate: it prepares kernel cases, then takes a sample when asked.
+"""Worker process of the gate: it prepares the kernel cases of one commit, and takes samples on request.
 
-Lines of JSON go both ways. The process first writes `{label: {"calls": ..., "sizes": ...}}` of the cases that
-contain the pattern; then it answers each line `{"label": ..., "calls": ...}` with the seconds of a call. It
-imports the kernel cases of the checkout that its PYTHONPATH names.
+The gate and the worker exchange lines of JSON. The worker first writes `{label: {"calls": ..., "sizes":
+...}}` for the cases whose label contains the pattern. It then answers each line `{"label": ..., "calls":
+...}` with the seconds of one call. The kernel cases are imported from the checkout that PYTHONPATH names.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import os
 import sys
 from pathlib import Path
 
-SAMPLE_SECONDS = 0.02  # so long that clock and interrupts are small
+# Duration of one sample, long enough for the resolution of the clock and interrupts to be negligible.
+SAMPLE_SECONDS = 0.02
 
 
 def main(checkout: str, pattern: str) -> None:
-    """Serve until the input ends.
+    """Answer requests until the input ends.
 
     Raises:
-        RuntimeError: when the kernel cases are not those of the checkout.
+        RuntimeError: if the kernel cases were imported from another folder than the checkout.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    sys.stdout = sys.stderr  # what libraries print is no answer
+    sys.stdout = sys.stderr  # libraries may print; the gate reads only answers
     from curvebench.benchmarks.kernels import cases
     from curvebench.timing.clocks import calls_for, one_thread, seconds_of
 
@@ -30,11 +31,11 @@ def main(checkout: str, pattern: str) -> None:
         raise RuntimeError(f"{cases.__file__} is not below {checkout}: another copy of the project is first")
     ready, facts = {}, {}
     with one_thread():
-        for label, each in cases.timed(pattern).items():
-            ready[label] = each.case.prepare(each.backend, each.dtype)
+        for label, timed_case in cases.timed(pattern).items():
+            ready[label] = timed_case.case.prepare(timed_case.backend, timed_case.dtype)
             with ready[label].context():
                 calls = calls_for(ready[label].run, SAMPLE_SECONDS)
-            facts[label] = {"calls": calls, "sizes": dict(each.case.sizes)}
+            facts[label] = {"calls": calls, "sizes": dict(timed_case.case.sizes)}
         print(json.dumps(facts), file=answers, flush=True)
         for line in sys.stdin:
             request = json.loads(line)

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.gpu`: steps of whole networks beside plain loops, and what optimizers cost.
+"""Time training steps of whole networks and the cost of optimizers: `python -m benchmarks.gpu`.
 
-It needs torch, JAX, Optax, torchvision and timm, of these or near versions, and none of what plans and
-reports need. Without a GPU it times small networks on one thread of the processor, and says so.
+The steps are compared with plain loops of PyTorch and JAX, as a user would write them. The command requires
+torch, JAX, Optax, torchvision and timm in the pinned or similar versions, and none of the packages that only
+plans and reports use. Without a GPU, it times small networks on one CPU thread and says so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.backends.engine import engine
 from curvebench.benchmarks.networks_at_speed import LARGE, NETWORKS, SMALL, TimedNetwork
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import Rule
@@ -34,9 +35,12 @@ from curvebench.timing.clocks import one_thread, seconds_of
 from curvebench.timing.interleaving import interleaved
 from curvebench.timing.step_times import NULL
 
-STEPS = 10  # of a call, a whole turn of a cadence of 10
-LOOK = 3  # calls of each plain loop, of which the fastest is the peer
-MATRIX = {"gpu": 8192, "cpu": 1024}  # rows of the product that the rate of a precision is measured by
+# Steps in one call of a loop: one whole cycle of the optimizers that refresh every 10 steps.
+STEPS_PER_CALL = 10
+# Calls of each plain loop by which the fastest is chosen as the peer.
+SELECTION_CALLS = 3
+# Rows of the square matrices by whose product the arithmetic rate of a precision is measured.
+RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}
 HALF_ITERATION = {"newton_schulz_precision": "bfloat16"}
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any], bool]] = {
     "adamw": ("adamw", {}, False),
@@ -49,14 +53,14 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Ready:
-    """A loop that is compiled and warm.
+    """Training loop that is compiled and warmed up.
 
     Args:
-        run: `STEPS` steps; it returns when they are done.
-        compile_seconds: what the compilation and the first steps took.
-        alive_bytes: of arrays between steps, without the data.
-        peak_bytes: the most of arrays while it ran, without the data, as the backend counts; None where it
-            does not.
+        run: run `STEPS_PER_CALL` steps, and return when the device has finished them.
+        compile_seconds: duration of compilation and of the first call.
+        alive_bytes: bytes of the arrays that exist between steps, without the data.
+        peak_bytes: maximum bytes of arrays during a call, without the data, as counted by the backend; None
+            if the backend does not count.
     """
 
     run: Callable[[], None]
@@ -69,7 +73,7 @@ class Ready:
 
 
 def alive_bytes(backend: str, device: str = "cpu") -> int:
-    """The bytes of all arrays of a backend that are alive on a device."""
+    """Return the bytes of all arrays of a backend that exist on a device."""
     gc.collect()
     if backend == "jax":
         import jax
@@ -79,43 +83,53 @@ def alive_bytes(backend: str, device: str = "cpu") -> int:
 
     if device != "cpu":
         return int(torch.cuda.memory_allocated())
-    tensors = [one for one in gc.get_objects() if type(one) in (torch.Tensor, torch.nn.Parameter)]
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    tensors = [tensor for tensor in gc.get_objects() if type(tensor) in (torch.Tensor, torch.nn.Parameter)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
 def our_loop(
-    network: TimedNetwork, made: Engine, rule: Rule, batch_size: int, in_basis: bool = False
+    network: TimedNetwork, runtime: Engine, rule: Rule, batch_size: int, in_basis: bool = False
 ) -> Ready:
-    """Our steps of a rule; call inside the engine's context."""
-    bundle = network.bundle(rule, batch_size, STEPS, in_basis)
-    before = alive_bytes(made.ops.backend, made.device)
-    loaded = load(bundle, made)
+    """Compile the project's own training loop for an update rule. Call it inside the engine's context.
+
+    Args:
+        network: the network and its images.
+        runtime: engine of the backend and precision.
+        rule: the update rule.
+        batch_size: images per step.
+        in_basis: whether the parameters of each layer are in a changed basis, as with EGOP.
+    """
+    bundle = network.bundle(rule, batch_size, STEPS_PER_CALL, in_basis)
+    baseline = alive_bytes(runtime.ops.backend, runtime.device)
+    loaded = load(bundle, runtime)
     carry, constants = loaded.carry, loaded.constants
-    inputs = stretch_inputs(bundle, made, 0, STEPS)
+    inputs = segment_inputs(bundle, runtime, 0, STEPS_PER_CALL)
     start = time.perf_counter()
-    segment = made.segment(loaded, inputs)
+    segment = runtime.segment(loaded, inputs)
     del loaded
-    held = [carry]
+    carries = [carry]
     del carry
 
     def run() -> None:
-        held[0] = segment(held[0], constants, inputs)
-        made.synchronize(held[0])
+        carries[0] = segment(carries[0], constants, inputs)
+        runtime.synchronize(carries[0])
 
     run()
     seconds = time.perf_counter() - start
-    data = sum(made.state_bytes(one) for one in (constants.data, inputs.order))
-    peak = made.device_peak(segment, run)
-    alive = alive_bytes(made.ops.backend, made.device) - before - data
-    others = data if made.ops.backend == "jax" else before + data  # XLA lays this loop's arrays out alone
-    return Ready(run, seconds, alive, None if peak is None else peak - others)
+    data = sum(runtime.state_bytes(arrays) for arrays in (constants.data, inputs.order))
+    peak = runtime.device_peak(segment, run)
+    alive = alive_bytes(runtime.ops.backend, runtime.device) - baseline - data
+    # XLA counts the arrays of this loop alone, without other arrays that are alive.
+    excluded = data if runtime.ops.backend == "jax" else baseline + data
+    return Ready(run, seconds, alive, None if peak is None else peak - excluded)
 
 
 # --- plain loops ---------------------------------------------------------------------------------
 
 
-TORCH_FORMS = {  # name of each plain loop on torch: whether it is compiled, and whether channels are last
+# Plain loops of PyTorch: whether the module is compiled, and whether channels are the last axis in memory.
+TORCH_FORMS = {
     "eager": (False, False),
     "channels last": (False, True),
     "compiled": (True, False),
@@ -124,62 +138,80 @@ TORCH_FORMS = {  # name of each plain loop on torch: whether it is compiled, and
 
 
 def plain_torch(
-    network: TimedNetwork, made: Engine, precision: str, batch_size: int, compiled: bool, channels_last: bool
+    network: TimedNetwork,
+    runtime: Engine,
+    precision: str,
+    batch_size: int,
+    compiled: bool,
+    channels_last: bool,
 ) -> Ready:
-    """The steps of AdamW that a user of PyTorch would write."""
+    """Compile the AdamW training loop that a user of PyTorch would write.
+
+    Args:
+        network: the network and its images.
+        runtime: engine whose device is used and synchronized.
+        precision: `mixed` uses autocast, `bfloat16` converts model and images.
+        batch_size: images per step.
+        compiled: whether to compile the module with torch.compile.
+        channels_last: whether to use PyTorch's memory format with channels last.
+    """
     import torch
     from torch.nn import functional
 
-    place = made.device
-    before = alive_bytes("torch", place)
-    model = network.module().to(place)
+    device = runtime.device
+    baseline = alive_bytes("torch", device)
+    model = network.module().to(device)
     if precision == "bfloat16":
         model = model.bfloat16()
     form = torch.channels_last if channels_last else torch.contiguous_format
     model = model.to(memory_format=form)
     pixels, labels = network.images(2 * batch_size)
-    images = torch.tensor(pixels, device=place).to(memory_format=form)
+    images = torch.tensor(pixels, device=device).to(memory_format=form)
     if precision == "bfloat16":
         images = images.bfloat16()
-    targets = torch.tensor(labels, device=place)
+    targets = torch.tensor(labels, device=device)
     data = images.untyped_storage().nbytes() + targets.untyped_storage().nbytes()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    orders = torch.randint(0, len(labels), (STEPS, batch_size), device=place)
+    orders = torch.randint(0, len(labels), (STEPS_PER_CALL, batch_size), device=device)
     called = torch.compile(model) if compiled else model
 
     def run() -> None:
         for order in orders:
             optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(place, torch.bfloat16, enabled=precision == "mixed"):
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "mixed"):
                 loss = functional.cross_entropy(called(images[order]), targets[order])
             loss.backward()
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        made.synchronize(None)
+        runtime.synchronize(None)
 
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
-    peak, taken = made.device_peak(called, run), before + data
-    return Ready(run, seconds, alive_bytes("torch", place) - taken, None if peak is None else peak - taken)
+    peak, excluded = runtime.device_peak(called, run), baseline + data
+    alive = alive_bytes("torch", device) - excluded
+    return Ready(run, seconds, alive, None if peak is None else peak - excluded)
 
 
-def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: Any = None) -> Ready:
-    """The jitted steps of Optax on our loss, AdamW's if not given; call inside the engine's context."""
+def plain_jax(network: TimedNetwork, runtime: Engine, batch_size: int, optimizer: Any = None) -> Ready:
+    """Compile the training loop that a user of JAX and Optax would write.
+
+    Call it inside the engine's context. The loss is the project's own. The optimizer is AdamW by default.
+    """
     import jax
     import optax
 
     from curvebench.backends.jax_engine import laid_out_bytes
 
-    before = alive_bytes("jax")
+    baseline = alive_bytes("jax")
     problem = network.problem(batch_size)
     params = {
-        name: made.ops.cast(made.ops.asarray(value), made.policy.parameters)
+        name: runtime.ops.cast(runtime.ops.asarray(value), runtime.policy.parameters)
         for name, value in problem.parameters.items()
     }
-    state = {name: made.ops.asarray(value) for name, value in problem.state.items()}
-    data = {name: made.ops.asarray(value) for name, value in problem.splits["train"].items()}
-    orders = np.random.default_rng(1).integers(0, 2 * batch_size, (STEPS, batch_size))
+    state = {name: runtime.ops.asarray(value) for name, value in problem.state.items()}
+    data = {name: runtime.ops.asarray(value) for name, value in problem.splits["train"].items()}
+    orders = np.random.default_rng(1).integers(0, 2 * batch_size, (STEPS_PER_CALL, batch_size))
     optimizer = optimizer or optax.adamw(1e-4, weight_decay=0.0)
 
     @partial(jax.jit, donate_argnums=0)
@@ -188,49 +220,53 @@ def plain_jax(network: TimedNetwork, made: Engine, batch_size: int, optimizer: A
         batch = {name: values[order] for name, values in data.items()}
 
         def value(params: Any) -> Any:
-            loss, new_state, _ = network.classifier.loss(made.model_ops, params, state, batch, {})
+            loss, new_state, _ = network.classifier.loss(runtime.model_ops, params, state, batch, {})
             return loss, new_state
 
-        with made.products():
+        with runtime.products():
             (_, state), grads = jax.value_and_grad(value, has_aux=True)(params)
         updates, moments = optimizer.update(grads, moments, params)
         return optax.apply_updates(params, updates), state, moments
 
-    held = [(params, state, optimizer.init(params))]
+    carries = [(params, state, optimizer.init(params))]
     del params, state
-    given = [made.ops.asarray(order) for order in orders]
+    order_arrays = [runtime.ops.asarray(order) for order in orders]
 
     def run() -> None:
-        for order in given:
-            held[0] = step(held[0], order, data)
-        made.synchronize(held[0])
+        for order in order_arrays:
+            carries[0] = step(carries[0], order, data)
+        runtime.synchronize(carries[0])
 
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
-    taken = sum(array.nbytes for array in data.values())
-    peak = laid_out_bytes(step.lower(held[0], given[0], data).compile())
-    return Ready(run, seconds, alive_bytes("jax") - before - taken, peak - taken)
+    data_bytes = sum(array.nbytes for array in data.values())
+    peak = laid_out_bytes(step.lower(carries[0], order_arrays[0], data).compile())
+    return Ready(run, seconds, alive_bytes("jax") - baseline - data_bytes, peak - data_bytes)
 
 
 def plain_loops(
-    network: TimedNetwork, made: Engine, precision: str, batch_size: int
+    network: TimedNetwork, runtime: Engine, precision: str, batch_size: int
 ) -> Iterator[tuple[str, Callable[[], Ready]]]:
-    """Each plain loop by name."""
-    if made.ops.backend == "jax":
-        yield "jitted optax", partial(plain_jax, network, made, batch_size)
+    """Yield the name of each plain loop that applies to a network, and a function that compiles the loop."""
+    if runtime.ops.backend == "jax":
+        yield "jitted optax", partial(plain_jax, network, runtime, batch_size)
         return
     for name, (compiled, channels_last) in TORCH_FORMS.items():
         if channels_last and network.field != "images":
             continue
-        yield name, partial(plain_torch, network, made, precision, batch_size, compiled, channels_last)
+        yield name, partial(plain_torch, network, runtime, precision, batch_size, compiled, channels_last)
 
 
 # --- counting ------------------------------------------------------------------------------------
 
 
 def operations(network: TimedNetwork, batch_size: int) -> int:
-    """Floating point operations of a step's gradient, counted by torch on the plain module without data."""
+    """Return the floating point operations of the gradient of one step.
+
+    PyTorch counts them for the plain module. The tensors are on the device `meta`, so that nothing is
+    computed.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -243,19 +279,19 @@ def operations(network: TimedNetwork, batch_size: int) -> int:
 
 
 def matrix_rate(precision: str, device: str) -> float:
-    """Floating point operations a second of torch's product of large square matrices."""
+    """Measure the floating point operations per second of torch.matmul with large square matrices."""
     import torch
 
-    made = engine("torch", "tf32" if precision == "tf32" else "float32", device)
+    torch_engine = engine("torch", "tf32" if precision == "tf32" else "float32", device)
     kind = torch.bfloat16 if precision in ("mixed", "bfloat16") else torch.float32
-    rows = MATRIX[device]
-    one = torch.randn(rows, rows, device=made.device, dtype=kind)
+    rows = RATE_MATRIX_ROWS[device]
+    matrix = torch.randn(rows, rows, device=torch_engine.device, dtype=kind)
 
     def run() -> None:
-        torch.matmul(one, one)
-        made.synchronize(None)
+        torch.matmul(matrix, matrix)
+        torch_engine.synchronize(None)
 
-    with made.context(), made.products():
+    with torch_engine.context(), torch_engine.products():
         run()
         return 2 * rows**3 / min(seconds_of(run, 3) for _ in range(5))
 
@@ -273,46 +309,60 @@ def measured(
     optimizers: Sequence[str],
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one network, backend and precision: AdamW beside plain loops, then what optimizers cost."""
-    made = engine(backend, precision, device)
+    """Yield the table rows of one network, backend and precision.
+
+    The first row compares AdamW with the fastest plain loop. Each further row has the cost of one optimizer,
+    its step time relative to a step that computes only the gradient.
+
+    Args:
+        network: the network and its images.
+        backend: jax or torch.
+        precision: one of the network's precisions.
+        device: gpu or cpu.
+        batch_size: images per step.
+        repetitions: number of samples of each loop.
+        optimizers: keys of `OPTIMIZERS`.
+        say: report progress.
+    """
+    runtime = engine(backend, precision, device)
     entries = sum(map(math.prod, network.network.shapes.values()))
     named = {"network": network.name, "backend": backend, "precision": precision, "batch_size": batch_size}
     adamw = rules()["adamw"]
-    with made.context():
+    with runtime.context():
         say("ours, adamw")
-        ours = our_loop(network, made, adamw, batch_size)
+        ours = our_loop(network, runtime, adamw, batch_size)
         times, loops = {}, {}
-        for name, make in plain_loops(network, made, precision, batch_size):
+        for name, make in plain_loops(network, runtime, precision, batch_size):
             say(f"plain, {name}")
             try:
                 loops[name] = make()
-            except Exception as error:  # whatever another library or its compiler raises
+            except Exception as error:  # another library or its compiler may raise any exception
                 say(f"plain, {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
                 continue
-            times[name] = min(seconds_of(loops[name].run, 1) for _ in range(LOOK))
+            times[name] = min(seconds_of(loops[name].run, 1) for _ in range(SELECTION_CALLS))
         row = {
             **named,
             "measured": "adamw over the fastest plain loop",
-            "ours_milliseconds": _milliseconds(min(seconds_of(ours.run, 1) for _ in range(LOOK))),
+            "ours_milliseconds": _milliseconds(min(seconds_of(ours.run, 1) for _ in range(SELECTION_CALLS))),
             "compile_seconds": round(ours.compile_seconds, 1),
             "alive_bytes_a_parameter": round(ours.alive_bytes / entries, 2),
             "peak_bytes": ours.peak_bytes,
-            "notes": list(made.notes),
+            "notes": list(runtime.notes),
         }
         if times:
             fastest = min(times, key=lambda name: times[name])
             peer = loops.pop(fastest)
             loops.clear()
-            found = interleaved(ours.run, peer.run, repetitions)
+            contest = interleaved(ours.run, peer.run, repetitions)
             rate = matrix_rate(precision, device)
             row |= {
                 "peer": fastest,
                 "plain_milliseconds": {name: _milliseconds(seconds) for name, seconds in times.items()},
-                "ratio": _interval(found.ratio),
-                "same": _interval(found.same),
-                "images_a_second": round(batch_size * STEPS / found.seconds[0], 1),
+                "ratio": _interval(contest.ratio),
+                "same": _interval(contest.same),
+                "images_a_second": round(batch_size * STEPS_PER_CALL / contest.seconds[0], 1),
                 "share_of_matrix_rate": round(
-                    operations(network, batch_size) * STEPS / found.seconds[0] / rate, 4
+                    operations(network, batch_size) * STEPS_PER_CALL / contest.seconds[0] / rate, 4
                 ),
                 "matrix_operations_a_second": float(f"{rate:.3g}"),
                 "plain_alive_bytes_a_parameter": round(peer.alive_bytes / entries, 2),
@@ -322,19 +372,19 @@ def measured(
         yield row
         del ours
         say("the gradient alone")
-        null = our_loop(network, made, NULL, batch_size)
+        null = our_loop(network, runtime, NULL, batch_size)
         for name in optimizers:
             rule, options, in_basis = OPTIMIZERS[name]
             say(f"cost of {name}")
-            loop = our_loop(network, made, rules()[rule].choose(options), batch_size, in_basis)
-            found = interleaved(loop.run, null.run, repetitions)
+            loop = our_loop(network, runtime, rules()[rule].choose(options), batch_size, in_basis)
+            contest = interleaved(loop.run, null.run, repetitions)
             yield {
                 **named,
                 "measured": f"cost of {name}",
-                "ours_milliseconds": _milliseconds(found.seconds[0]),
+                "ours_milliseconds": _milliseconds(contest.seconds[0]),
                 "percent_of_the_gradient": [
                     round(100 * (value - 1), 1)
-                    for value in (found.ratio.median, found.ratio.low, found.ratio.high)
+                    for value in (contest.ratio.median, contest.ratio.low, contest.ratio.high)
                 ],
                 "compile_seconds": round(loop.compile_seconds, 1),
                 "alive_bytes_a_parameter": round(loop.alive_bytes / entries, 2),
@@ -343,16 +393,16 @@ def measured(
 
 
 def _milliseconds(seconds: float) -> float:
-    """Of one step, from the seconds of a call."""
-    return round(1e3 * seconds / STEPS, 3)
+    """Convert the seconds of one call to milliseconds per step, rounded."""
+    return round(1e3 * seconds / STEPS_PER_CALL, 3)
 
 
-def _interval(found: Any) -> list[float]:
-    return [round(value, 3) for value in (found.median, found.low, found.high)]
+def _interval(interval: Any) -> list[float]:
+    return [round(value, 3) for value in (interval.median, interval.low, interval.high)]
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What the table was measured on."""
+    """Return the device and the versions of Python and packages, which are stored in every row."""
     import torch
 
     from curvebench.results.provenance import cpu_model
@@ -373,9 +423,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("gpu", "cpu"), help="a GPU where there is one")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="large on a GPU, small on a CPU")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
-    known = list(dict.fromkeys(word for network in NETWORKS.values() for word in network.precisions))
+    precisions = list(dict.fromkeys(word for network in NETWORKS.values() for word in network.precisions))
     parser.add_argument(
-        "--precisions", nargs="+", choices=known, help="of those that each network is timed in"
+        "--precisions", nargs="+", choices=precisions, help="of those that each network is timed in"
     )
     parser.add_argument("--optimizers", nargs="*", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     parser.add_argument("--batch-size", type=int, help="128 on a GPU, 32 on a CPU")
@@ -390,30 +440,30 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line of JSON for each row."""
+    """Measure, and print one line of JSON per row."""
     parser = _parser()
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     began = time.monotonic()
     import torch
 
-    if given.device == "gpu" and not torch.cuda.is_available():
+    if options.device == "gpu" and not torch.cuda.is_available():
         parser.error("--device gpu: PyTorch sees no GPU here; leave it out to time small networks on the CPU")
-    device = given.device or ("gpu" if torch.cuda.is_available() else "cpu")
-    if device == "cpu" and given.device is None:
+    device = options.device or ("gpu" if torch.cuda.is_available() else "cpu")
+    if device == "cpu" and options.device is None:
         print("no GPU is here: small networks on one thread of the processor", file=sys.stderr)
-    networks = [NETWORKS[name] for name in given.networks or ()] or list(LARGE if device == "gpu" else SMALL)
-    batch_size = given.batch_size or (128 if device == "gpu" else 32)
-    stored = given.out.read_text().splitlines() if given.out and given.out.is_file() else []
+    networks = [NETWORKS[name] for name in options.networks or ()] or (LARGE if device == "gpu" else SMALL)
+    batch_size = options.batch_size or (128 if device == "gpu" else 32)
+    stored = options.out.read_text().splitlines() if options.out and options.out.is_file() else []
     done = {(row["network"], row["backend"], row["precision"]) for row in map(json.loads, stored)}
     parts = [
         (network, backend, precision)
         for network in networks
         for precision in network.precisions
-        if precision in (given.precisions or network.precisions)
-        for backend in given.backends
+        if precision in (options.precisions or network.precisions)
+        for backend in options.backends
         if (network.name, backend, precision) not in done
     ]
-    sizes = (device, batch_size, given.repetitions, given.optimizers)
+    sizes = (device, batch_size, options.repetitions, options.optimizers)
     with one_thread() if device == "cpu" else nullcontext():
         for network, backend, precision in parts:
             lines = []
@@ -421,13 +471,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for row in measured(network, backend, precision, *sizes, say):
                 lines.append(json.dumps({**row, "machine": machine(device)}) + "\n")
                 print(lines[-1], end="", flush=True)
-            if given.out:
-                with given.out.open("a") as file:
+            if options.out:
+                with options.out.open("a") as file:
                     file.writelines(lines)
 
 
-def _say(part: str, began: float, what: str) -> None:
-    print(f"{time.monotonic() - began:6.0f} s  {part}: {what}", file=sys.stderr, flush=True)
+def _say(part: str, began: float, step: str) -> None:
+    print(f"{time.monotonic() - began:6.0f} s  {part}: {step}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

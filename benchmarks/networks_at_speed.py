@@ -1,4 +1,7 @@
-"""The networks that `python -m benchmarks.gpu` times, as workloads of given data and as plain modules."""
+"""Networks that `python -m benchmarks.gpu` times, as workloads and as plain modules of other libraries.
+
+Their data are random.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,24 @@ from curvebench.workloads.networks.transformer import Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import Arrays, Problem, Workload
 
-BATCHES = 2  # of which the training data consist, on the device from the start
+# Number of batches in the training data, which are on the device from the start.
+DATASET_BATCHES = 2
 
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """A network, its images, and what others have of it.
+    """Network with its images, in the form of this project and in the form of another library.
 
     Args:
-        name: on the command line and in the table.
-        network: parameters with their roles, and classes.
-        side, channels: of the images.
-        precisions: that it is timed in.
-        classifier: our network.
-        state: the model state before the first step.
-        module: makes the same network as a plain module of (N, C, H, W).
-        field: the field of a split that our network reads.
-        examples: an image batch (N, C, H, W) as that field has it.
+        name: name on the command line and in the table.
+        network: parameter shapes and roles, and the number of classes.
+        side, channels: size of the images.
+        precisions: precisions in which the network is timed.
+        classifier: loss and metrics of this project's network.
+        state: model state before the first step, such as running means.
+        module: build the same network as a plain module that takes images of shape (N, C, H, W).
+        field: name of the input that this project's network reads from a split.
+        examples: convert images of shape (N, C, H, W) to the form of that input.
     """
 
     name: str
@@ -53,14 +57,14 @@ class TimedNetwork:
     examples: Callable[[np.ndarray], np.ndarray] = lambda images: images
 
     def images(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Normal pixels (count, C, H, W) in float32, and labels."""
+        """Return normal pixels in float32, shape (count, C, H, W), and random labels."""
         generator = np.random.default_rng(0)
         pixels = generator.standard_normal((count, self.channels, self.side, self.side), np.float32)
         return pixels, generator.integers(0, self.network.classes, count)
 
     @cached_property
     def workload(self) -> Workload:
-        """The network as a workload; `problem` has the data."""
+        """The network as a workload without data; `problem` makes the data."""
         return Workload(
             name=self.name,
             description="a network at speed",
@@ -73,17 +77,21 @@ class TimedNetwork:
         )
 
     def problem(self, batch_size: int) -> Problem:
-        """Parameters, and images for some batches."""
-        pixels, labels = self.images(BATCHES * batch_size)
+        """Return initial parameters, and a training split of `DATASET_BATCHES` batches."""
+        pixels, labels = self.images(DATASET_BATCHES * batch_size)
         train = {self.field: self.examples(pixels), "labels": labels}
         return Problem(self.network.sample(np.random.default_rng(0)), {"train": train}, dict(self.state))
 
     def bundle(self, rule: Rule, batch_size: int, steps: int, in_basis: bool = False) -> Bundle:
-        """A single run of so many steps at a small learning rate.
+        """Return a single run of `steps` steps at a small learning rate.
 
         Args:
-            in_basis: whether each layer's filters, or rows, share a change of basis, as in 000 C.3. Its
-                matrices are identities: products take as long with any.
+            rule: the update rule.
+            batch_size: images per step.
+            steps: number of steps.
+            in_basis: whether the filters of a convolution, or the rows of a weight, share a change of basis,
+                as in 000 C.3. The matrices are identities, since the time of a product does not depend on
+                their values.
         """
         problem = self.problem(batch_size)
         matrices: dict[tuple[str, ...], np.ndarray] = {}
@@ -98,7 +106,7 @@ class TimedNetwork:
             workload=self.workload,
             rule=rule,
             problems=[problem],
-            orders=np.random.default_rng(1).integers(0, BATCHES * batch_size, (steps, 1, batch_size)),
+            orders=np.random.default_rng(1).integers(0, DATASET_BATCHES * batch_size, (steps, 1, batch_size)),
             hyperparameters={name: np.array([value]) for name, value in complete.items()},
             schedule=np.ones(steps),
             matrices=matrices,
@@ -108,7 +116,7 @@ class TimedNetwork:
 
 
 def _peers() -> Any:
-    """Import the networks of other libraries, which takes seconds, only when one of them is built."""
+    """Import `peer_networks`, which takes seconds, only when one of its networks is built."""
     from curvebench.benchmarks import peer_networks
 
     return peer_networks
@@ -128,7 +136,7 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
 
 
 def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> TimedNetwork:
-    """A vision transformer of square patches, beside timm's."""
+    """Return a vision transformer with square patches, together with timm's version of it."""
 
     def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
         return vit_logits(ops, params, state, split["patches"], network.width // heads)

@@ -1,4 +1,4 @@
-"""The networks of torchvision and timm that are built as ours: peers in speed, and oracles in the tests."""
+"""The same networks built with torchvision and timm: peers for speed, and oracles for the tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from curvebench.workloads.networks.hierarchical_transformer import HieraViT
 from curvebench.workloads.networks.residual_network import ResidualNetwork
 from curvebench.workloads.networks.vision_transformer import PlainViT, positions
 
-# Its wheel is built for one accelerator's torch. Beside another it lacks these operators of detection, which
-# nothing here calls but its import must find.
+# A wheel of torchvision belongs to one build of torch. With another build, its detection operators are
+# missing.
+# This project does not call them, but the import of torchvision looks them up, so that they are declared
+# here.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 try:
     from torchvision.models.resnet import BasicBlock, ResNet
@@ -23,7 +25,10 @@ except RuntimeError:
 
 
 def torchvision_network(network: ResidualNetwork) -> Any:
-    """torchvision's residual network; its other widths, stems and numbers of stages by its own function."""
+    """Build torchvision's residual network.
+
+    Widths, stems and numbers of stages that its constructor does not support are set afterwards.
+    """
     blocks = [*network.blocks, *[1] * 4][:4]
     model = ResNet(BasicBlock, blocks, num_classes=network.classes)
     if (network.channels, network.width, network.stem, len(network.blocks)) == (3, 64, 7, 4):
@@ -46,7 +51,18 @@ def torchvision_network(network: ResidualNetwork) -> Any:
 
 
 def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: int) -> Any:
-    """timm's vision transformer without a class token, its mean after the norm, positions in float64."""
+    """Build timm's vision transformer without a class token, with the mean over tokens after the final norm.
+
+    Args:
+        network: width, depth, classes and MLP ratio.
+        grid: patches per side of the image.
+        side: pixels per side of a patch.
+        channels: image channels.
+        heads: attention heads.
+
+    Returns:
+        A module whose position embedding is this project's fixed one, in float64.
+    """
     from timm.models.vision_transformer import VisionTransformer  # it imports torchvision
 
     model = VisionTransformer(
@@ -61,13 +77,13 @@ def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: 
         global_pool="avg",
         fc_norm=False,
     )
-    fixed = torch.tensor(positions(grid, network.width))
-    model.pos_embed = nn.Parameter(fixed[None], requires_grad=False)
+    embedding = torch.tensor(positions(grid, network.width))
+    model.pos_embed = nn.Parameter(embedding[None], requires_grad=False)
     return model
 
 
 def timm_hiera(network: HieraViT) -> Any:
-    """timm's hierarchical vision transformer, without drop path."""
+    """Build timm's hierarchical vision transformer, without drop path."""
     from timm.models.hiera import Hiera  # it imports torchvision
 
     attention = network.attention

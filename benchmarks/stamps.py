@@ -1,8 +1,9 @@
-"""`python -m benchmarks.stamps FOLDER`: photographed objects pasted on photographs, as JPEG files in folders.
+"""Make an image data set of photographed objects pasted on photographs: `python -m benchmarks.stamps FOLDER`.
 
-A set like ImageNet-25 in kind, made of what Debian packages bring: each of its 25 classes is an object in
-random pose, size and place, and validation and test have photographs that training never has. The licences
-of the packages (GPL-2 and CC-BY-SA) hold for the images, which are no part of the project.
+The data set resembles ImageNet-25 and is made of images in Debian packages. Each of its 25 classes is one
+object in random pose, size and position; the backgrounds of the validation and test images never occur in
+training images. The images have the licences of the packages (GPL-2 and CC-BY-SA) and are not part of the
+project.
 """
 
 from __future__ import annotations
@@ -32,117 +33,136 @@ PACKAGES = (
     "mate-backgrounds",
 )
 STAMPS = Path("usr/share/tuxpaint/stamps")
-OBJECTS = ("animals", "food", "household", "plants", "vehicles")  # folders of stamps
+FOLDERS = ("animals", "food", "household", "plants", "vehicles")
 PHOTOGRAPHS = (Path("usr/share/backgrounds"), Path("usr/share/backgrounds/mate/nature"))
 CLASSES = 25
-DISTINCT = 0.45  # the least share of colours that are there once: a drawing has fewer
-LEAST_PHOTOGRAPHS = 5  # so that each split has one
-LEAST = 100  # pixels of the longer side of an object
-LARGEST = 224  # side of an image
-SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}  # of the photographs
-BACKGROUND = (0.25, 1.0)  # the side of the piece of a photograph, by the photograph's shorter side
-TINT = (0.5, 1.5)  # what each channel of a photograph is multiplied with: few are not to be known by heart
-SIZE = (0.35, 0.9)  # the longer side of an object, by the side of the image
-TURN = 40.0  # degrees, at most, to either side
-QUALITY = 90
+# Minimum number of distinct colours per opaque pixel; drawings have fewer.
+MIN_UNIQUE_COLOURS = 0.45
+# Each split needs at least one photograph.
+MIN_PHOTOGRAPHS = 5
+# Minimum length of the longer side of an object.
+MIN_PIXELS = 100
+# Maximum side of an image.
+MAX_SIDE_PIXELS = 224
+# Share of the photographs in each split.
+SPLIT_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
+# Range of the side of the background, relative to the shorter side of its photograph.
+CROP_FRACTION = (0.25, 1.0)
+# Range of the factor of each colour channel of the background. Without it, the few photographs could be
+# memorized.
+TINT_FACTORS = (0.5, 1.5)
+# Range of the longer side of an object, relative to the side of the image.
+OBJECT_FRACTION = (0.35, 0.9)
+# Maximum rotation of an object in either direction.
+MAX_DEGREES = 40.0
+JPEG_QUALITY = 90
 
 
 @dataclass(frozen=True)
 class Packages:
-    """What the packages bring, below the folder that they are unpacked in."""
+    """Images of the Debian packages, below the folder in which the packages are unpacked."""
 
     root: Path
 
     @cached_property
     def objects(self) -> dict[str, Path]:
-        """The photographed objects by name.
+        """Files of the photographed objects, by name.
 
         Raises:
-            InputError: where there are none.
+            InputError: if there are none.
         """
-        files = [path for folder in OBJECTS for path in sorted((self.root / STAMPS / folder).rglob("*.png"))]
-        found = {
+        files = [path for folder in FOLDERS for path in sorted((self.root / STAMPS / folder).rglob("*.png"))]
+        by_name = {
             path.stem.lower(): path
             for path in files
             if "cartoon" not in path.as_posix()
             and is_photographed(np.asarray(Image.open(path).convert("RGBA")))
         }
-        return self._there(found, PACKAGES[0])
+        return self._there(by_name, PACKAGES[0])
 
     @cached_property
     def photographs(self) -> dict[str, Path]:
-        """The photographs by name.
+        """Files of the photographs, by name.
 
         Raises:
-            InputError: where there are too few.
+            InputError: if there are too few.
         """
         files = [path for folder in PHOTOGRAPHS for path in sorted((self.root / folder).glob("*.jpg"))]
-        found = {path.stem: path for path in files}
-        return self._there(found if len(found) >= LEAST_PHOTOGRAPHS else {}, " and ".join(PACKAGES[1:]))
+        by_name = {path.stem: path for path in files}
+        return self._there(by_name if len(by_name) >= MIN_PHOTOGRAPHS else {}, " and ".join(PACKAGES[1:]))
 
-    def _there(self, found: dict[str, Path], package: str) -> dict[str, Path]:
-        if not found:
-            how = f"run `apt-get install {' '.join(PACKAGES)}` on Debian or Ubuntu"
+    def _there(self, by_name: dict[str, Path], package: str) -> dict[str, Path]:
+        if not by_name:
+            remedy = f"run `apt-get install {' '.join(PACKAGES)}` on Debian or Ubuntu"
             raise InputError(
-                f"{self.root}: has nothing of {package}; {how}, or unpack these (`apt-get download`, "
+                f"{self.root}: has nothing of {package}; {remedy}, or unpack these (`apt-get download`, "
                 "`dpkg-deb -x`) and give --root FOLDER"
             )
-        return found
+        return by_name
 
 
 def is_photographed(pixels: np.ndarray) -> bool:
-    """Whether a stamp (rows, columns, 4) is large and shows so many colours as a photograph does."""
-    seen = pixels[pixels[..., 3] > 127][:, :3].astype(np.int32)
-    colours = len(np.unique(seen @ np.array([1 << 16, 1 << 8, 1])))
-    return max(pixels.shape[:2]) >= LEAST and colours >= DISTINCT * max(len(seen), 1)
+    """Return whether a stamp is large enough and has enough distinct colours to be a photograph.
+
+    Args:
+        pixels: red, green, blue and opacity, shape (rows, columns, 4).
+    """
+    opaque = pixels[pixels[..., 3] > 127][:, :3].astype(np.int32)
+    colours = len(np.unique(opaque @ np.array([1 << 16, 1 << 8, 1])))
+    return max(pixels.shape[:2]) >= MIN_PIXELS and colours >= MIN_UNIQUE_COLOURS * max(len(opaque), 1)
 
 
 def split_photographs(names: Sequence[str], seed: int) -> dict[str, list[str]]:
-    """The names of each split's photographs."""
+    """Assign the photographs to splits at random, and return the names in each split."""
     order = generator("stamps", seed, "photographs").permutation(sorted(names))
-    ends = np.cumsum([round(share * len(order)) for share in SHARES.values()])
+    ends = np.cumsum([round(share * len(order)) for share in SPLIT_SHARES.values()])
     parts = np.split(order, ends[:-1])
-    return {split: part.tolist() for split, part in zip(SHARES, parts, strict=True)}
+    return {split: part.tolist() for split, part in zip(SPLIT_SHARES, parts, strict=True)}
 
 
 def pasted(stamp: Image.Image, photograph: Image.Image, side: int, draws: np.random.Generator) -> Image.Image:
-    """An object, mirrored or not, in a random size and place on a piece of a photograph of side x side."""
-    piece = round(min(photograph.size) * draws.uniform(*BACKGROUND))
-    top, left = (int(draws.integers(most - piece + 1)) for most in (photograph.height, photograph.width))
-    pixels = resized_crop(photograph, Box(top, left, piece, piece), side)
-    pixels = np.rot90(pixels, int(draws.integers(4))) * draws.uniform(*TINT, 3)
-    ground = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+    """Paste an object on a background and return the image, `side` x `side` pixels.
+
+    The background is a random square of the photograph, rotated by a multiple of 90 degrees and tinted. The
+    object may be mirrored, and is rotated, scaled and placed at random.
+    """
+    crop = round(min(photograph.size) * draws.uniform(*CROP_FRACTION))
+    top, left = (int(draws.integers(length - crop + 1)) for length in (photograph.height, photograph.width))
+    pixels = resized_crop(photograph, Box(top, left, crop, crop), side)
+    pixels = np.rot90(pixels, int(draws.integers(4))) * draws.uniform(*TINT_FACTORS, 3)
+    image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
     if draws.random() < 0.5:
         stamp = stamp.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    stamp = stamp.rotate(draws.uniform(-TURN, TURN), Image.Resampling.BICUBIC, expand=True)
-    factor = side * draws.uniform(*SIZE) / max(stamp.size)
+    stamp = stamp.rotate(draws.uniform(-MAX_DEGREES, MAX_DEGREES), Image.Resampling.BICUBIC, expand=True)
+    factor = side * draws.uniform(*OBJECT_FRACTION) / max(stamp.size)
     size = tuple(max(1, round(length * factor)) for length in stamp.size)
     stamp = stamp.resize((size[0], size[1]), Image.Resampling.BILINEAR)
-    place = tuple(int(draws.integers(side - length + 1)) for length in stamp.size)
-    ground.paste(stamp, (place[0], place[1]), stamp)
-    return ground
+    corner = tuple(int(draws.integers(side - length + 1)) for length in stamp.size)
+    image.paste(stamp, (corner[0], corner[1]), stamp)
+    return image
 
 
 def images(
     packages: Packages, counts: Mapping[str, int], side: int, seed: int
 ) -> Iterator[tuple[Path, Image.Image]]:
-    """The images of a set with their paths in it; the classes of a split have equally many, but for one.
+    """Yield the images of the data set, each with its path relative to the data set's folder.
 
-    An image depends on seed, split and number alone.
+    The classes of a split have equal numbers of images, up to one. An image depends only on the seed, its
+    split and its number.
     """
     classes = drawn_classes(sorted(packages.objects), CLASSES, generator("stamps", seed, "classes"))
     stamps = {name: _stamp(packages.objects[name], side) for name in classes}
     photographs = {name: _photograph(path, side) for name, path in packages.photographs.items()}
-    for split, own in split_photographs(list(photographs), seed).items():
+    for split, available in split_photographs(list(photographs), seed).items():
         for number in range(counts[split]):
             draws = generator("stamps", seed, split, number)
             name = classes[number % CLASSES]
-            ground = photographs[own[int(draws.integers(len(own)))]]
+            ground = photographs[available[int(draws.integers(len(available)))]]
             yield Path(split, name, f"{number:06d}.JPEG"), pasted(stamps[name], ground, side, draws)
 
 
 def _stamp(path: Path, side: int) -> Image.Image:
-    """What of a stamp is seen, no larger than images ask for."""
+    """Load the visible part of a stamp, scaled down to the resolution that the images need."""
     stamp = Image.open(path).convert("RGBA")
     stamp = stamp.crop(stamp.getchannel("A").getbbox())
     stamp.thumbnail((2 * side, 2 * side))
@@ -156,21 +176,21 @@ def _photograph(path: Path, side: int) -> Image.Image:
 
 
 def write(folder: Path, packages: Packages, counts: Mapping[str, int], side: int, seed: int) -> None:
-    """Write a set and its index, whole or not at all.
+    """Write the data set and its index. If it fails, the folder does not exist afterwards.
 
     Raises:
-        InputError: where the folder is there already, or something of the packages is not.
+        InputError: if the folder exists already, the side is too large, or the packages are missing.
     """
     if folder.exists():
         raise InputError(f"{folder}: is there already; remove it, or name another folder")
-    if side > LARGEST:
-        raise InputError(f"--side {side}: is larger than {LARGEST}")
+    if side > MAX_SIDE_PIXELS:
+        raise InputError(f"--side {side}: is larger than {MAX_SIDE_PIXELS}")
     unfinished = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     progress = Progress(f"images of {folder.name}", sum(counts.values()))
     for path, image in images(packages, counts, side, seed):
         (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
-        image.save(unfinished / path, "JPEG", quality=QUALITY)
+        image.save(unfinished / path, "JPEG", quality=JPEG_QUALITY)
         progress.advance(1)
     unfinished.rename(folder)
     with taking_place(index_file(folder)) as path:
@@ -178,7 +198,7 @@ def write(folder: Path, packages: Packages, counts: Mapping[str, int], side: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write a set as the arguments say."""
+    """Write a data set as the command line says, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stamps", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a new one, such as ~/data/stamps")
     parser.add_argument("--side", type=int, default=64, help="pixels, at most 224 (default: %(default)s)")
@@ -190,14 +210,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="where the packages are (default: %(default)s)"
     )
-    given = parser.parse_args(arguments)
-    counts = {"train": given.train, "val": given.held_out, "test": given.held_out}
+    options = parser.parse_args(arguments)
+    counts = {"train": options.train, "val": options.held_out, "test": options.held_out}
     try:
-        write(given.folder, Packages(given.root), counts, given.side, given.seed)
+        write(options.folder, Packages(options.root), counts, options.side, options.seed)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"{given.folder}: {sum(counts.values())} images; {index_file(given.folder)}")
+    print(f"{options.folder}: {sum(counts.values())} images; {index_file(options.folder)}")
     return 0
 
 

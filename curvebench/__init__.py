@@ -1,9 +1,9 @@
 """curvebench: benchmarks of adaptive and curvature-aware optimizers.
 
-Everything that rules, workloads, property claims and analyses are written with is imported from here, for
-instance `from curvebench import Rule, as_torch, load`. The imports below, which type checkers follow, are the
-list of public names. Names are loaded at first use, so that `import curvebench` is cheap, and neither PyTorch
-nor JAX is imported before it is needed.
+Everything that is needed to write rules, workloads, property claims and analyses is imported from here, for
+example `from curvebench import Rule, as_torch, load`. The public names are those of the imports below, which
+only type checkers execute. At run time a name is imported at its first use, so that `import curvebench` is
+fast and imports neither PyTorch nor JAX before they are needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __version__ = "0.2.0"
 
 
 def _public() -> dict[str, tuple[str, str]]:
-    """Read the imports above: by public name, the module that defines it and its name there."""
+    """Read the imports above. Return the defining module and the name in it, by public name."""
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     nodes = (node for node in block.body if isinstance(node, ast.ImportFrom))
@@ -73,8 +73,8 @@ __all__ = [*EXPORTS]  # noqa: PLE0604  # all strings
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it (PEP 562)."""
     if name in _PUBLIC:
-        module, defined = _PUBLIC[name]
-        return getattr(importlib.import_module(module), defined)
+        module, attribute = _PUBLIC[name]
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module 'curvebench' has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""The command line, `curvebench` or `python -m curvebench`: all commands, and how bad input is answered."""
+"""The command line, `curvebench` or `python -m curvebench`: the list of commands and the report of errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
-    "look around": (catalogue.list_names, studies.check, studies.convert, runs.show),
+    "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
     "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (site.parity, site.score),
     "claims": (claims.check, claims.verdicts),
@@ -23,30 +23,42 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "tables": (tables.export, tables.seconds, tables.merge),
 }
 EXAMPLES = """examples:
-  curvebench list                            workloads, optimizers, bases, studies, claims
-  curvebench check convex                    is this study valid? takes two steps of each rule
-  curvebench try my.py:Lion                  where does my optimizer stand in the field? minutes
-  curvebench plan scale=paper                what would be run? computes and writes nothing
-  curvebench estimate --scale paper          how long will it take? measures for minutes
-  curvebench parity adam                     does it take the same steps on torch, jax and numpy?
+  curvebench list                            print the names of workloads, optimizers, studies, claims
+  curvebench check convex                    is the study "convex" valid? (seconds)
+  curvebench try my.py:Lion                  how does my optimizer rank among the published? (minutes)
+  curvebench plan scale=paper                which jobs would be run? (computes and writes nothing)
+  curvebench estimate --scale paper          how long would the studies take? (measures for minutes)
+  curvebench parity adam                     does adam take equal steps on torch, jax and numpy?
   curvebench claims check notes.regret       does this claim hold on random instances?
-  curvebench sets reproduce egop.convex      run one claim again beside a published set
-  curvebench show 3f9a6c1e5b7d-0004          one run: its settings, metrics and curve
+  curvebench sets reproduce egop.convex      run one claim again and compare it with the published set
+  curvebench show 3f9a6c1e5b7d-0004          print one run: its settings, metrics and curves
 
-`curvebench COMMAND --help` explains one. The main job is `snakemake --cores all reports`;
-`snakemake -n reports` shows what it would do."""
+`curvebench COMMAND --help` explains a command and its options. The main job, which runs studies
+and renders the report, is `snakemake --cores all reports`; `snakemake -n reports` prints its plan."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status, or 2 for bad input, said in a line for each problem."""
-    given = _parser().parse_args(arguments)
+    """Run one command.
+
+    Args:
+        arguments: the words after `curvebench`; those of the process by default.
+
+    Returns:
+        The exit status of the command: 2 for bad input, after one line per problem on standard error.
+
+    Raises:
+        SystemExit: when the words are no command with its arguments, or ask for help.
+    """
+    args = _parser().parse_args(arguments)
     try:
-        status = given.run(given) or 0
+        status = args.run(args) or 0
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+    except BrokenPipeError:
+        # The reader of a pipe, such as head, has closed it. Without this redirection the interpreter would
+        # fail again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (InputError, OSError) as error:  # OSError: a read-only or full folder, a lost file
+    except (InputError, OSError) as error:  # An OSError is a read-only or full folder, or a lost file.
         for line in _message(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2
@@ -54,40 +66,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
+    """Return the message of an error; for an OSError, add its file and a remedy."""
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {error.strerror}; make room there, or name another folder"
     return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; the function of the chosen command becomes the argument `run`."""
     parser = argparse.ArgumentParser(
         prog="curvebench",
         usage="curvebench [-h] COMMAND ...",
-        description=f"Benchmark optimizers, and check what is claimed of them.\n\n{_overview()}",
+        description=f"Benchmark optimizers, and check the claims of papers about them.\n\n{_overview()}",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"curvebench {__version__}")
-    places = {
+    groups = {
         "": parser.add_subparsers(required=True, metavar="COMMAND", prog="curvebench", help=argparse.SUPPRESS)
     }
-    for command in (command for part in COMMANDS.values() for command in part):
+    for command in (command for commands in COMMANDS.values() for command in commands):
         group, _, name = command.name.rpartition(" ")
-        if group not in places:
-            places[group] = places[""].add_parser(group).add_subparsers(required=True, metavar="COMMAND")
-        one = places[group].add_parser(name, help=command.about, description=command.help)
-        for names, options in command.arguments:
-            one.add_argument(*names, **options)
-        one.set_defaults(run=command.run)
+        if group not in groups:
+            groups[group] = groups[""].add_parser(group).add_subparsers(required=True, metavar="COMMAND")
+        subparser = groups[group].add_parser(name, help=command.about, description=command.help)
+        for names, options in command.explained:
+            subparser.add_argument(*names, **options)
+        subparser.set_defaults(run=command.run)
     return parser
 
 
 def _overview() -> str:
-    """All commands, by what one wants."""
-    parts = []
+    """Return a list of all commands under the titles of COMMANDS, each with the first line of its help."""
+    lines = []
     for title, commands in COMMANDS.items():
-        parts += [f"{title}:", *(f"  {command.name:16} {command.about}" for command in commands)]
-    return "\n".join(parts)
+        lines += [f"{title}:", *(f"  {command.name:16} {command.about}" for command in commands)]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results in Python: `curvebench.load` opens the tables of a published set or of own runs, and draws them."""
+"""Results in Python: `curvebench.load` opens the tables of a published set or of local runs."""
 
 from __future__ import annotations
 
@@ -22,41 +22,46 @@ from curvebench.spec.sets import set_folders
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SETS = Path(__file__).parent / "results" / "published"  # absolute, since notebooks change their folder
-SIZE = (6.0, 4.0)  # of a figure, inches
-MARKS_APART = 0.1  # between two marks of a line, as a share of its length
+# Folder of the published sets. The path is absolute because notebooks change their working folder.
+SETS = Path(__file__).parent / "results" / "published"
+FIGURE_INCHES = (6.0, 4.0)  # Width and height of a figure
+MARKER_DISTANCE = 0.1  # Distance between two markers on a line, as a share of its length
 
 
 @dataclass(frozen=True)
 class LoadedResults:
-    """The tables of a published set, or of a folder of tables, as Polars frames.
+    """Tables of a published set or of local runs, as Polars frames; `load` returns one.
 
-    The columns are those of docs/reference/tables.md, with `method`, the optimizer in its basis
-    (`adam @ egop`), in `runs`. A table is read when it is first asked for, and has no rows where the folder
-    lacks it: a set of property checks has no runs, and only published sets have claims.
+    A table is read when its attribute is first used. It has no rows if the folder lacks the table: a set of
+    property checks has no runs, and only published sets have claims. The columns are described in
+    docs/reference/tables.md; `runs` has one more, `method`, which joins optimizer and basis (`adam @ egop`).
 
     Args:
-        folder: the set's folder, or a folder with tables in it or below.
+        folder: folder of the set, or any folder that contains tables, itself or in its subfolders.
 
     Example:
-        >>> results = load("egop-convex.2026-11-28")
-        >>> results.best("train_loss", workload="logistic_regression", backend="jax", study="convex")
-        >>> results.plot_curves("logistic_regression", "train_loss", "jax", "convex").savefig("curves.svg")
+        >>> from curvebench import load
+        >>> results = load("egop-digits.2026-11-25")
+        >>> results.best("train_loss", backend="jax")["method"][0]
+        'adam @ egop'
+        >>> results.runs.filter(stage="final", method="adam @ egop", backend="jax").height
+        50
+        >>> figure = results.plot_curves("digits_mlp", "train_loss", backend="jax")
     """
 
     folder: Path
 
     @property
     def name(self) -> str:
-        """The name of a published set, or the folder's path."""
+        """Name of the published set; for other tables, the path of the folder."""
         return self.folder.name if self.folder.parent == SETS else str(self.folder)
 
     @cached_property
     def runs(self) -> pl.DataFrame:
-        """Table with one row for each run, tuning runs included.
+        """Table with one row per run, including tuning runs.
 
         Raises:
-            InputError: where a run is there twice, in the tables of its job and in those of its study.
+            InputError: when a run occurs twice, as in a folder with the tables of its job and of its study.
         """
         runs = with_method(self._read("runs"))
         if runs["run"].is_duplicated().any():
@@ -65,17 +70,17 @@ class LoadedResults:
 
     @cached_property
     def curves(self) -> pl.DataFrame:
-        """Table with one row for each run, evaluation and metric."""
+        """Table with one row per run, evaluation and metric."""
         return self._read("curves")
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
-        """Table with one row for each job, with its seconds, memory, machine and provenance."""
+        """Table with one row per job: its seconds, memory, machine and provenance."""
         return self._read("jobs")
 
     @cached_property
     def claims(self) -> pl.DataFrame:
-        """Table with one row for each claim, with its verdict."""
+        """Table with one row per claim and backend: its verdict, effect and interval."""
         return self._read("claims")
 
     def best(
@@ -91,20 +96,21 @@ class LoadedResults:
         """Rank methods by the median of a metric over the seeds of their final runs.
 
         Args:
-            metric: such as `train_loss`.
-            workload: keep the runs of this problem; by default those of all.
-            backend: keep the runs on `jax` or on `torch`; by default both.
-            study: keep the runs of this study; by default those of all.
-            which: "final", the value at the end of a run, or "best", the best one on its way.
-            maximize: whether greater values are better, as of an accuracy.
+            metric: name of the metric, such as `train_loss`.
+            workload: keep the runs on this workload (default: all).
+            backend: keep the runs on this backend, `jax` or `torch` (default: both).
+            study: keep the runs of this study (default: all).
+            which: "final" ranks by the value at the end of a run, "best" by the best value on its curve.
+            maximize: whether larger values are better. Set it for accuracies.
 
         Returns:
-            Columns study, workload, backend, method, median, low, high (the 95 % interval of the median),
-            level (the coverage that the interval has), count (seeds); the best method of each study,
-            workload and backend first. A run that failed counts as the worst possible value.
+            Frame with the columns study, workload, backend, method, median, low, high (ends of the confidence
+            interval of the median), level (coverage of the interval, 0.95 if there are enough seeds) and
+            count (number of seeds). Within a study, workload and backend, the best method is the first row. A
+            failed run counts as infinitely bad.
 
         Raises:
-            InputError: for a study, workload, backend or metric that no final run has, and another `which`.
+            InputError: when no final run has the study, workload, backend or metric, or `which` is unknown.
         """
         final = self._select(metric, "final", which, study=study, workload=workload, backend=backend)
         values = run_values(final, metric, which, "maximize" if maximize else "minimize")
@@ -121,18 +127,20 @@ class LoadedResults:
         *,
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric along the final runs: the median over seeds of each method, and the quartiles.
+        """Draw a metric against the step: for each method the median over the seeds of its final runs.
+
+        The band around a line reaches from the lower to the upper quartile.
 
         Args:
-            workload, metric, backend, study, maximize: as in `best`. Where the tables have several backends
-                or studies, one must be named.
+            workload, metric, backend, study, maximize: as in `best`. A backend or study must be given if the
+                tables contain several.
 
         Returns:
-            A matplotlib figure. A run that stopped at its goal keeps its last value; one that failed counts
-            as the worst from that step on.
+            A matplotlib figure. A run that stopped early because it had reached its goal keeps its last
+            value; a failed run counts as infinitely bad from the step at which it failed.
 
         Raises:
-            InputError: as in `best`, and where a backend or study must be named.
+            InputError: as in `best`, and when a backend or study must be given.
         """
         final = self._select(metric, "final", one_cell=True, study=study, workload=workload, backend=backend)
         curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
@@ -149,15 +157,15 @@ class LoadedResults:
         which: str = "final",
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric of tuning runs against the learning rate: medians and quartiles over tuning seeds.
+        """Plot a metric of the tuning runs over the learning rate: median and quartiles over tuning seeds.
 
         Args:
-            workload, metric, backend, study, which, maximize: as in `best`. Where the tables have several
-                backends or studies, one must be named.
+            workload, metric, backend, study, which, maximize: as in `best`. A backend or study must be given
+                if the tables contain several.
 
         Returns:
-            A matplotlib figure. Learning rates at which most runs failed are left out. A rate that successive
-            halving stopped early has the values of its last and longest runs.
+            A matplotlib figure. Learning rates at which most runs failed are left out. For a rate that
+            successive halving has stopped early, the values come from its last, longest runs.
 
         Raises:
             InputError: as in `plot_curves`.
@@ -171,28 +179,34 @@ class LoadedResults:
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
     def _read(self, table: str) -> pl.DataFrame:
-        there = next(self.folder.rglob(f"{table}.parquet"), None)
-        return pl.DataFrame(schema=SCHEMAS[table]) if there is None else read(self.folder, table)
+        """Read a table of the folder; return a frame without rows if the folder lacks it."""
+        file = next(self.folder.rglob(f"{table}.parquet"), None)
+        return pl.DataFrame(schema=SCHEMAS[table]) if file is None else read(self.folder, table)
 
     def _select(
         self, metric: str, stage: str, which: str = "final", *, one_cell: bool = False, **names: str | None
     ) -> pl.DataFrame:
-        """The runs of a stage, and of the study, workload and backend that are named.
+        """Return the runs of a stage ("tuning" or "final") that have the given study, workload and backend.
 
         Args:
-            metric: one that the runs must have.
-            which: the value of it that is asked for, which must be one that runs have.
-            one_cell: whether all three must be settled, by a name or because there is one alone.
+            metric: a metric that some of these runs must have.
+            stage: "tuning" or "final".
+            which: "final" or "best"; checked here, because all public methods have it.
+            one_cell: whether the runs must belong to one study, one workload and one backend.
+            names: by column (study, workload, backend), the name to keep; None keeps all.
+
+        Raises:
+            InputError: when no run has a name or the metric, `which` is unknown, or `one_cell` is violated.
         """
         if which not in get_args(Which):
             raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
         runs = self.runs.filter(stage=stage)
         for column, name in names.items():
-            there = sorted(runs[column].unique())
-            if name is not None and name not in there:
-                raise InputError(unknown(self.name, column, name, there))
-            if one_cell and name is None and len(there) > 1:
-                raise InputError(f"{self.name}: {column} is one of {', '.join(there)}; give {column}=")
+            available = sorted(runs[column].unique())
+            if name is not None and name not in available:
+                raise InputError(unknown(self.name, column, name, available))
+            if one_cell and name is None and len(available) > 1:
+                raise InputError(f"{self.name}: {column} is one of {', '.join(available)}; give {column}=")
             runs = runs if name is None else runs.filter(pl.col(column) == name)
         metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
         if metric not in metrics:
@@ -203,24 +217,30 @@ class LoadedResults:
 def _drawn(
     bands: pl.DataFrame, x: str, x_name: str, metric: str, title: str, *, log_x: bool = False
 ) -> Figure:
-    """Draw a line and a band for each method.
+    """Plot a line with a band for each method.
 
     Args:
-        bands: columns method, `x`, lower_quartile, median, upper_quartile, with finite medians.
+        bands: frame with the columns method, `x`, lower_quartile, median and upper_quartile; medians are
+            finite.
+        x: the column on the horizontal axis.
+        x_name: label of the horizontal axis.
+        metric: label of the vertical axis, which is logarithmic if all medians are positive.
+        title: title of the figure.
+        log_x: whether the horizontal axis is logarithmic.
     """
     from matplotlib.figure import Figure
 
     from curvebench.reports.figures.drawing import draw_line
     from curvebench.reports.figures.palette import dashes_of, looks_of
 
-    figure = Figure(figsize=SIZE, layout="constrained")
+    figure = Figure(figsize=FIGURE_INCHES, layout="constrained")
     axes = figure.subplots()
     methods = sorted(bands["method"].unique())
     looks, dashes = looks_of(methods), dashes_of(methods)
     for name in methods:
         method, line = Method.of(name), bands.filter(method=name).sort(x)
         look, dash = looks[method.optimizer], dashes[method.basis]
-        draw_line(axes, look, line, x, dash, marks=MARKS_APART, label=name)
+        draw_line(axes, look, line, x, dash, marks=MARKER_DISTANCE, label=name)
     if (bands["median"] > 0).all():
         axes.set_yscale("log")
     axes.set(xlabel=x_name, ylabel=metric, title=title, **({"xscale": "log"} if log_x else {}))
@@ -230,14 +250,22 @@ def _drawn(
 
 
 def load(place: str | Path) -> LoadedResults:
-    """Open the tables of a published set or of own runs.
+    """Open the tables of a published set or of local runs.
 
     Args:
-        place: the name of a published set (`curvebench.published()` lists them), or a folder: of a set, of a
-            study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
+        place: name of a published set (`curvebench.published()` lists them), or a folder: of a set, of the
+            tables of a study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
+
+    Returns:
+        The tables, which are read when they are first used.
 
     Raises:
-        InputError: where there is neither, or the folder holds no tables.
+        InputError: when neither a set nor a folder has this name, or the folder contains no tables.
+
+    Example:
+        >>> from curvebench import load
+        >>> load("symo-checks.2026-11-25").claims["verdict"].is_empty()
+        False
     """
     folder = next((path for path in (Path(place), SETS / place) if path.is_dir()), None)
     if folder is None:
@@ -249,5 +277,5 @@ def load(place: str | Path) -> LoadedResults:
 
 
 def published() -> list[str]:
-    """Return the names of the published sets, in alphabetical order."""
+    """Return the names of the published sets that come with curvebench, in alphabetical order."""
     return [folder.name for folder in set_folders(SETS)]

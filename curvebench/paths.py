@@ -1,37 +1,43 @@
-"""Default places of files: those that the project brings, and those that it writes.
+"""Default paths of the files that belong to the project, and of the files that a run writes.
 
-`curvebench.spec.job` has the files of a job.
+Paths of the files of a job are in `curvebench.spec.job`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# The project's files: below the working folder in a checkout, elsewhere below the installed package. A folder
-# with a Snakefile of its own, and a checkout or results in `curvebench`, is no checkout.
+# In a checkout, the project's files are below the working directory; otherwise below the installed package.
+# Another project may have a Snakefile, or a folder `curvebench` with results, therefore both files are
+# required.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
 PUBLISHED = HOME / "results/published"
 SNAKEMAKE = ("snakemake", "--snakefile", str(HOME / "Snakefile"))
-# What a run writes, below the working folder
+# Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
-FAILED = "failed.json"  # among the tables of a job of which something failed: the next call tries it again
+# Name of the file that lists the failures of a job, next to the job's tables. A job that has it is run again
+# at the next call of Snakemake.
+FAILED = "failed.json"
 
 
 def stored_kernels(results: Path) -> Path:
-    """Where asv stores the speed of kernels over commits; asv.conf.json says so too."""
+    """Return the folder in which asv stores kernel times; asv.conf.json must name the same folder."""
     return results / "kernels"
 
 
 def checkpoints_folder(results: Path, job: str) -> Path:
-    """Where a job keeps its runs on the way, by its name: not among its tables, which Snakemake deletes."""
+    """Return the folder for checkpoints of a job's runs.
+
+    It is not in the job's output folder, because Snakemake deletes that before it runs a job again.
+    """
     return results / "checkpoints" / job
 
 
 def basis_file(folder: Path, workload: str, label: str, seed: int) -> Path:
-    """The file of one estimated basis in a bases job's folder."""
+    """Return the path of one estimated basis in the output folder of a basis-estimation job."""
     return folder / f"{workload}.{label}.{seed}.npz"

@@ -1,4 +1,4 @@
-"""Precision policies of runs, and the table of array functions that a model's loss is given under one."""
+"""Precision policies of runs, and array functions that compute products in half precision."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from curvebench.spec.values import Precision
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run computes in; a study names one by a word.
+    """Number formats of a run. A study chooses a policy by its name in `POLICIES`.
 
     Args:
-        computed: of update rules, hyperparameters, norms, softmax, losses and batch statistics.
-        parameters: what parameters are held in between steps, and what their gradients have.
-        products: of the model's linear layers, convolutions, attention and matrix products; what a rule needs
-            besides the gradient is always evaluated in `computed`.
+        computed: format of update rules, hyperparameters, norms, softmax, losses and batch statistics.
+        parameters: format in which parameters are stored between steps, and in which their gradients are.
+        products: format of the model's linear layers, convolutions, attention and matrix products. Whatever a
+            rule needs in addition to the gradient is always computed in the format `computed`.
     """
 
     computed: Precision
@@ -38,10 +38,10 @@ POLICIES = {
 
 
 def policy_of(word: str) -> Policy:
-    """The policy of a word that a study or a caller names.
+    """Return the policy with a name.
 
     Raises:
-        InputError: for an unknown one.
+        InputError: if the name is unknown.
     """
     if word not in POLICIES:
         raise InputError(unknown("the harness", "precision", word, POLICIES))
@@ -49,51 +49,53 @@ def policy_of(word: str) -> Policy:
 
 
 def table_of_model(ops: Ops, policy: Policy) -> Ops:
-    """The table that a model's loss and metrics are given: the backend's, or one with products in half."""
+    """Return the array functions of a model's loss and metrics: `ops`, or `ops` with products in bfloat16."""
     return HalfProducts(ops, policy) if policy.products == HALF else ops  # type: ignore[return-value]
 
 
-# Functions of the table by the precision of what enters and of what they give.
-PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # half precision, both
-WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # the table's, both
-# Computed in the table's, and given in that of the first argument: XLA's own sums of half precision are in
-# that. Statistics of a batch stay in the table's.
+# Array functions by the format of their arguments and results.
+PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # both in half precision
+WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # both in the format of the table
+# Computed in the format of the table, because XLA would sum half-precision numbers in half precision. The
+# result is converted to the format of the first argument. Batch statistics, which are further results, are
+# not converted.
 NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")
 NARROWED = ("gelu", "silu", "tanh", "sigmoid", "average_pool2d", *NORMS)
 
 
 def _converting(name: str) -> Callable[..., Any]:
-    """The function of this name, its arrays cast as they enter, and its first result as it leaves."""
+    """Return a method that calls the function `name` of the table, and converts arrays and result."""
 
     def computed(self: HalfProducts, x: Array, *arguments: Any, **options: Any) -> Any:
         def cast(value: Any) -> Any:
             if isinstance(value, Sequence):
-                return [cast(each) for each in value]
-            if not hasattr(value, "dtype"):  # an option, or no array
+                return [cast(item) for item in value]
+            if not hasattr(value, "dtype"):  # not an array, but an option such as an axis
                 return value
             return self.ops.cast(value, HALF) if name in PRODUCTS else self.ops.astype_float(value)
 
         by_name = {option: cast(value) for option, value in options.items()}
-        found = getattr(self.ops, name)(*map(cast, (x, *arguments)), **by_name)
+        result = getattr(self.ops, name)(*map(cast, (x, *arguments)), **by_name)
         if name not in NARROWED:
-            return found
-        first, *others = found if isinstance(found, tuple) else (found,)
+            return result
+        first, *more = result if isinstance(result, tuple) else (result,)
         narrow = self.ops.cast_like(first, x)
-        return (narrow, *others) if others else narrow
+        return (narrow, *more) if more else narrow
 
     return computed
 
 
 @dataclass(frozen=True)
 class HalfProducts:
-    """A table whose `linear`, `conv2d`, `attention` and `matmul` take and give bfloat16.
+    """Array functions of a backend in which matrix products and convolutions take and return bfloat16.
 
-    Norms and activations are computed in the precision of the backend's table and give that of what enters;
-    softmax and its logarithms stay wide, and losses with them. A product by Python's `@` is as its operands.
+    Norms and activations are computed in the format of the backend's functions and return the format of their
+    first argument. Softmax, its logarithms, and losses stay in the wide format. A product written with
+    Python's `@` has the format of its operands.
 
     Args:
-        ops: the backend's table.
-        policy: of the run.
+        ops: array functions of the backend.
+        policy: policy of the run.
     """
 
     ops: Ops
@@ -103,7 +105,7 @@ class HalfProducts:
         return getattr(self.ops, name)
 
     def asarray(self, x: Any) -> Array:
-        """As the backend's; reals in the precision of parameters."""
+        """Convert to an array of the backend; real numbers get the format of parameters."""
         return self.ops.cast(self.ops.asarray(x), self.policy.parameters)
 
 

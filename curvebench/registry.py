@@ -1,4 +1,4 @@
-"""Where optimizers and workloads are found: here, in installed packages, in files, in other libraries."""
+"""Lookup of optimizers and workloads: in this project, installed packages, files, and other libraries."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-ALONE, IN_PACKAGE = "file:", "package:"
+# Prefixes of the keys in `Origin.files`: of a file that a user names, and of a file of an installed package.
+SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What decides, besides the harness, what a contestant computes.
+    """Source code, apart from the engine, that decides what an optimizer or a workload computes.
 
     Args:
-        modules: of this project, by dotted name.
-        files: others, by `file:` and the path of a single one, or `package:` and the path below its package.
-        packages: distributions of other libraries, whose versions count.
+        modules: modules of this project, by dotted name.
+        files: other files. The key is `file:` and the path of a single file, or `package:` and the path of a
+            file in an installed package, which is the same on every machine.
+        packages: distributions of other libraries, whose versions matter.
     """
 
     modules: tuple[str, ...] = ()
@@ -43,12 +45,12 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 
 
 def canonical(name: str, folder: Path) -> str:
-    """A name as a study file gives it, in the form in which it is found from the working folder.
+    """Return a name from a study file in the form in which it is found from the working directory.
 
     Args:
-        name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`, which
-            `torch:` or `optax:` may stand before.
-        folder: of the study file.
+        name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or
+            `optax:` may precede the path.
+        folder: folder of the study file.
     """
     if foreign.is_foreign(name):
         library, _, rest = name.partition(":")
@@ -63,91 +65,120 @@ def canonical(name: str, folder: Path) -> str:
 
 
 def canonical_in(value: Any, folder: Path) -> Any:
-    """An option's value, the optimizers of other libraries that it names in that form."""
+    """Return the value of an option in which the optimizers of other libraries have their canonical names."""
     if isinstance(value, str) and foreign.is_foreign(value):
         return canonical(value, folder)
     if isinstance(value, Mapping):
-        return {canonical_in(key, folder): canonical_in(one, folder) for key, one in value.items()}
-    return [canonical_in(one, folder) for one in value] if isinstance(value, list) else value
+        return {canonical_in(key, folder): canonical_in(item, folder) for key, item in value.items()}
+    return [canonical_in(item, folder) for item in value] if isinstance(value, list) else value
 
 
 def find_rule(locator: str) -> Rule:
-    """The rule of this name, of this file, or of another library.
+    """Return an update rule by its name, from a file, or from another library.
+
+    Args:
+        locator: a name that `curvebench list` prints, such as `adam`; a Python file that defines rules, such
+            as `my.py` or `my.py:lion`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
+            or `optax:optax.lion`.
+
+    Returns:
+        The rule, with the defaults of its options; `Rule.choose` gives other options.
 
     Raises:
-        InputError: for an unknown name; or a package or file that cannot be read, or holds no such rule.
+        InputError: when no rule has the name, or a package or file cannot be imported or lacks the rule.
+
+    Example:
+        >>> from curvebench import find_rule
+        >>> find_rule("adam").hyperparameters["beta1"].default
+        0.9
     """
     return foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
 
 
 def find_workload(locator: str) -> Workload:
-    """The workload of this name or of this file.
+    """Return a workload by its name or from a file.
+
+    Args:
+        locator: a name that `curvebench list` prints, such as `least_squares`, or a Python file that defines
+            workloads, such as `my.py` or `my.py:quadratic`.
 
     Raises:
-        InputError: as in `find_rule`.
+        InputError: when no workload has the name, or a package or file cannot be imported or lacks the
+            workload.
+
+    Example:
+        >>> from curvebench import find_workload
+        >>> workload = find_workload("least_squares")
+        >>> workload.shapes_at(workload.complete({"d": 4}))
+        {'theta': (4,)}
     """
     return _find(WORKLOADS, locator)
 
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
-    """The rule that a spec names, with its options, as a study with a schedule of that name runs it."""
+    """Return the rule of an optimizer with its options chosen, for studies with this schedule."""
     return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
-    """What data of some workloads is missing and how to get it; None when all is there."""
+    """Return a text that says which data is missing and how to get it; None if none is."""
     reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
-    known = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
-    return f"{known}; the folder of data is what `--config data=FOLDER` names" if known else None
+    text = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    return f"{text}; the folder of data is what `--config data=FOLDER` names" if text else None
 
 
 def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
-    """Workloads by name with the settings that they have where nobody chooses."""
+    """Return the workloads with these names, each once, with default settings."""
     return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
 def known(kind: Kind) -> dict[str, Any]:
-    """Those of this project and of installed packages, by name.
+    """Return the items of a kind, from this project and from installed packages, by name.
 
     Raises:
-        InputError: for a package that cannot be loaded, or that takes a name that is taken.
+        InputError: if a package cannot be imported, or uses a name that is already in use.
     """
     return {**kind.own(), **{name: item for name, (item, _) in _installed(kind).items()}}
 
 
 def origin(kind: Kind, locator: str) -> Origin:
-    """What decides what a contestant computes."""
+    """Return the source code that decides what an optimizer or a workload computes."""
     if foreign.is_foreign(locator):
-        at, packages = foreign.place(locator), foreign.packages(locator)
-        if at.is_file:
-            return Origin(files={f"{ALONE}{at.module}": Path(at.module)}, packages=packages)
-        own = {} if at.package in LIBRARIES else _package_files(at.package)
-        return Origin(files=own, packages=packages)
+        source, packages = foreign.place(locator), foreign.packages(locator)
+        if source.is_file:
+            return Origin(files={f"{SINGLE_FILE}{source.module}": Path(source.module)}, packages=packages)
+        files = {} if source.package in LIBRARIES else _package_files(source.package)
+        return Origin(files=files, packages=packages)
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))
     match = FILE.fullmatch(locator)
     if match is not None:
-        return Origin(files={f"{ALONE}{match['path']}": Path(match["path"])})
+        return Origin(files={f"{SINGLE_FILE}{match['path']}": Path(match["path"])})
     _, entry = _installed(kind)[locator]
     packages = () if entry.dist is None else (entry.dist.name,)
     return Origin(files=_package_files(entry.module.split(".")[0]), packages=packages)
 
 
 def located(key: str) -> Path | None:
-    """The file of a key of `Origin.files` on this machine; None for another key."""
-    if key.startswith(ALONE):
-        return Path(key.removeprefix(ALONE))
+    """Return the path on this machine of a key of `Origin.files`; None if `key` is not such a key."""
+    if key.startswith(SINGLE_FILE):
+        return Path(key.removeprefix(SINGLE_FILE))
     if key.startswith(IN_PACKAGE):
-        package, _, inside = key.removeprefix(IN_PACKAGE).partition("/")
-        files = _package_files(package.removesuffix(".py"), inside)
+        package, _, path = key.removeprefix(IN_PACKAGE).partition("/")
+        files = _package_files(package.removesuffix(".py"), path)
         return files.get(key, Path(key))
     return None
 
 
 def _find(kind: Kind, locator: str) -> Any:
+    """Return the item with a name, or from a file.
+
+    Raises:
+        InputError: if it does not exist, or a file uses a name of this project or defines several items.
+    """
     match = FILE.fullmatch(locator)
     if locator in kind.own():
-        return kind.own()[locator]  # packages are not loaded for what is ours
+        return kind.own()[locator]  # returned first, because loading all installed packages takes time
     if match is None:
         items = known(kind)
         if locator not in items:
@@ -163,32 +194,34 @@ def _find(kind: Kind, locator: str) -> Any:
     if match["item"] is None and len(items) == 1:
         return next(iter(items.values()))
     if match["item"] not in items:
-        wanted = match["item"] or f"of one name (name it after a colon: {match['path']}:NAME)"
-        raise InputError(unknown(match["path"], kind.noun, wanted, items))
+        requested = match["item"] or f"of one name (name it after a colon: {match['path']}:NAME)"
+        raise InputError(unknown(match["path"], kind.noun, requested, items))
     return items[match["item"]]
 
 
 @cache
 def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
-    """What installed packages define, with its entry point, by name."""
+    """Return the items of installed packages by name, each with the entry point that defines it."""
     group = kind.package
-    found: dict[str, tuple[Any, EntryPoint]] = {}
+    items: dict[str, tuple[Any, EntryPoint]] = {}
     for entry in entry_points(group=group):
-        what = f"entry point {entry.name} = {entry.value} of {group}"
-        for name, item in kind.defined(entry.load, what).items():
-            if name in kind.own() or name in found:
-                raise InputError(f"{what}: the name {name!r} is taken; rename the {kind.noun}")
-            found[name] = (item, entry)
-    return found
+        source = f"entry point {entry.name} = {entry.value} of {group}"
+        for name, item in kind.defined(entry.load, source).items():
+            if name in kind.own() or name in items:
+                raise InputError(f"{source}: the name {name!r} is taken; rename the {kind.noun}")
+            items[name] = (item, entry)
+    return items
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:
-    """The Python files of an installed package, by a key that is the same on every machine.
+    """Return the Python files of an installed package by a key that is the same on every machine.
 
-    Of files with one key the first counts, as in an import.
+    A namespace package has several folders. If two contain the same path, the file in the first folder is
+    used, as in an import.
 
     Args:
-        pattern: of paths inside the package, such as one of them.
+        package: name of the package.
+        pattern: glob pattern of paths in the package.
     """
     spec = importlib.util.find_spec(package)
     if spec is None:

@@ -1,4 +1,7 @@
-"""Random generators by named axes, equal by value on every backend."""
+"""Random generators whose seeds are names, such as workload, seed and purpose.
+
+Everything random is drawn on the host, by NumPy, so that all backends get equal values.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ from curvebench.workloads.workload import Random
 
 
 def generator(*axes: str | int) -> np.random.Generator:
-    """The generator of a point on named axes, such as `("digits_mlp", 1003, "order")`.
+    """Return the random generator that belongs to a sequence of names and numbers.
 
-    Different axes give independent streams (`numpy.random.SeedSequence`); equal ones the same stream
-    on every machine and backend.
+    Equal sequences give equal streams on every machine; different sequences give independent streams, since a
+    hash of the sequence seeds `numpy.random.SeedSequence`.
+
+    Args:
+        axes: such as `"digits_mlp", 1003, "order"`: the workload, the seed and the purpose.
     """
     digest = hashlib.sha256("\x1f".join(f"{type(axis).__name__}:{axis}" for axis in axes).encode()).digest()
     return np.random.Generator(
@@ -22,31 +28,55 @@ def generator(*axes: str | int) -> np.random.Generator:
 
 
 class WorkloadRandom:
-    """The generators that a workload draws one problem from (the `Random` protocol of workloads)."""
+    """Source of the random generators of one problem: the `Random` that a workload's functions receive.
+
+    Each purpose, such as "data" or "parameters", has a generator of its own, so that a change in the draws
+    for one purpose changes no other.
+
+    Args:
+        workload: name of the workload.
+        seed: seed of the problem.
+
+    Example:
+        >>> from curvebench import WorkloadRandom
+        >>> random = WorkloadRandom("least_squares", seed=3)
+        >>> bool(random("data").normal() == random("data").normal())
+        True
+        >>> bool(random("data").normal() == random("parameters").normal())
+        False
+    """
 
     def __init__(self, workload: str, seed: int) -> None:
         self._workload, self.seed = workload, seed
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
-        """A fresh generator for a purpose; `shared` gives every seed the same one."""
+        """Return a new generator for `purpose`; with `shared`, it is the same for every seed."""
         return generator(self._workload, "shared" if shared else self.seed, purpose)
 
 
 def batch_order(
     random: Random, examples: int, batch_size: int, steps: int, purpose: str = "order"
 ) -> np.ndarray:
-    """Indices of the minibatches of each step, shape (steps, batch_size), int32: a long run has many.
+    """Return the indices of the examples in the minibatch of each step, shape (steps, batch_size).
 
-    Every epoch is a fresh permutation cut into whole batches; what is left over is not used in it.
+    Every epoch is a new permutation of the examples, divided into whole minibatches; the remaining examples
+    are not used in that epoch. The type is int32, which halves the memory of long runs.
+
+    Args:
+        random: source of the generator.
+        examples: number of training examples.
+        batch_size: number of examples in a minibatch.
+        steps: number of steps.
+        purpose: purpose of the generator.
 
     Raises:
-        ValueError: when a batch is larger than the data.
+        ValueError: when `batch_size` is larger than `examples`.
     """
     if batch_size > examples:
         raise ValueError(f"batch_size = {batch_size} is larger than the {examples} training examples")
     rng = random(purpose)
     per_epoch = examples // batch_size
     epochs = -(-steps // per_epoch)
-    kept = per_epoch * batch_size
-    order = np.concatenate([rng.permutation(examples)[:kept].astype(np.int32) for _ in range(epochs)])
+    used = per_epoch * batch_size
+    order = np.concatenate([rng.permutation(examples)[:used].astype(np.int32) for _ in range(epochs)])
     return order.reshape(-1, batch_size)[:steps]

@@ -1,4 +1,4 @@
-"""Which first-party files decide what a module does, found in the syntax tree without importing."""
+"""Hashes of the source files that decide a result, found by following imports without executing them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
-# Of studies; the golden test makes TRAJECTORY_VERSION cover the harness.
+# Packages whose imports are followed for the jobs of studies. The engine is not hashed: instead, a test of
+# golden trajectories fails when a change of it alters results, and TRAJECTORY_VERSION is then increased.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
+# Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DATA = "data:"  # marks the key of a data file among the sources
+DATA = "data:"  # prefix of the key of a data file among the sources
 
 
 class SourceTree:
-    """Files and packages as a plan finds them: each is looked up, read and hashed once.
+    """Cache of file hashes and package versions for a plan: each file is read and hashed once.
 
     Args:
-        root: the folder that holds the packages.
+        root: folder that contains the package `curvebench`.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -41,25 +43,25 @@ class SourceTree:
         self._version = cache(version)
 
     def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
-        """Return the SHA-256 of the code of modules and of all that they import from the followed packages.
+        """Return the SHA-256 of modules and of everything that they import from the followed packages.
 
-        Docstrings and comments do not count, so that improving a sentence recomputes nobody's runs. Imports
-        inside functions count; a package's `__init__` counts for each of its modules.
+        Docstrings and comments are not hashed, so that improving a sentence recomputes no run. Imports inside
+        functions count. The `__init__` of a package counts for each module in it.
 
         Args:
             modules: dotted names such as `curvebench.optimizers.adam`.
-            followed: the packages whose imports are followed.
+            followed: packages whose imports are followed.
 
         Returns:
-            Hexadecimal SHA-256 (`content_hash`) by path relative to the root, sorted.
+            Hexadecimal SHA-256 (`content_hash`) by path relative to the root, sorted by path.
 
         Raises:
-            InputError: for a module without a file, or a file that is no Python.
+            InputError: if a module has no file, or a file is not valid Python.
         """
         return self._sources(tuple(sorted(set(modules))), followed)
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-        """SHA-256 by `data:<name>` of the files that the workloads read (Workload.files)."""
+        """Return the SHA-256 of data files of workloads (`Workload.files`) by `data:<file name>`."""
         return {
             f"{DATA}{path.name}": self._hash(path)
             for spec in specs
@@ -78,19 +80,21 @@ class SourceTree:
         """Return the fields `sources` and `versions` of a job's spec.
 
         Args:
-            modules: those that decide it by themselves.
-            rules: locators of what it runs, beside its workloads and bases.
-            packages: the distributions whose versions count, beside those of rules and workloads.
-            followed: as in `sources`.
+            modules: modules that decide the result in addition to rules, workloads and bases.
+            rules: locators of the optimizers that the job runs.
+            workloads: workloads that it runs.
+            bases: bases that it uses.
+            packages: distributions whose versions count, in addition to those of the rules and workloads.
+            followed: packages whose imports are followed.
         """
         origins = [origin(RULES, locator) for locator in rules]
         origins += [origin(WORKLOADS, spec.locator) for spec in workloads]
-        own = (module for one in origins for module in one.modules)
-        files = {key: path for one in origins for key, path in one.files.items()}
-        versions = {*packages, *(package for one in origins for package in one.packages)}
+        needed = [*modules, *(module for item in origins for module in item.modules)]
+        files = {key: path for item in origins for key, path in item.files.items()}
+        versions = {*packages, *(package for item in origins for package in item.packages)}
         return {
             "sources": {
-                **self.sources((*modules, *own, *(BASES.module_of(spec.name) for spec in bases)), followed),
+                **self.sources((*needed, *(BASES.module_of(spec.name) for spec in bases)), followed),
                 **self.outside(files),
                 **self.data_files(workloads),
             },
@@ -98,41 +102,47 @@ class SourceTree:
         }
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
-        """SHA-256 of Python files outside by their keys, and of what they import from the followed packages.
+        """Return the SHA-256 of Python files outside the project, and of what they import from `followed`.
+
+        Args:
+            files: paths by key; a key is independent of the machine, and is used in the result.
+            followed: packages whose imports are followed.
 
         Raises:
-            InputError: for a file that is no Python.
+            InputError: if a file is not valid Python.
         """
         imported = [name for path in files.values() for name in self._imported(path.stem, path, followed)]
-        own = {key: self._hash(path) for key, path in files.items()}
-        return {**own, **self.sources(imported, followed)}
+        hashes = {key: self._hash(path) for key, path in files.items()}
+        return {**hashes, **self.sources(imported, followed)}
 
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
-        found: dict[str, Path] = {}
+        """Return the SHA-256 of the modules and of all that they import, directly or not, by path."""
+        paths: dict[str, Path] = {}
         waiting = [name for module in modules for name in _with_packages(module)]
         while waiting:
             module = waiting.pop()
-            if module in found:
+            if module in paths:
                 continue
             path = self._file(module)
             if path is None:
                 raise InputError(
                     f"{module}: no such module below {self.root}; the job's sources cannot be hashed"
                 )
-            found[module] = path
+            paths[module] = path
             waiting.extend(self._imported(module, path, followed))
-        return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(found.values())}
+        return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(paths.values())}
 
     def _find(self, module: str) -> Path | None:
+        """Return the file of a module or package; None if the name belongs to something inside a module."""
         path = self.root.joinpath(*module.split("."))
         candidates = (path.with_suffix(".py"), path / "__init__.py")
         return next((candidate for candidate in candidates if candidate.is_file()), None)
 
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
-        """Dotted names of the followed modules that a file imports, with the packages around them.
+        """Return the names of the followed modules that a file imports, and of the packages around them.
 
-        A public name, as in `from curvebench import Rule`, stands for the module that defines it; `import
-        curvebench` stands for all of them, since the file may use any.
+        A public name, as in `from curvebench import Rule`, counts as the module that defines it. `import
+        curvebench` counts as all public names, because the file may use any of them.
         """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         try:
@@ -146,20 +156,22 @@ class SourceTree:
             for imported in names
             if _is_below(name := EXPORTS.get(imported.removeprefix("curvebench."), imported), followed)
             for part in _with_packages(name)
-            if self._file(part) is not None  # the last part may be a function, not a module
+            if self._file(part) is not None  # otherwise the name is a function's or a class's
         )
 
 
 def check_unchanged(spec: JobSpec) -> None:
-    """Check that sources, data and packages are still those that the spec was planned with.
+    """Check that sources, data and package versions are the same as when the job was planned.
+
+    Otherwise the result would be stored under the hash of other code.
 
     Raises:
-        InputError: naming what changed since; its result would be stored under a hash that is not its own.
+        InputError: if something has changed. The message names it.
     """
     files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
-    now = {name: content_hash(path) if path.is_file() else None for name, path in files.items()}
-    now |= SourceTree().data_files(spec.workloads) if len(files) < len(spec.sources) else {}
-    changed = [name for name, planned in spec.sources.items() if now.get(name) != planned]
+    current = {name: content_hash(path) if path.is_file() else None for name, path in files.items()}
+    current |= SourceTree().data_files(spec.workloads) if len(files) < len(spec.sources) else {}
+    changed = [name for name, planned in spec.sources.items() if current.get(name) != planned]
     changed += [package for package, planned in spec.versions.items() if version(package) != planned]
     if spec.trajectory_version != TRAJECTORY_VERSION:
         changed.append("curvebench.spec.job.TRAJECTORY_VERSION")
@@ -171,7 +183,7 @@ def check_unchanged(spec: JobSpec) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a Python file's code, or of another file's bytes."""
+    """Return the hexadecimal SHA-256 of a file: of the code if it is Python, otherwise of its bytes."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 
@@ -185,16 +197,17 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file; for Python only its code, so that better prose recomputes no run."""
+    """Return the bytes of a file that are hashed. Of Python files this is the code without prose."""
     content = path.read_bytes()
     return _code(content) if path.suffix == ".py" else content
 
 
 @cache
 def _code(source: bytes) -> bytes:
-    """Return the part of a Python file that its hash covers: its code, or all of it where it does not parse.
+    """Return the code of a Python file without docstrings and comments; everything if it is not valid Python.
 
-    Parsing a file takes a hundred times as long as reading it, and a plan hashes most files for several jobs.
+    The result is cached, because parsing takes a hundred times as long as reading, and a plan hashes most
+    files for several jobs.
     """
     try:
         return code_of(ast.parse(source)).encode()
@@ -203,7 +216,7 @@ def _code(source: bytes) -> bytes:
 
 
 def code_of(tree: ast.Module) -> str:
-    """Return the code of a syntax tree without docstrings and comments; the tree loses its docstrings."""
+    """Return the code of a syntax tree without docstrings and comments; remove them from the tree."""
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
@@ -211,24 +224,25 @@ def code_of(tree: ast.Module) -> str:
 
 
 def _is_below(module: str, packages: tuple[str, ...]) -> bool:
+    """Return whether a module is one of the packages, or in one of them."""
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 def _with_packages(module: str) -> list[str]:
-    """A module and the packages around it, but for `curvebench` itself, which only lists public names."""
+    """Return the names of a module and of the packages around it, without `curvebench`, which has no code."""
     parts = module.split(".")
     return [".".join(parts[: end + 1]) for end in range(1, len(parts))]
 
 
 @cache
 def _names(source: bytes, package: str) -> tuple[str, ...]:
-    """Every dotted name that import statements could mean, modules and their members alike."""
+    """Return all dotted names that the import statements of a file may mean: modules, and their members."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             names += [f"{base}.{alias.name}" for alias in node.names]
     return tuple(names)

@@ -130,6 +130,21 @@ class Need:
             need does not use it.
         is_mean: whether the value on a minibatch is the mean of the values on equal parts of it. Otherwise
             the need is refused when gradients are accumulated.
+
+    Example:
+        The derivative of the loss in the direction of all ones, which a rule reads as `hyper["slope"]`:
+
+        >>> import numpy as np
+        >>> from curvebench import Need
+        >>> SLOPE = Need(
+        ...     name="slope",
+        ...     description="the derivative along (1, ..., 1)",
+        ...     evaluate=lambda at: at.ops.sum(at.derivatives.grad(at.loss)(at.point)),
+        ...     gradient_evaluations=lambda model: 1,
+        ...     entries=lambda model: 1,
+        ...     example=lambda model: np.zeros(()),
+        ...     is_mean=True,
+        ... )
     """
 
     name: str

@@ -59,6 +59,7 @@ class Hyperparameter:
         low_open, high_open: whether the bound itself is excluded.
 
     Example:
+        >>> from curvebench import Hyperparameter
         >>> Hyperparameter("decay of the first moment", 0.9, 0.0, 1.0, high_open=True).interval
         '[0, 1)'
     """
@@ -190,6 +191,23 @@ class Rule:
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import LEARNING_RATE, Rule, numpy_ops
+        >>> sign_descent = Rule(
+        ...     name="sign_descent",
+        ...     source="an example",
+        ...     hyperparameters={"learning_rate": LEARNING_RATE},
+        ...     init=lambda ops, param: (),
+        ...     update=lambda ops, grad, state, param, hyper: (
+        ...         param - hyper["learning_rate"] * ops.sign(grad),
+        ...         state,
+        ...     ),
+        ... )
+        >>> grad, param = np.array([4.0, -0.5]), np.array([1.0, 1.0])
+        >>> sign_descent.update(numpy_ops(), grad, (), param, {"learning_rate": 0.5})[0].tolist()
+        [0.5, 1.5]
     """
 
     name: str

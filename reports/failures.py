@@ -1,4 +1,4 @@
-"""What failed of all that a report shows, and why."""
+"""Failures of everything that a report shows, with their reasons."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from curvebench.spec.method import IDENTITY
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
-HOST = "host"  # where bases are estimated, for all backends
-SEED = r", seed \d+$"  # in the name of a run with a job of its own
-RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"  # of what failed
+HOST = "host"  # Backend of basis-estimation jobs, which run on the host for all backends.
+SEED = r", seed \d+$"  # Suffix of a run's name if the run has a job of its own.
+# Name of a failure that counts runs, as jobs write it.
+RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"
 
 
 def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
-    """Give the outcome `WORKLOAD_FAULT` to the runs on a workload that fails whatever the method.
+    """Set the outcome `WORKLOAD_FAULT` for runs on a workload that fails with every method.
 
-    A workload is at fault on a backend where every run diverged or raised an error, and where two optimizers
-    or more failed alike in original coordinates: each seed with one outcome, at one step, for one reason. A
-    basis may have failed before it came to that, when its gradients were estimated. One optimizer alone is
-    not distinguished from its workload. Runs that were interrupted say nothing, and stay as they are.
+    A workload is at fault on a backend if every run diverged or raised an error, and if at least two
+    optimizers failed in the same way in original coordinates: for each seed, the same outcome at the same
+    step for the same reason. Methods in another basis may have failed earlier, when the gradients for the
+    basis were sampled. With a single optimizer, a fault of the workload cannot be distinguished from a fault
+    of the optimizer. Interrupted runs are no evidence and keep their outcome.
 
     Args:
         runs: the table `runs`, of all stages.
@@ -33,36 +35,40 @@ def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
     cell, ran, outcome = ("workload", "backend"), ~missing(), pl.col("outcome").cast(pl.String)
     plain = ran & (pl.col("basis") == IDENTITY)
     alike = pl.struct(outcome, "outcome_step", "reason").filter(plain).n_unique().over(*cell, "seed") <= 1
-    several = pl.col("optimizer").filter(plain).n_unique().over(cell) > 1
+    several_optimizers = pl.col("optimizer").filter(plain).n_unique().over(cell) > 1
     lost = outcome.is_in(("diverged", "error")) | missing()
-    fault = (lost & alike).all().over(cell) & several & ran
+    fault = (lost & alike).all().over(cell) & several_optimizers & ran
     return runs.with_columns(outcome=pl.when(fault).then(pl.lit(WORKLOAD_FAULT)).otherwise(outcome))
 
 
 def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """The workloads of a study that are at fault, as failures with `workload` and the `step` of the fault.
+    """Return the workloads of a study that are at fault, as failures with `workload` and `step`.
 
     Args:
-        runs: what `blame_workloads` returns; `step` is the first, None where they raised.
+        runs: result of `blame_workloads`.
+
+    Returns:
+        One failure per workload and backend. `step` is the first step at which a run failed, None if the runs
+        raised an error instead.
     """
-    found = runs.filter(pl.col("outcome") == WORKLOAD_FAULT, pl.col("basis") == IDENTITY)
-    rows = found.group_by("workload", "backend", maintain_order=True).agg(
+    faulty = runs.filter(pl.col("outcome") == WORKLOAD_FAULT, pl.col("basis") == IDENTITY)
+    rows = faulty.group_by("workload", "backend", maintain_order=True).agg(
         step=pl.col("outcome_step").min(), reason=pl.col("reason").first()
     )
     reason = pl.coalesce("reason", pl.format("not finite at step {}", "step"))
-    about = {"study": study, "stage": "every run", "outcome": WORKLOAD_FAULT}
-    return [{**row, **about} for row in rows.with_columns(reason, what="workload").to_dicts()]
+    common = {"study": study, "stage": "every run", "outcome": WORKLOAD_FAULT}
+    return [{**row, **common} for row in rows.with_columns(reason, what="workload").to_dicts()]
 
 
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """The failures of jobs: study, stage, backend, what, outcome, reason.
+    """Return the failures of jobs, each with study, stage, backend, what, outcome and reason.
 
-    What failed at several learning rates is one failure, with the number of its runs and one of the reasons.
-    What failed on a workload that is at fault is one failure, of the workload.
+    Failures of one cell at several learning rates are merged to one failure, with the number of runs and one
+    of the reasons. All failures on a workload that is at fault are merged to one failure of the workload.
 
     Args:
         jobs: the table `jobs`.
-        faults: what `faults_of` returns, of all studies.
+        faults: result of `faults_of`, for all studies.
     """
     listed = jobs.select(*ABOUT, "spec_hash", "failures").explode("failures").drop_nulls("failures")
     listed = listed.unnest("failures").sort("study", maintain_order=True)
@@ -72,36 +78,38 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
         failed=runs.field("failed").cast(pl.Int64),
         planned=pl.struct("spec_hash", runs.field("planned").cast(pl.Int64)),
     )
-    found = named.group_by(*ABOUT, "name", "outcome", maintain_order=True).agg(
+    merged = named.group_by(*ABOUT, "name", "outcome", maintain_order=True).agg(
         pl.col("failed").sum(),
         pl.col("planned").unique().struct.field("planned").sum(),
         pl.col("reason").first(),
     )
     counted = pl.format("{}, {} of {} runs", "name", "failed", "planned")
-    what = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
+    label = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
     at_fault = [
         (pl.col("study") == fault["study"])
         & pl.col("backend").is_in((HOST, fault["backend"]))
         & pl.col("name").str.replace(SEED, "").str.ends_with(f" on {fault['workload']}")
         for fault in faults
     ]
-    kept = found.filter(~pl.any_horizontal(pl.lit(False), *at_fault))
-    return [*map(dict, faults), *kept.select(*ABOUT, what.alias("what"), "outcome", "reason").to_dicts()]
+    frame = merged.filter(~pl.any_horizontal(pl.lit(False), *at_fault))
+    return [*map(dict, faults), *frame.select(*ABOUT, label.alias("what"), "outcome", "reason").to_dicts()]
 
 
 def read_jobs(plan: ReportPlan) -> pl.DataFrame:
-    """All jobs of a report; those of studies that join its own are not.
+    """Read the jobs of all studies, parity checks and property checks of a report.
+
+    Jobs of studies that are only joined to a study of the report are not included.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     folders = [study.tables for study in plan.studies]
-    folders += [folder for other in (plan.parity, plan.checks) if other for folder in other.tables]
+    folders += [folder for checks in (plan.parity, plan.checks) if checks for folder in checks.tables]
     return read([folder / "jobs.parquet" for folder in folders], "jobs")
 
 
 def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
-    """The failures of all jobs of a report.
+    """Read the failures of all jobs of a report.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -115,7 +123,7 @@ def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
 
 
 def in_words(failure: dict[str, Any]) -> str:
-    """A failure on a line."""
+    """Format a failure as one line."""
     return (
         f"{failure['study']}, {failure['stage']} on {failure['backend']}: {failure['what']}: "
         f"{failure['outcome'].replace('_', ' ')}: {failure['reason']}"
@@ -123,15 +131,15 @@ def in_words(failure: dict[str, Any]) -> str:
 
 
 def reasons_of(plan: ChecksPlan) -> dict[str, str]:
-    """Why claims, or modules of claims, were not checked, by their names.
+    """Return the reasons why claims, or modules of claims, were not checked, by name.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     jobs = read([folder / "jobs.parquet" for folder in plan.tables], "jobs")
-    return {one["what"]: f"{one['outcome']}: {one['reason']}" for one in failures_of(jobs)}
+    return {failure["what"]: f"{failure['outcome']}: {failure['reason']}" for failure in failures_of(jobs)}
 
 
 def failed_check(claim: ClaimPlan, reasons: Mapping[str, str]) -> str | None:
-    """Why a claim was not checked, by what `reasons_of` gives; None where that is not known."""
+    """Return why a claim was not checked, from the result of `reasons_of`; None if the reason is unknown."""
     return reasons.get(claim.id) or reasons.get(PurePath(claim.file).stem)

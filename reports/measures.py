@@ -1,4 +1,8 @@
-"""From the tables of a study to the frames that figures and pages show: pure functions on Polars frames."""
+"""Measures of a study, computed from its tables: pure functions on Polars frames.
+
+Figures, pages and boards show these frames. Functions that take `runs` expect the table `runs` with the
+column `method`, as `curvebench.reports.tables` reads it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from curvebench.reports.tables import CELL, Tables
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import named
-from curvebench.results.tuning import Judge, Tried, tried, worst
+from curvebench.results.tuning import Judge, TuningOutcome, tuning_outcome, worst
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
@@ -27,12 +31,14 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
-NEARLY = 1.1  # times the best loss, or the best accuracy over it: a learning rate that does nearly as well
+# A learning rate does nearly as well as the best if its loss is at most `NEARLY` times the best loss, or its
+# accuracy at least the best accuracy divided by `NEARLY`.
+NEARLY = 1.1
 
 
 @dataclass(frozen=True)
 class StudyProblem:
-    """A workload of a study on one backend, with the study's tables."""
+    """A workload of a study on one backend, with the tables of the study."""
 
     study: StudyPlan
     workload: WorkloadPlan
@@ -41,58 +47,58 @@ class StudyProblem:
 
     @property
     def name(self) -> str:
-        """Names the problem among those of several studies."""
+        """Name of the problem that is unique among several studies: STUDY/WORKLOAD."""
         return f"{self.study.name}/{self.workload.name}"
 
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The rows of a table that are about it."""
+        """Return the rows of a table that belong to the problem."""
         return table.filter(workload=self.workload.name, backend=self.backend)
 
     @property
     def runs(self) -> pl.DataFrame:
-        """All runs, those of tuning too."""
+        """All runs on the problem, including the tuning runs."""
         return self.of(self.tables.runs)
 
     @cached_property
     def final(self) -> pl.DataFrame:
-        """The final runs."""
+        """Final runs on the problem."""
         return self.runs.filter(stage="final")
 
     @cached_property
     def values(self) -> pl.DataFrame:
-        """The final runs with the headline metric as `value`; without those that have none."""
+        """Final runs with the headline metric as `value`; runs that did not record it are left out."""
         return study_values(self.study, self.final).drop_nulls("value")
 
     @property
     def targets(self) -> dict[str, float]:
-        """Threshold by metric."""
+        """Threshold of each metric that has a target on the workload."""
         return self.study.targets_on(self.workload)
 
     @property
     def target(self) -> tuple[str, float] | None:
-        """The metric and threshold of the first target; None without one."""
+        """Metric and threshold of the first target; None if the study has no target."""
         return next(iter(self.targets.items()), None)
 
 
 def problems_of(study: StudyPlan, tables: Tables, backend: str | None = None) -> list[StudyProblem]:
-    """The workloads of a study, on its first backend if none is named."""
-    where = backend or study.backends[0]
-    return [StudyProblem(study, workload, where, tables) for workload in study.workloads]
+    """Return the problems of a study, one per workload, on `backend` or else on the study's first backend."""
+    chosen_backend = backend or study.backends[0]
+    return [StudyProblem(study, workload, chosen_backend, tables) for workload in study.workloads]
 
 
 def run_values(
     runs: pl.DataFrame, metric: str, which: str, direction: Direction, limit: float | None = None
 ) -> pl.DataFrame:
-    """One value a run of one metric.
+    """Return the value of one metric for each run, with failed runs counted as the worst.
 
-    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible, NaN likewise; a
-    missing run has none.
+    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible value, and so is a
+    NaN. A missing run, which was never computed, has no value.
 
     Args:
         runs: the table `runs` with `method`.
-        which: "final" or "best" of the run.
-        limit: the threshold of the metric at which runs stop, or its floor. How far a run gets beyond it is
-            chance or rounding, so no value counts as better.
+        which: "final" for the value at the end of a run, "best" for the best value during it.
+        limit: threshold of the metric at which runs stop, or its floor. Values beyond the limit are clipped
+            to it, because how far a run gets beyond it is chance or rounding.
 
     Returns:
         The rows of `runs` with a column `value`, null where a run has no such metric.
@@ -102,11 +108,11 @@ def run_values(
         bad = bad | failed()
     column = pl.when(missing()).then(None).when(bad).then(worst(direction)).otherwise("value")
     recorded = runs.with_columns(named(metric, f"{which}_metrics").alias("value"))
-    return recorded.with_columns(value=held_at(column, direction, limit))
+    return recorded.with_columns(value=clip_at(column, direction, limit))
 
 
-def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
-    """Values of which none counts as better than a stop or a floor; as they are without one."""
+def clip_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
+    """Clip values at `limit`, so that none counts as better than it. Without a limit, keep them unchanged."""
     if limit is None:
         return value
     return value.clip(lower_bound=limit) if direction == "minimize" else value.clip(upper_bound=limit)
@@ -115,10 +121,12 @@ def held_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Exp
 def study_values(
     study: StudyPlan, runs: pl.DataFrame, metric: str | None = None, which: str | None = None
 ) -> pl.DataFrame:
-    """`run_values` as a study counts them: each metric held at its stop, the headline at its floor too.
+    """Return `run_values` with the limits of a study: a metric's stop, and for the headline metric its floor.
 
     Args:
-        metric, which: None: the headline metric. One that is named has no floor here: claims have their own.
+        metric: metric to read; None: the headline metric. A metric named here is not clipped at a floor,
+            because claims declare their own floors.
+        which: "final" or "best"; None: as the study says for its headline metric.
     """
     name = metric or study.metric
     limit = headline_limit(study) if metric is None else study.training.stop.get(name)
@@ -126,25 +134,27 @@ def study_values(
 
 
 def headline_limit(study: StudyPlan) -> float | None:
-    """The value of a study's headline metric that none counts as better than: its stop or its floor."""
-    known = study.training.stop.get(study.metric), study.compare.floor
-    limits = [limit for limit in known if limit is not None]
+    """Return the value at which a study clips its headline metric: the stricter of its stop and its floor."""
+    candidates = study.training.stop.get(study.metric), study.compare.floor
+    limits = [limit for limit in candidates if limit is not None]
     strictest = max if study.direction == "minimize" else min
     return strictest(limits, default=None)
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
-    """What each run cost until it met the threshold at which runs stop, as far as it is known.
+    """Return the cost of each run until it met the threshold at which runs stop, censored where it did not.
 
-    A run that ended without it would have cost more than it did, nobody knows how much; one that failed
-    never meets it. Missing runs say nothing.
+    A run that ended without meeting the threshold is censored: it would have cost more than it did, by an
+    unknown amount. A failed run never meets the threshold, so that its cost is infinite. A missing run has no
+    cost.
 
     Args:
-        metric: one that the study's runs stop at.
-        cost: of a run to its end: `RUN_STEPS` or `CHARGED_GRADIENTS`.
+        metric: a metric at which the study's runs stop.
+        cost: cost of a whole run: `RUN_STEPS` or `CHARGED_GRADIENTS`.
 
     Returns:
-        The rows of `runs` with columns least and most, between what its cost lies, and value: the least.
+        The rows of `runs` with the lower bound of the cost as `least`, the upper bound as `most`, and the
+        lower bound again as `value`.
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
     met = pl.when(pl.col("at") == study.training.stop[metric]).then(cost)
@@ -152,43 +162,58 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """The steps after which each run was first seen at its study's target, as far as it is known.
+    """Return the steps until each run was first seen at its study's target, censored where it never was.
 
-    Targets are looked at where runs are evaluated. Runs without the target are as `cost_to_stop` has them.
+    A run is compared with its target only when it is evaluated. Runs without the target are censored as in
+    `cost_to_stop`.
 
     Args:
-        metric: one that the study has a target for.
+        metric: a metric for which the study has a target.
 
     Returns:
-        As `cost_to_stop` does.
+        The same columns as `cost_to_stop`.
     """
     met = named(metric, "targets", key="metric", value="steps")
     return cost_until(runs, met, ~missing(), RUN_STEPS)
 
 
 def cost_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
-    """Runs with value, least and most of a cost: `met`, null where a run ended without that, after `cost`."""
+    """Add the bounds of a possibly censored cost to runs.
+
+    Args:
+        met: cost at which a run met its goal; null where it ended before.
+        known: whether anything is known of a run; its bounds are null otherwise.
+        cost: cost of a whole run.
+
+    Returns:
+        The rows of `runs` with columns `least`, `most` and `value` as in `cost_to_stop`.
+    """
     least, most = _bounds_until(met, cost + 1)
     least, most = (pl.when(known).then(end) for end in (least, most))
     return runs.with_columns(value=least, least=least, most=most)
 
 
 def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Between what a cost until `met` lies: where that is null, from `ended` on; never if the run failed."""
+    """Return the lower and the upper bound of a cost.
+
+    Args:
+        met: cost at which a run met its goal, which is then both bounds; null where it ended before.
+        ended: lower bound for a run that ended before. A failed run has an infinite lower bound.
+    """
     never, met = pl.lit(float("inf")), met.cast(pl.Float64)
-    missed = pl.when(failed()).then(never).otherwise(ended.cast(pl.Float64))
-    return pl.coalesce(met, missed), met.fill_null(never)
+    lower_bound = pl.when(failed()).then(never).otherwise(ended.cast(pl.Float64))
+    return pl.coalesce(met, lower_bound), met.fill_null(never)
 
 
 def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
-    """The median of every method and its interval, in the order of the methods' names."""
+    """Return the median and its interval for each method, sorted by the name of the method."""
     return {
         row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], column).to_dicts()
     }
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
-    """The methods with the best finite median of the headline metric, and those that tie with it."""
+    """Return the methods with the best finite median of the headline metric: one, or several that tie."""
     finite = {name: median for name, median in medians_by_method.items() if isfinite(median)}
     if not finite:
         return set()
@@ -196,25 +221,28 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
     return {name for name, median in finite.items() if tied(median, best)}
 
 
-def enough_seeds(values: pl.DataFrame) -> bool:
-    """Whether shared seeds are enough to distinguish a method from others; else none is called the best.
+def can_reject(values: pl.DataFrame) -> bool:
+    """Return whether the seeds suffice for a test to reject at `ALPHA`.
+
+    If they do not, no method is called the best.
 
     Args:
-        values: columns method, seed, value.
+        values: columns method, seed, value. Only seeds that methods share count.
     """
     return least_p_value(values) <= ALPHA
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Gradient evaluations until a target was reached, the basis' cost included; infinite where it was not.
+    """Return gradient evaluations until the target was reached, including the evaluations for the basis.
 
     Args:
-        runs: with `step_evaluations`, as `curvebench.reports.tables` reads them.
+        runs: the table `runs` with `step_evaluations`, as `curvebench.reports.tables` reads it.
 
     Returns:
-        The rows of `runs` whose study has that target and that are not missing, with a column `value`, and
-        with `least` and `most`, between what they lie: a run that ended without the target would have taken
-        more than it did, one that failed never reaches it.
+        The rows of `runs` that are not missing and whose study has a target for the metric, with a column
+        `value`, infinite where the target was not reached, and the bounds `least` and `most`. A run that
+        ended without the target is censored: it would have taken more evaluations than it did. A failed run
+        never reaches the target.
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
@@ -224,13 +252,14 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Seconds until a target was reached, those of the basis included; infinite where it was not.
+    """Return seconds until the target was reached, including the seconds for the basis.
 
-    The seconds of the steps are modelled (steps times the timed step) unless they were measured.
+    The seconds of the steps are modelled (number of steps times the timed seconds of a step) unless they were
+    measured.
 
     Returns:
-        The rows of `runs` whose study has that target and that are not missing, with a column `value`, null
-        where the target was reached and no step was timed.
+        The rows of `runs` that are not missing and whose study has a target for the metric, with a column
+        `value`: infinite where the target was not reached, null where it was reached but no step was timed.
     """
     steps, seconds, threshold = (
         named(metric, "targets", key="metric", value=field) for field in ("steps", "seconds", "threshold")
@@ -241,17 +270,28 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def complete_interval(values: pl.Series) -> MedianInterval | None:
-    """The interval of the median; None where a value is missing, which would bias it, or there is none."""
+    """Return the median with its interval, or None if there are no values or one is missing.
+
+    A missing value would bias the median.
+    """
     return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
 
 
 def reached_share(costs: pl.Series) -> Share | None:
-    """How many runs met a target, by what it cost them; None where no run aimed at it."""
+    """Return the share of runs that met a target, with its interval; None if there are no runs.
+
+    Args:
+        costs: cost of each run until the target, infinite where it was not reached.
+    """
     return share_interval(int(costs.is_finite().sum()), len(costs)) if len(costs) else None
 
 
 def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `CELL`, failed, missing, count (all runs)."""
+    """Count the failed, the missing and all runs of each cell.
+
+    Returns:
+        Columns of `CELL`, failed, missing, count.
+    """
     return runs.group_by(CELL, maintain_order=True).agg(
         failed=failed().sum().cast(pl.Int64),
         missing=missing().sum().cast(pl.Int64),
@@ -262,35 +302,35 @@ def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
 def complete_curves(
     runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction
 ) -> pl.DataFrame:
-    """One metric of every run at the same steps.
+    """Return the curve of one metric for every run, on the same steps within a cell.
 
-    The steps are those of the cell's longest runs. A run that stopped because it reached its goal keeps
-    its last value; one that failed counts as the worst from that step on, so that a median is never taken
-    over survivors only. Missing runs are left out.
+    The steps are those at which the longest runs of the cell were evaluated. A run that stopped because it
+    reached its goal keeps its last value. A failed run counts as the worst from its failure on, so that a
+    median is never taken over survivors only. Missing runs are left out.
 
     Returns:
-        Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (with the basis), value.
+        Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (including the basis), value.
     """
-    kept = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=BASIS_GRADIENTS)
-    recorded = curves.filter(pl.col("metric") == metric).join(kept, on="run", how="inner")
+    present = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=BASIS_GRADIENTS)
+    recorded = curves.filter(pl.col("metric") == metric).join(present, on="run", how="inner")
     longest = pl.col("step").max().over("run") == pl.col("step").max().over(CELL)
     steps = recorded.filter(longest).group_by(*CELL, "step").agg(pl.col("gradient_evaluations").max())
-    grid = kept.join(steps, on=list(CELL), how="inner").sort("step")
+    grid = present.join(steps, on=list(CELL), how="inner").sort("step")
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
-    dead = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
+    lost = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
     return joined.select(
         *CELL,
         "run",
         "step",
         "gradient_evaluations",
         charged_evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-        value=pl.when(dead | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
+        value=pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
     ).sort(*CELL, "run", "step")
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
-    """Median and quartiles over seeds at every step of `complete_curves`."""
+    """Return the median and the quartiles over seeds at every step of `complete_curves`."""
     axes = curves.group_by(*CELL, "step").agg(
         pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
     )
@@ -299,13 +339,14 @@ def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
-    """The headline metric against the learning rate, over the tuning runs.
+    """Return quartiles of the headline metric by learning rate, over the tuning runs.
 
     Args:
-        values: what `study_values` returns; other runs than those of tuning are left out.
+        values: result of `study_values`; runs that are not tuning runs are ignored.
 
     Returns:
-        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share).
+        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share of
+        runs).
     """
     tuned = values.filter(stage="tuning").unique(
         [*CELL, "learning_rate", "seed"], keep="last", maintain_order=True
@@ -316,14 +357,15 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
-    """The learning rate of the final runs, and where it lies among the rates that were tried.
+    """Return the learning rate of the final runs with the range of rates that tuning tried.
 
     Returns:
-        Columns of `CELL`, learning_rate, least, greatest, tried (rates), tuning_seeds, at_edge (null where
-        the method was not tuned itself).
+        Columns of `CELL`, learning_rate, least and greatest (rates tried), tried (number of rates),
+        tuning_seeds, at_edge (whether the chosen rate is an end of the range; null where the method was not
+        tuned itself).
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
-    tried = (
+    tuned = (
         runs.filter(stage="tuning")
         .group_by(CELL)
         .agg(
@@ -335,93 +377,98 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     )
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
-    found = chosen.join(tried, on=list(CELL), how="left", maintain_order="left")
-    return found.with_columns(at_edge=edge & (pl.col("tried") > 1))  # one rate alone was not looked for
+    rates = chosen.join(tuned, on=list(CELL), how="left", maintain_order="left")
+    # A method with a single rate was not tuned, so that its rate is not at an edge.
+    return rates.with_columns(at_edge=edge & (pl.col("tried") > 1))
 
 
-def settings_tried(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> Tried | None:
-    """The settings that a method was tuned by; None where no run says anything.
+def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> TuningOutcome | None:
+    """Return the tuning outcome of a method; None if it has no tuning runs that count.
 
     Args:
-        tuning: the tuning runs of one method on one workload and backend.
+        tuning: tuning runs of one method on one workload and backend.
     """
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
-    return tried(tuning, study.tuned_names(optimizer), judge)
+    return tuning_outcome(tuning, study.tuned_names(optimizer), judge)
 
 
-def tuned_as(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
-    """The method and the backend whose runs chose a method's setting.
+def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
+    """Return the method and the backend whose tuning runs chose the setting of a method.
 
     Args:
-        tuning: the tuning runs of one workload, on all backends.
+        tuning: tuning runs on one workload, on all backends.
     """
     optimizer = Method.of(method)[0]
-    # What runs on one backend alone is tuned there, whatever the others take.
-    own = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
-    where = backend if backend in own else study.tuned_on.get(backend, backend)
-    return (optimizer if study.shares_rates else method), where
+    # An optimizer that exists on one backend only is tuned there, even if the study tunes the others
+    # elsewhere.
+    tuned_backends = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
+    source = backend if backend in tuned_backends else study.tuned_on.get(backend, backend)
+    return (optimizer if study.shares_rates else method), source
 
 
 def tuning_runs(problem: StudyProblem, own: bool = False) -> pl.DataFrame:
-    """The runs that chose the setting of each method of a study, on one workload and backend.
+    """Return the runs that chose the setting of each method of a study, on one workload and backend.
 
     Args:
-        own: take each method's own tuning runs, even where those of another one chose for it.
+        own: take the tuning runs of the method itself, even where the runs of another method chose its
+            setting.
 
     Returns:
-        Rows of `runs`, where `method` is the one whose setting was chosen and `tuner` the one that ran;
-        runs that served several methods appear once for each.
+        Rows of `runs` where `method` is the method whose setting was chosen, and `tuner` the method that ran.
+        Runs that chose for several methods appear once for each.
     """
     tuning = problem.tables.runs.filter(stage="tuning", workload=problem.workload.name)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
     for method in problem.study.methods:
-        tuner, where = tuned_as(problem.study, method, problem.backend, tuning)
+        tuner, where = tuning_source(problem.study, method, problem.backend, tuning)
         ran = tuning.filter(method=method if own else tuner, backend=where)
         parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
     return pl.concat(parts)
 
 
 def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
-    """What was spent on choosing each method's setting.
+    """Return the number and cost of the runs that chose each method's setting.
 
     Args:
-        tuned: what `tuning_runs` returns.
+        tuned: result of `tuning_runs`.
 
     Returns:
-        Columns method, tuner, runs, evaluations (gradient evaluations, those of the basis included).
+        Columns method, tuner, runs, evaluations (gradient evaluations, including the basis).
     """
     return tuned.group_by("method", "tuner", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("runs"), CHARGED_GRADIENTS.sum().alias("evaluations")
     )
 
 
-def nearly_best_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """How many decades of learning rates do nearly as well as the best, for every method and seed.
+def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+    """Return how many decades of learning rates do nearly as well as the best rate, by method and seed.
 
-    Of the rates that were tried they are those in an unbroken stretch around the seed's best one whose loss
-    is at most `NEARLY` times the best, or whose accuracy is at least the best over `NEARLY`. The number is
-    the logarithm of the last rate over the first: 0 where only the best one does, or no run finished.
+    Counted are the tried rates in an unbroken range around the best rate of a seed whose loss is at most
+    `NEARLY` times the best loss, or whose accuracy is at least the best accuracy divided by `NEARLY`. The
+    number is log10(highest rate / lowest rate) of the range. It is 0 where only the best rate does well, or
+    where no run finished.
 
     Args:
-        values: tuning runs with `value`, as `study_values` gives them; null counts as the worst.
+        values: tuning runs with `value`, as `study_values` returns them; null counts as the worst.
 
     Returns:
-        Columns method, seed, value; without the seeds on which a share of the best means nothing (a negative
-        loss, an accuracy that is not positive).
+        Columns method, seed, value. Seeds are left out where a ratio to the best value means nothing: a
+        negative loss, or an accuracy that is not positive.
     """
     keys = ["method", "seed", "learning_rate"]
     values = values.with_columns(pl.col("value").fill_null(worst(direction)))
-    tried = values.unique(keys, keep="last", maintain_order=True).sort("learning_rate", maintain_order=True)
+    grid = values.unique(keys, keep="last", maintain_order=True).sort("learning_rate", maintain_order=True)
     rows = []
-    for (method, seed), group in tried.group_by(["method", "seed"], maintain_order=True):
+    for (method, seed), group in grid.group_by(["method", "seed"], maintain_order=True):
         rates, scores = group["learning_rate"].to_numpy(), group["value"].to_numpy()
         best = scores.min() if direction == "minimize" else scores.max()
         if (best < 0 and isfinite(best)) or (direction == "maximize" and best == 0):
             continue
         near = scores <= NEARLY * best if direction == "minimize" else scores >= best / NEARLY
-        at = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
-        edges = np.array([-1, *np.flatnonzero(~(near & isfinite(best))), len(near)])  # where none is near
-        first, last = edges[edges < at].max() + 1, edges[edges > at].min() - 1
+        best_position = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
+        # Positions of the rates that do not do nearly as well, with both ends of the range added.
+        edges = np.array([-1, *np.flatnonzero(~(near & isfinite(best))), len(near)])
+        first, last = edges[edges < best_position].max() + 1, edges[edges > best_position].min() - 1
         rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})
     schema = {"method": pl.String(), "seed": pl.Int64(), "value": pl.Float64()}
     return pl.DataFrame(rows, schema=schema)

@@ -1,26 +1,26 @@
-"""The settings of a report in the words of pages."""
+"""Titles, criteria and paths of a report, derived from its plan."""
 
 from __future__ import annotations
 
 from curvebench.reports.formatting import metric_name, slug
 from curvebench.spec.plan import StudyPlan
 
-BOARD_FIGURES = "board_figures"  # of the site, for what the leaderboard shows
-CLAIM_FIGURES = "claim_figures"  # of the site, for what property checks draw
+BOARD_FIGURES = "board_figures"  # Key of the site's figures on the leaderboard page.
+CLAIM_FIGURES = "claim_figures"  # Key of the site's figures that property checks draw.
 
 
 def criterion(study: StudyPlan) -> str:
-    """By what learning rates were chosen, as words."""
-    chosen = study.tuning.choose
-    words = f"{chosen.statistic} of the {chosen.which} {metric_name(chosen.metric)}"
+    """Describe in words how the study chose learning rates, e.g. "median of the final training loss"."""
+    choice = study.tuning.choose
+    words = f"{choice.statistic} of the {choice.which} {metric_name(choice.metric)}"
     return f"{words} in the identity basis" if study.shares_rates else words
 
 
 def figure_folder(study: str) -> str:
-    """The folder of the site with a study's figures."""
+    """Return the folder of a study's figures, relative to the site."""
     return f"figures/{slug(study)}"
 
 
 def claim_figure(claim: str, study: str, backend: str) -> str:
-    """The light variant of the figure of a claim's comparisons on a backend."""
+    """Return the path of the figure of a claim's comparisons on a backend, in its light variant."""
     return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.svg"

@@ -1,4 +1,4 @@
-"""The templates of pages, of published READMEs and of what commands print, ready to render."""
+"""Rendering of templates: pages, the READMEs of published sets, and output of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
 from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
-from curvebench.reports.statistics.ranks import LEAST_SEEDS, NEGLIGIBLE
+from curvebench.reports.statistics.ranks import MIN_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
 from curvebench.results.verdicts import ALPHA, KEPT
 from curvebench.spec.conditions.costs import NEARLY_BEST
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
-    "least_seeds": LEAST_SEEDS,
+    "least_seeds": MIN_SEEDS,
     "kept": KEPT,
     "level": LEVEL,
     "limit": LIMIT,
@@ -38,15 +38,15 @@ CONSTANTS = {
 
 
 def text_of(name: str, **context: Any) -> str:
-    """What a template of plain text says, without the last newline."""
+    """Render a template of plain text, without the last newline."""
     return templates(markdown=True).get_template(f"{name}.txt.jinja").render(context).removesuffix("\n")
 
 
 def templates(markdown: bool = False) -> jinja2.Environment:
-    """A new environment of the project's templates, with the filters that write numbers and names.
+    """Return a new environment for the project's templates, with filters that format numbers and names.
 
     Args:
-        markdown: escape nothing and keep the last newline; HTML is escaped.
+        markdown: escape nothing and keep the last newline. The default is HTML, which is escaped.
     """
     import jinja2
 
@@ -68,7 +68,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
         "criterion": criterion,
         "objections": lambda waived: lines("objections.jinja", "in_short", waived),
         "quoted": '"{}"'.format,
-        "without": lambda given, names: {key: value for key, value in given.items() if key not in names},
+        "without": lambda mapping, names: {key: value for key, value in mapping.items() if key not in names},
     }
     environment.tests |= {"finite": math.isfinite}
     environment.globals |= CONSTANTS
@@ -77,16 +77,16 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
 @cache
 def macros(template: str) -> Any:
-    """The macros of a template, which escape nothing."""
+    """Return the macros of a template; they escape nothing."""
     return templates(markdown=True).get_template(template).module
 
 
 def lines(template: str, macro: str, *about: Any) -> list[str]:
-    """Return what a macro says, by line, without empty lines."""
-    said = str(getattr(macros(template), macro)(*about))
-    return list(filter(None, map(str.strip, said.splitlines())))
+    """Call a macro and return the lines of its text, without empty lines."""
+    text = str(getattr(macros(template), macro)(*about))
+    return list(filter(None, map(str.strip, text.splitlines())))
 
 
 def say(template: str, macro: str, *about: Any) -> str:
-    """Return what a macro says as one sentence, with semicolons between its lines."""
+    """Call a macro and join the lines of its text to one sentence, with semicolons."""
     return "; ".join(lines(template, macro, *about))

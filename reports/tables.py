@@ -1,4 +1,7 @@
-"""Reading a study's tables for the report: plain text columns, final curves at the shown steps."""
+"""Reading of a study's tables for a report.
+
+Categorical columns become text, and curves are read only at the steps that are shown.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
 
 CELL = ("workload", "backend", "method")
-SHOWN_STEPS = 120  # of a curve; a panel is some 190 points wide
+# Number of steps at which a curve is drawn. A panel is about 190 points wide, so that more would not be seen.
+SHOWN_STEPS = 120
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one study, with `method` added; curves stay on disk (`final_curves`).
+    """Tables of one study, with the column `method` added.
 
-    `curves` are the files of that table, `recorded_steps` says at which steps metrics were recorded,
-    `warnings` where runs come from several machines. `runs` has `step_evaluations` too, the gradient
-    evaluations that a step costs.
+    Attributes:
+        curves: files of the table `curves`; `final_curves` reads the curves from them.
+        runs: all runs, with the column `step_evaluations`: the gradient evaluations that a step costs.
+        recorded_steps: the steps at which metrics were recorded.
+        warnings: sentences about runs of one cell that come from different machines.
     """
 
     curves: tuple[Path, ...]
@@ -35,30 +41,34 @@ class Tables:
 
 
 def tables_of(study: StudyPlan) -> Tables:
-    """The tables of a study with those of the studies that join it; workloads at fault are marked.
+    """Read the tables of a study together with the tables of the studies that join it.
 
-    Their runs count on the study's first backend, whose instances are the same; their seconds do not count.
+    Joined runs count on the study's first backend, because their problem instances are the same; their
+    seconds do not count. Runs on a workload at fault get the outcome `WORKLOAD_FAULT`.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
-    own = read_tables(study.tables)
-    joined = [read_tables(one.tables) for one in study.joining]
-    on_it = pl.lit(study.backends[0]).alias("backend")
+    main = read_tables(study.tables)
+    joined = [read_tables(joining_study.tables) for joining_study in study.joining]
+    first = pl.lit(study.backends[0]).alias("backend")
     return replace(
-        own,
-        curves=tuple(file for one in (own, *joined) for file in one.curves),
-        runs=blame_workloads(pl.concat([own.runs, *(one.runs.with_columns(on_it) for one in joined)])),
+        main,
+        curves=tuple(file for part in (main, *joined) for file in part.curves),
+        runs=blame_workloads(pl.concat([main.runs, *(part.runs.with_columns(first) for part in joined)])),
         recorded_steps=pl.concat(
-            [own.recorded_steps, *(one.recorded_steps.with_columns(on_it) for one in joined)]
+            [main.recorded_steps, *(part.recorded_steps.with_columns(first) for part in joined)]
         ),
-        jobs=pl.concat([own.jobs, *(one.jobs for one in joined)]),
-        warnings=(*own.warnings, *(said for one in joined for said in one.warnings)),
+        jobs=pl.concat([main.jobs, *(part.jobs for part in joined)]),
+        warnings=(*main.warnings, *(warning for part in joined for warning in part.warnings)),
     )
 
 
 def read_tables(folder: Path) -> Tables:
     """Read the merged tables of a study.
+
+    Args:
+        folder: folder with the merged tables.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -78,10 +88,10 @@ def read_tables(folder: Path) -> Tables:
 
 
 def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
-    """At which steps metrics were recorded: those of the longest final run of each cell.
+    """Read the steps at which metrics were recorded: the steps of the longest final run of each cell.
 
     Args:
-        folder: of the merged tables.
+        folder: folder with the merged tables.
         runs: the table `runs` with `method`.
 
     Returns:
@@ -106,58 +116,60 @@ def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs with a column `step_evaluations`: the gradient evaluations that a step costs.
+    """Add a column `step_evaluations` to the runs: the gradient evaluations that a step costs.
 
-    A run that stopped has taken one more gradient than steps, the one by which it noticed. That is less than
-    one a step, and left out, but where a step costs as many as there are steps: a Hessian counts as one for
-    each of its rows. What such a final run's curve has at its last step is then divided by its steps.
+    It is the number of gradient evaluations divided by the number of steps, rounded down. A run that stopped
+    early has taken one gradient more than steps, because the last gradient showed that it should stop.
+    Rounding removes this gradient, except where a run has at most as many steps as a step costs evaluations.
+    (A step with a Hessian costs one evaluation per row.) Such final runs use the evaluations that their curve
+    has at the last step instead.
 
     Args:
-        folder: of the merged tables.
+        folder: folder with the merged tables.
         runs: the table `runs`.
 
     Raises:
         InputError: when the table is missing or damaged.
     """
-    about = pl.col("gradient_evaluations") // pl.col("steps").clip(lower_bound=1)
-    found = runs.with_columns(step_evaluations=about)
-    several = pl.col("steps") > 0, pl.col("step_evaluations") >= pl.col("steps")
-    ends = found.filter(*several, stage="final").select("run", step="steps").lazy()
+    rounded = pl.col("gradient_evaluations") // pl.col("steps").clip(lower_bound=1)
+    with_estimate = runs.with_columns(step_evaluations=rounded)
+    uncertain = pl.col("steps") > 0, pl.col("step_evaluations") >= pl.col("steps")
+    ends = with_estimate.filter(*uncertain, stage="final").select("run", step="steps").lazy()
     if ends.collect().is_empty():
-        return found
+        return with_estimate
     exact = pl.col("gradient_evaluations") // pl.col("step")
     of_ends = read(
         folder,
         "curves",
         lambda curves: curves.join(ends, on=["run", "step"]).select("run", exact=exact).unique(),
     )
-    joined = found.join(of_ends, on="run", how="left", maintain_order="left")
+    joined = with_estimate.join(of_ends, on="run", how="left", maintain_order="left")
     return joined.with_columns(step_evaluations=pl.coalesce("exact", "step_evaluations")).drop("exact")
 
 
 def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
-    """At most `SHOWN_STEPS` of the steps of each cell, evenly spread, the first and the last among them.
+    """Choose at most `SHOWN_STEPS` steps of each cell, evenly spread, including the first and the last.
 
     Args:
-        recorded: as `recorded_steps` gives them.
+        recorded: result of `recorded_steps`.
 
     Returns:
         Columns of `CELL`, step.
     """
-    place, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
-    spread = (place * (SHOWN_STEPS - 1)) // (count - 1).clip(lower_bound=1)
+    position, count = pl.int_range(pl.len()).over(CELL), pl.len().over(CELL)
+    spread = (position * (SHOWN_STEPS - 1)) // (count - 1).clip(lower_bound=1)
     first = (spread != spread.shift(1).over(CELL)).fill_null(True)
     return recorded.filter((count <= SHOWN_STEPS) | first).select(*CELL, "step")
 
 
 def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """One metric of final runs at the shown steps, and at the last step of runs that ended before others.
+    """Read one metric of final runs at the shown steps, and at the last step of runs that ended earlier.
 
-    No more than that is in memory, however long the table is.
+    Only these rows are loaded, so that memory stays small however long the table is.
 
     Args:
-        tables: the study's.
-        runs: the final runs, with `method`.
+        tables: tables of the study.
+        runs: final runs of the study, with `method`.
 
     Returns:
         Columns run, step, gradient_evaluations, metric, value.
@@ -165,19 +177,19 @@ def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFram
     Raises:
         InputError: when the table is missing or damaged.
     """
-    shown = runs.select(*CELL, "run").join(shown_steps(tables.recorded_steps), on=CELL).select("run", "step")
+    grid = runs.select(*CELL, "run").join(shown_steps(tables.recorded_steps), on=CELL).select("run", "step")
     names = runs.select("run").lazy()
 
     def last_steps(curves: pl.LazyFrame) -> pl.LazyFrame:
-        own = curves.filter(metric=metric).select("run", "step").join(names, on="run", how="semi")
-        return own.group_by("run").agg(pl.col("step").max())
+        recorded = curves.filter(metric=metric).select("run", "step").join(names, on="run", how="semi")
+        return recorded.group_by("run").agg(pl.col("step").max())
 
-    kept = pl.concat([shown, read(tables.curves, "curves", last_steps)]).unique().lazy()
+    selected = pl.concat([grid, read(tables.curves, "curves", last_steps)]).unique().lazy()
     columns = ("run", "step", "gradient_evaluations", "metric", "value")
     return read(
         tables.curves,
         "curves",
         lambda curves: (
-            curves.filter(metric=metric).select(columns).join(kept, on=["run", "step"], how="semi")
+            curves.filter(metric=metric).select(columns).join(selected, on=["run", "step"], how="semi")
         ),
     )

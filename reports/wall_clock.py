@@ -1,4 +1,4 @@
-"""Seconds and memory: where those of final runs go, by phase of their jobs, and what a step takes."""
+"""Wall-clock time and memory of final runs: seconds by phase of their jobs, and seconds per step."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis",
 
 
 def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """The jobs of final runs that hold one method on one workload, their seconds cut into `PHASES`.
+    """Return the jobs that made the final runs of one method on one workload, with seconds by phase.
 
-    A job that makes the tuning runs too counts whole, with these runs. A basis that another job estimated
-    before is charged to the job, once a seed. What a table of an earlier
-    version does not tell apart is null, and among the phase that it is `curvebench.results.schema.WITHIN`.
+    A job that made the tuning runs too counts as a whole, with its tuning runs. If another job estimated a
+    basis, its seconds are added to every job that uses the basis, once per seed. Tables of earlier versions
+    do not distinguish some phases: the phase is then null, and its seconds are part of another phase
+    (`curvebench.results.schema.WITHIN`).
 
     Returns:
-        The rows of `jobs` with columns of `CELL`, runs, alone (whether its runs are made one at a time),
-        steps and examples (of all runs; null where one did not take them all), and `{phase}_seconds`, whose
-        sum is total_seconds.
+        The rows of `jobs` with columns of `CELL`, runs, alone (whether every run had a bundle to itself),
+        steps and examples (totals of all runs; null if a run ended early), and `{phase}_seconds` for each of
+        `PHASES`, whose sum is total_seconds.
     """
     # without a stop, runs go on past a target
-    ends = ["budget"] if study.training.stop else ["budget", "reached"]
-    of_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
-    once = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
-    runs = tables.runs.filter(of_final).with_columns(charged=once)
-    whole = pl.when(pl.col("outcome").is_in(ends).all())
+    # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
+    complete = ["budget"] if study.training.stop else ["budget", "reached"]
+    made_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
+    per_run = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
+    runs = tables.runs.filter(made_final).with_columns(charged=per_run)
+    if_all_complete = pl.when(pl.col("outcome").is_in(complete).all())
     batch = (pl.col("examples") / pl.col("gradient_evaluations")).max()
-    held = (
+    by_job = (
         runs.group_by("spec_hash", "machine")
         .agg(
             *(pl.col(name).first() for name in CELL),
@@ -45,121 +47,130 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
             runs=pl.len().cast(pl.Int64),
             settings=pl.len() / pl.col("seed").n_unique(),
             alone=(pl.col("bundle_lanes") == 1).all(),
-            steps=whole.then(pl.col("steps").sum()),
-            examples=whole.then(pl.col("steps").sum() * batch),
+            steps=if_all_complete.then(pl.col("steps").sum()),
+            examples=if_all_complete.then(pl.col("steps").sum() * batch),
             charged=pl.col("charged").sum(),
         )
         .filter(cells=1)
     )
-    elsewhere = pl.col("study").is_in([one.name for one in study.joining])  # whose seconds do not count
+    # Jobs of joined studies ran on other machines, so that their seconds do not count.
+    elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
-    waiting, anew, kept = (pl.col(f"{part}_seconds") for part in ("waiting", "basis", "checkpoint"))
-    anew = anew if study.estimates_anew else anew.fill_null(0)
-    before = (pl.col("charged") - anew / pl.col("settings")).clip(lower_bound=0)
+    waiting, fresh, checkpoints = (pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint"))
+    fresh = fresh if study.estimates_anew else fresh.fill_null(0)
+    earlier_basis = (pl.col("charged") - fresh / pl.col("settings")).clip(lower_bound=0)
     return (
-        held.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
+        by_job.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
         .with_columns(
             data_seconds=pl.col("data_seconds") - waiting.fill_null(0),
-            step_seconds=pl.col("step_seconds") - anew.fill_null(0),
-            other_seconds=pl.col("other_seconds") - kept.fill_null(0),
-            basis_seconds=anew + before,
-            total_seconds=pl.col("total_seconds") + before.fill_null(0),
+            step_seconds=pl.col("step_seconds") - fresh.fill_null(0),
+            other_seconds=pl.col("other_seconds") - checkpoints.fill_null(0),
+            basis_seconds=fresh + earlier_basis,
+            total_seconds=pl.col("total_seconds") + earlier_basis.fill_null(0),
         )
         .drop("cells", "settings", "charged")
     )
 
 
 def clock_of(problem: StudyProblem) -> dict[str, Any]:
-    """What a page shows of the wall clock: of each method the job with the median total, and the machines.
+    """Return the numbers that a page shows on wall-clock time for a problem.
 
-    Of an even number of jobs it is the lower one, so that the parts add up; `least` and `most` are the totals
-    of others. `examples_a_second` are those of the steps by the seconds of the steps.
+    Returns:
+        rows: for each method, the job with the median total; of an even number of jobs the lower one, so that
+            its phases add up to its total. `least` and `most` are the smallest and largest total of a job,
+            and `examples_a_second` is the number of examples divided by the seconds of steps.
+        phases: the phases in which some of these jobs spent time.
+        machines: the machines of all jobs.
     """
     jobs = problem.of(final_jobs(problem.study, problem.tables)).sort("total_seconds", "spec_hash")
     jobs = jobs.with_columns(examples_a_second=pl.col("examples") / pl.col("step_seconds"))
     rows = []
     for method in problem.study.methods:
-        own = jobs.filter(method=method)
-        if len(own):
-            totals = own["total_seconds"]
-            median = own.row((len(own) - 1) // 2, named=True)
-            rows.append({**median, "jobs": len(own), "least": totals.min(), "most": totals.max()})
+        of_method = jobs.filter(method=method)
+        if len(of_method):
+            totals = of_method["total_seconds"]
+            median = of_method.row((len(of_method) - 1) // 2, named=True)
+            rows.append({**median, "jobs": len(of_method), "least": totals.min(), "most": totals.max()})
     phases = [name for name in PHASES if any(row[f"{name}_seconds"] for row in rows)]
     return {"rows": rows, "phases": phases, "machines": machines(jobs).to_dicts()}
 
 
 def paces(problem: StudyProblem) -> pl.DataFrame:
-    """Seconds of a step and of compiling by method: as they were timed, else as the runs' own jobs have them.
+    """Return the seconds of a step and of compilation for each method of a problem.
 
-    Only jobs whose runs are made one at a time tell it; waiting for data is then part of a step.
+    The timing jobs are used unless they miss a method with finished final runs and the jobs of the runs
+    themselves have all. Only jobs that made their runs one at a time are used, and waiting for data then
+    counts as part of a step.
 
     Returns:
-        Columns of `CELL`, each, compile, timed; the methods that were timed where neither tells all.
+        Columns of `CELL`, each (seconds of a step), compile (seconds), timed (whether timing jobs were used).
     """
     timings = problem.of(problem.tables.timings)
     compiled = timings.filter(phase="compile").group_by(CELL).agg(compile=pl.col("seconds").median())
     steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
     timed = steps.select(*CELL, each="median").join(compiled, on=list(CELL), how="left")
     jobs = problem.of(final_jobs(problem.study, problem.tables)).filter("alone").drop_nulls("steps")
-    taken = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
-    own = jobs.group_by(CELL).agg(
-        each=(taken / pl.col("steps")).median(), compile=(pl.col("compile_seconds") / pl.col("runs")).median()
+    spent = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
+    from_jobs = jobs.group_by(CELL).agg(
+        each=(spent / pl.col("steps")).median(), compile=(pl.col("compile_seconds") / pl.col("runs")).median()
     )
-    wanted = set(problem.final.filter(finished())["method"])
-    by_jobs = not wanted <= set(timed["method"]) and wanted <= set(own["method"])
-    return (own if by_jobs else timed).with_columns(timed=pl.lit(not by_jobs))
+    needed = set(problem.final.filter(finished())["method"])
+    by_jobs = not needed <= set(timed["method"]) and needed <= set(from_jobs["method"])
+    return (from_jobs if by_jobs else timed).with_columns(timed=pl.lit(not by_jobs))
 
 
 # --- a step, as it was timed ---------------------------------------------------------------------
 
 
 def references(methods: Sequence[str]) -> dict[str, str]:
-    """What each method's step is compared with: its optimizer in the identity basis, else the first method.
+    """Return the method with which the step of each method is compared.
+
+    It is the same optimizer in the identity basis, if the list has it, or else the first method.
 
     Returns:
-        The reference by method; a method that would be its own has none.
+        The reference by method; a method that would be its own reference is left out.
     """
-    found = {}
+    reference_of = {}
     for method in methods:
         optimizer, basis = Method.of(method)
         reference = optimizer if basis != IDENTITY and optimizer in methods else methods[0]
         if reference != method:
-            found[method] = reference
-    return found
+            reference_of[method] = reference
+    return reference_of
 
 
 def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
-    """Seconds a step of every repetition of a phase, in a column of that name."""
+    """Return the seconds per step of every repetition of a phase, in a column called `name`."""
     timed = timings.filter((pl.col("phase") == phase) & (pl.col("steps") > 0))
     return timed.select(*CELL, "machine", "repetition", (pl.col("seconds") / pl.col("steps")).alias(name))
 
 
 def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """How long a method's step takes over its reference's, in every interleaved repetition.
+    """Return the ratio of a method's step time to its reference's, for every interleaved repetition.
 
     Args:
         timings: the table `timings` with `method`.
-        reference: a method for each method that is compared.
+        reference: the reference of each compared method.
 
     Returns:
-        Columns of `CELL`, machine, repetition, reference, value; methods that were not timed, or whose
-        reference was not, are missing.
+        Columns of `CELL`, machine, repetition, reference, value. Methods are missing if they or their
+        references were not timed.
     """
-    each = _each(timings, "step", "step")
+    step_times = _each(timings, "step", "step")
     names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
-    both = each.with_columns(reference=names).join(
-        each.rename({"method": "reference", "step": "reference_step"}),
+    pairs = step_times.with_columns(reference=names).join(
+        step_times.rename({"method": "reference", "step": "reference_step"}),
         on=["workload", "backend", "machine", "repetition", "reference"],
         how="inner",
         nulls_equal=True,
         maintain_order="left",
     )
-    both = both.with_columns(value=pl.col("step") / pl.col("reference_step"))
-    return both.drop("step", "reference_step")
+    pairs = pairs.with_columns(value=pl.col("step") / pl.col("reference_step"))
+    return pairs.drop("step", "reference_step")
 
 
 def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """The median of `step_pairs` with its interval.
+    """Return the median and interval of `step_pairs` for each method.
 
     Returns:
         Columns of `CELL`, machine, reference, median, low, high, level, count.
@@ -168,13 +179,14 @@ def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataF
 
 
 def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
-    """What a method needs while its steps run: host memory above the loaded process, and device memory.
+    """Return the memory that a method needs while its steps run.
 
     Args:
         memory: the table `memory` with `method`.
 
     Returns:
-        Columns of `CELL`, machine, host, baseline, device, in bytes; null where it is not known.
+        Columns of `CELL`, machine, host (memory above `baseline`), baseline (memory of the process before the
+        run) and device, in bytes; null where a value is not known.
     """
     host = pl.col("host_peak_bytes") - pl.col("host_baseline_bytes")
     return memory.select(
@@ -183,7 +195,7 @@ def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """Seconds a step from the timing jobs: the median over repetitions with its interval.
+    """Return seconds per step from the timing jobs: the median over repetitions with its interval.
 
     Args:
         timings: the table `timings` with `method`.
@@ -195,16 +207,16 @@ def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) -> pl.DataFrame:
-    """Bands of curves with their seconds: steps times the seconds of one, and those of the basis.
+    """Add seconds to the bands of curves: steps times the seconds of a step, and the seconds for the basis.
 
     Args:
-        bands: what `curve_bands` returns.
-        final: the runs that they are of.
-        paces: columns of `CELL`, each and compile, the seconds of a step and of compiling.
+        bands: result of `curve_bands`.
+        final: final runs of the curves.
+        paces: columns of `CELL`, each (seconds of a step) and compile (seconds of compilation).
 
     Returns:
-        The bands with columns run_seconds, charged_seconds (with the basis) and compiled_seconds (with
-        compiling too), null where the seconds are not known.
+        The bands with columns run_seconds, charged_seconds (including the basis) and compiled_seconds
+        (including the basis and compilation), null where the seconds are not known.
     """
     bases = final.group_by(CELL).agg(basis=pl.col("basis_seconds").fill_null(0).median())
     return (
@@ -218,14 +230,16 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
     )
 
 
-def own_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """An optimizer's own seconds a step: its step less the machine's null step, by repetition.
+def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
+    """Return an optimizer's overhead in seconds per step: its step minus the null step, by repetition.
+
+    The null step takes the gradient and changes nothing.
 
     Returns:
         Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.
     """
     keys = ["workload", "backend", "machine", "repetition"]
     null = _each(timings, "null_step", "null").group_by(keys).agg(pl.col("null").median())
-    both = _each(timings, "step", "step").join(null, on=keys, maintain_order="left")
-    both = both.with_columns(value=pl.col("step") - pl.col("null"))
-    return medians(both, [*CELL, "machine"], "value")
+    steps = _each(timings, "step", "step").join(null, on=keys, maintain_order="left")
+    steps = steps.with_columns(value=pl.col("step") - pl.col("null"))
+    return medians(steps, [*CELL, "machine"], "value")

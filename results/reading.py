@@ -121,10 +121,25 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
 
 
 def named(name: str, column: str, key: str = "name", value: str = "value") -> pl.Expr:
-    """One value of a column that lists structs: the field `value` of the first whose field `key` is `name`.
+    """Return an expression for one value of a column that lists named items, such as `final_metrics`.
 
-    NaN stays NaN; a run that does not list the name gives null. Of the targets:
-    `named("train_loss", "targets", key="metric", value="steps")`.
+    The value is the field `value` of the first item whose field `key` is `name`. NaN stays NaN; the value is
+    null for a row without such an item.
+
+    Args:
+        name: name of the item, which also names the expression.
+        column: a column whose entries are lists of structs.
+        key: the field of an item that is its name.
+        value: the field of an item to return.
+
+    Example:
+        >>> import polars as pl
+        >>> from curvebench import named
+        >>> runs = pl.DataFrame({"final_metrics": [[{"name": "train_loss", "value": 0.5}], []]})
+        >>> runs.select(named("train_loss", "final_metrics"))["train_loss"].to_list()
+        [0.5, None]
+
+        The steps to a target are `named("train_loss", "targets", key="metric", value="steps")`.
     """
     element = pl.element()
     values = element.filter(element.struct.field(key) == name).struct.field(value)

@@ -71,7 +71,7 @@ class Judge:
         return value if self.direction_of(metric) == "minimize" else -value
 
     @property
-    def least(self) -> float:
+    def floor_cost(self) -> float:
         """The cost by the first criterion below which all settings tie."""
         floor, choose = self.tuning.floor, self.tuning.choose
         return -np.inf if floor is None else self.cost(choose.metric, floor)
@@ -83,7 +83,7 @@ def _or_worst(cost: pl.Expr) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TuningOutcome:
     """The settings that a method was tuned by.
 
     Args:
@@ -94,7 +94,7 @@ class Tried:
 
     settings: tuple[Setting, ...]
     costs: np.ndarray
-    least: float
+    floor_cost: float
 
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
@@ -137,7 +137,7 @@ class Tried:
         return {}
 
     @property
-    def likely(self) -> tuple[Setting, ...]:
+    def candidate_settings(self) -> tuple[Setting, ...]:
         """The setting that is taken, those that tie, and those of nearly all draws, the likeliest first."""
         shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
         ordered = sorted(shares, key=lambda setting: -shares[setting])
@@ -152,7 +152,7 @@ class Tried:
     def _medians(self, draws: np.ndarray) -> np.ndarray:
         """The medians of both costs in each draw of seeds (seeds, draws), shape (2, settings, draws)."""
         first, second = (np.stack([_medians(own, draws) for own in costs]) for costs in self.costs)
-        return np.stack([np.maximum(first, self.least), second])
+        return np.stack([np.maximum(first, self.floor_cost), second])
 
 
 def _best(medians: np.ndarray) -> np.ndarray:
@@ -189,7 +189,9 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return draws, np.exp(orders[size] - orders[draws].sum(axis=0) - size * log(seeds))
 
 
-def shares_of_choices(tried: Sequence[Tried], size: int | None = None) -> dict[tuple[Setting, ...], float]:
+def shares_of_choices(
+    tried: Sequence[TuningOutcome], size: int | None = None
+) -> dict[tuple[Setting, ...], float]:
     """What methods would choose together if the tuning seeds were drawn again, with the share of the draws.
 
     Those with equally many seeds have the same draws; others are drawn independently.
@@ -213,7 +215,7 @@ def shares_of_choices(tried: Sequence[Tried], size: int | None = None) -> dict[t
     return found
 
 
-def _shares(tried: Sequence[Tried], size: int | None) -> dict[tuple[Setting, ...], float]:
+def _shares(tried: Sequence[TuningOutcome], size: int | None) -> dict[tuple[Setting, ...], float]:
     """`shares_of_choices` of methods with equally many seeds."""
     number = tried[0].seeds if size is None else size
     counts = tuple(len(one.settings) for one in tried)
@@ -260,7 +262,7 @@ def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
     return runs.filter(pl.col("round").is_in(longest))
 
 
-def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried | None:
+def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> TuningOutcome | None:
     """The settings of tuning runs with their costs; None where all runs are missing.
 
     A missing run has the median of its setting's others. Runs of shorter rounds do not count (`comparable`).
@@ -281,7 +283,7 @@ def tried(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tried | Non
     ordered = sorted(found)
     costs = np.stack([found[setting] for setting in ordered], axis=1)
     medians = np.nanmedian(costs, axis=-1, keepdims=True)
-    return Tried(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.least)
+    return TuningOutcome(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.floor_cost)
 
 
 def by_setting(runs: pl.DataFrame, names: Sequence[str]) -> dict[Setting, pl.DataFrame]:
@@ -300,7 +302,7 @@ def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
         yield tuple(values.get(name, nan) for name in names)
 
 
-def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:
+def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutcome]:
     """The settings that were tried, by workload and the basis that chooses.
 
     A group whose runs are all missing has none.
@@ -320,11 +322,11 @@ def groups_tried(runs: pl.DataFrame, judge: Judge) -> dict[Group, Tried]:
     for run in runs.filter(finished() & ~has)["run"]:
         raise ValueError(f"run {run} has no {which} {metric}")
     groups = dict(runs.group_by("workload", "basis", maintain_order=True))
-    found: dict[Group, Tried] = {}
+    found: dict[Group, TuningOutcome] = {}
     for workload, basis in groups:
-        group = workload, judge.tuning.chooser(basis)
+        group = workload, judge.tuning.tuning_basis(basis)
         if group not in groups:
             raise ValueError(f"no run of {workload} in the identity basis, which chooses for all bases")
-        if outcome := tried(groups[group], judge.tuning.names, judge):
+        if outcome := tuning_outcome(groups[group], judge.tuning.names, judge):
             found[group] = outcome
     return found

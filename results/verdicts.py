@@ -63,7 +63,7 @@ def _order(condition: Mapping[str, Any]) -> str:
     return json.dumps({**condition, "metric": [metric["which"], metric["metric"]]}, sort_keys=True)
 
 
-def holds(value: float, relation: Relation, limit: float, tolerance: float, sampled: bool) -> bool | None:
+def satisfies(value: float, relation: Relation, limit: float, tolerance: float, sampled: bool) -> bool | None:
     """Whether a measure holds; None where an estimate's interval holds the limit, so that it cannot be told.
 
     Args:

@@ -1,1 +1,1 @@
-"""The tests, in the folders of what they test."""
+"""Tests, in the same folders as the code that they test."""

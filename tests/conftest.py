@@ -1,4 +1,6 @@
-"""What all tests share: order, hypothesis profile, made images, a copy of the project, frozen files."""
+"""Fixtures and hooks of all tests: order, hypothesis profile, synthetic images, a copy of the project, frozen
+files.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,18 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-# Workers side by side: threads of theirs would wait for each other. Read by libraries when they are imported.
+# Workers run in parallel, so that more than one thread each would slow them down. Libraries read these
+# variables when they are imported.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC"):
     os.environ.setdefault(variable, "1")
-# XLA compiles for tests three times as fast where it hardly optimizes; `make test-all` lets it, as in runs,
-# and so do the tests with `all_passes`
+# With few optimizations, XLA compiles the tests' programs three times as fast. `make test-all` and tests with
+# the fixture `all_passes` use XLA's defaults, as runs do.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
-# what a run, a build or a tool writes, by path from the root or by name
+# Outputs of runs, builds and tools, by path from the root or by name.
 WRITTEN_PATHS = {
     "results/specs",
     "results/runs",
@@ -42,12 +45,14 @@ WRITTEN_PATHS = {
 }
 WRITTEN_NAMES = {"__pycache__", "build"}
 
-# compilation makes the first example slow; a fixed order of examples makes a failure come back
+# Compilation makes the first example slow, so that there is no deadline. A fixed order of examples makes
+# failures reproducible.
 settings.register_profile("curvebench", deadline=None, derandomize=True)
 settings.load_profile("curvebench")
 
 
-MOST_SHOWN = 60  # differing lines of a frozen file in a message
+# Maximum number of differing lines of a frozen file in a message.
+MOST_SHOWN = 60
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,18 +66,18 @@ def frozen(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     def compare(file: Path, text: str) -> None:
         if request.config.getoption("--update"):
             file.write_text(text)
-        before = file.read_text().splitlines() if file.exists() else []
-        changed = difflib.unified_diff(before, text.splitlines(), "frozen", "now", lineterm="", n=0)
-        if shown := [*islice(changed, MOST_SHOWN)]:
+        old = file.read_text().splitlines() if file.exists() else []
+        difference = difflib.unified_diff(old, text.splitlines(), "frozen", "now", lineterm="", n=0)
+        if lines := [*islice(difference, MOST_SHOWN)]:
             remedy = f"if this change is meant: python -m pytest --update -m '' {request.node.nodeid}"
-            pytest.fail("\n".join([f"{file.relative_to(ROOT)} has changed; {remedy}", *shown]), pytrace=False)
+            pytest.fail("\n".join([f"{file.relative_to(ROOT)} has changed; {remedy}", *lines]), pytrace=False)
 
     return compare
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a worker: files with slow tests first, so that none of them is begun when the others are done."""
+    """Start files with slow tests first, so that no slow test begins on a worker when all others are done."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         slow |= {item.path for item in items if item.get_closest_marker("long")}
@@ -82,19 +87,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def imported() -> None:
-    """What is there by now mostly stays: the garbage collector need not go through it again and again."""
+    """Exclude all objects that exist by now from garbage collection, since most of them stay."""
     gc.collect()
     gc.freeze()
 
 
 @dataclass(frozen=True)
 class RealImages:
-    """Where this machine has Fashion-MNIST, if it does, and the checksums of the real files.
+    """Location of Fashion-MNIST on this machine, and checksums of the real files.
 
     Args:
-        debian_folder: where the Debian package puts the files.
-        named_folder: the user's `CURVEBENCH_DATA`; empty where it is not set.
-        checksums: the SHA-256 of each file's content, by part and name.
+        debian_folder: folder in which the Debian package installs the files.
+        named_folder: the user's `CURVEBENCH_DATA`; empty if it is not set.
+        checksums: SHA-256 of each file's content, by part and name.
     """
 
     debian_folder: Path
@@ -104,11 +109,11 @@ class RealImages:
 
 @pytest.fixture(scope="session", autouse=True)
 def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages]:
-    """Put made images in the place of Fashion-MNIST, hide the machine's own files, and give where those are.
+    """Replace Fashion-MNIST by synthetic images, and return where the real files are.
 
-    So the tests do the same on every machine, whether Fashion-MNIST is installed or not. The made images are
-    in the folder that `CURVEBENCH_DATA` names. Child processes find them there too and refuse them, because
-    only in the tests' own process are the accepted checksums those of the made images.
+    Tests then do the same on every machine, whether Fashion-MNIST is installed or not. The synthetic images
+    are in the folder that `CURVEBENCH_DATA` names. Child processes find them there and reject them, because
+    only the tests' own process accepts the checksums of the synthetic images.
     """
     from curvebench.workloads import data, fashion
     from tests.made_images import write_images
@@ -124,15 +129,15 @@ def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages
 
 @pytest.fixture(scope="session", autouse=True)
 def rules_checked_once() -> Iterator[None]:
-    """Have `curvebench check` take the steps of each rule of the project once in the tests' process."""
+    """Make `curvebench check` take the steps of each built-in rule only once in the tests' process."""
     from curvebench.engine import lanes
 
-    check, checked = lanes.check_lanes, dict[int, Any]()
+    check, done = lanes.check_lanes, dict[int, Any]()
 
     def once(rule: Any) -> None:
-        if checked.get(id(rule)) is not rule:
+        if done.get(id(rule)) is not rule:
             check(rule)
-            checked[id(rule)] = rule
+            done[id(rule)] = rule
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lanes, "check_lanes", once)
@@ -140,21 +145,21 @@ def rules_checked_once() -> Iterator[None]:
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip a test of something that a machine need not have, or fail it where `.ci/run` has installed it.
+    """Skip a test that needs optional software, or fail it where `.ci/run` has installed everything.
 
     Args:
-        reason: names what is absent and how to install it.
+        reason: the missing software, and how to install it.
     """
     (pytest.fail if os.environ.get("ALL_INSTALLED") else pytest.skip)(reason)
 
 
 def ignored(folder: str, names: list[str]) -> set[str]:
-    at = Path(folder).relative_to(ROOT)
+    relative = Path(folder).relative_to(ROOT)
     return {
         name
         for name in names
         if name in WRITTEN_NAMES
-        or (at / name).as_posix() in WRITTEN_PATHS
+        or (relative / name).as_posix() in WRITTEN_PATHS
         or (name.startswith(".") and name not in {".ci", ".gitignore"})
         or name.endswith(".egg-info")
     }
@@ -162,7 +167,7 @@ def ignored(folder: str, names: list[str]) -> set[str]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project's sources, without its environment, its history and what runs wrote."""
+    """Return a copy of the project's sources, without environment, history and results."""
     copy = tmp_path / "curvebench"
     shutil.copytree(ROOT, copy, ignore=ignored, symlinks=True)
     return copy
@@ -170,12 +175,13 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def activated() -> dict[str, str]:
-    """The variables of a shell in which the environment is activated and modules come from the folder.
+    """Return the environment variables of a shell with the activated environment, importing from the working
+    folder.
 
-    Of the project's own variables it has the folder of data alone, which is that of the made images.
+    `CURVEBENCH_DATA`, the folder of the synthetic images, is the only variable of the project.
     """
-    kept = {name for name in os.environ if not name.startswith("CURVEBENCH_")} | {"CURVEBENCH_DATA"}
-    activated = {name: os.environ[name] for name in kept}
+    names = {name for name in os.environ if not name.startswith("CURVEBENCH_")} | {"CURVEBENCH_DATA"}
+    activated = {name: os.environ[name] for name in names}
     activated["PATH"] = f"{Path(sys.executable).parent}:{activated['PATH']}"
     activated["PYTHONPATH"] = "."
     return activated
@@ -183,5 +189,5 @@ def activated() -> dict[str, str]:
 
 @pytest.fixture
 def all_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """XLA optimizes as in runs, in the processes that the test starts."""
+    """Let XLA optimize as in runs, in processes that the test starts."""
     monkeypatch.setenv("XLA_FLAGS", "")

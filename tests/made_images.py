@@ -1,4 +1,4 @@
-"""Made images in the four files of Fashion-MNIST: what the tests read in its place, on every machine."""
+"""Synthetic images in the four files of Fashion-MNIST, which the tests read instead on every machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-EXAMPLES = {"train": 800, "test": 400}  # of each standard part, as many of each class
+# Examples in each standard part, equally many of each class.
+EXAMPLES = {"train": 800, "test": 400}
 CLASSES = 10
-NOISE = 25.0  # standard deviation of a pixel about its class's template, of 255
+# Standard deviation of a pixel around its class's template; pixels range to 255.
+NOISE = 25.0
 
 
 def idx_bytes(array: np.ndarray) -> bytes:

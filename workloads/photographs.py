@@ -133,7 +133,7 @@ def _workload(
         mapped=False,
         evaluation_batch=100,
         streamed=True,
-        alone=True,
+        separate_jobs=True,
         missing=_missing,
         files=lambda chosen: index_files(chosen["folder"]),
         check=checked,

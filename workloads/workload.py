@@ -235,13 +235,41 @@ class Workload:
             evaluates all examples in one call. With a number, the splits stay in host memory.
         streamed: whether each minibatch is assembled on the host and sent to the device, because the training
             data do not fit on it. A `DataSource` is always streamed.
-        alone: whether each run is a job of its own. Set it for runs that take hours.
+        separate_jobs: whether each run is a job of its own. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names one file that lists the checksums of the others.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if none is.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
         streams: name that seeds the random streams, if a study's label has replaced it in `name`.
+
+    Example:
+        The mean squared distance of a vector from random points:
+
+        >>> from curvebench import Metric, Problem, Role, Setting, Workload, WorkloadRandom
+        >>> def distance(ops, params, batch):
+        ...     return ops.mean((params["x"][None, :] - batch["points"]) ** 2)
+        >>> workload = Workload(
+        ...     name="nearest_point",
+        ...     description="the point nearest to random points",
+        ...     source="an example",
+        ...     metrics={"train_loss": Metric("mean squared distance", "minimize")},
+        ...     settings={"points": Setting(10, "how many"), "batch_size": Setting(None, "full batch")},
+        ...     dtype="float64",
+        ...     shared_data=False,
+        ...     roles=lambda settings: {"x": Role("vector")},
+        ...     problem=lambda settings, random: Problem(
+        ...         parameters={"x": random("start").normal(size=2)},
+        ...         splits={"train": {"points": random("data").normal(size=(settings["points"], 2))}},
+        ...     ),
+        ...     sample_parameters=lambda settings, generator: {"x": generator.normal(size=2)},
+        ...     loss=lambda ops, params, state, batch, noise: (distance(ops, params, batch), state, {}),
+        ...     evaluate=lambda ops, params, state, split: {"loss": distance(ops, params, split)},
+        ... )
+        >>> settings = workload.complete({"points": 100})
+        >>> problem = workload.problem(settings, WorkloadRandom(workload.name, seed=0))
+        >>> problem.splits["train"]["points"].shape
+        (100, 2)
     """
 
     name: str
@@ -262,7 +290,7 @@ class Workload:
     mapped: bool = True
     evaluation_batch: int | None = None
     streamed: bool = False
-    alone: bool = False
+    separate_jobs: bool = False
     shapes: Callable[[Settings], Mapping[str, tuple[int, ...]]] | None = None
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()

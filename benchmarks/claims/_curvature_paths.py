@@ -1,4 +1,6 @@
-"""Curvatures learned step by step from the same gradients: methods, their paths, distances of matrices."""
+"""Methods that learn a curvature from the same gradients step by step, their paths, and distances of
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,19 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-SPREAD = 4.0  # the largest of a distinct start's values over the least, geometric, of product 1
+# Ratio of the largest to the smallest eigenvalue of a distinct start; the values are geometric, with product
+# 1.
+SPREAD = 4.0
 
 
-class CurvatureMethod(NamedTuple):  # a tuple: the rule of a claim then holds its functions
-    """A way to learn S.
+# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+class CurvatureMethod(NamedTuple):
+    """Method that learns a curvature S.
 
     Args:
-        begin: its state, of the spectrum of S_0, or those of its Kronecker factors.
-        step: the next state, of a state, what is given at the step, and the rate.
-        matrix: S of a state, (n, n).
+        begin: `begin(spectrum)` is the initial state, from the spectrum of S_0 or of its Kronecker factors.
+        step: `step(state, input, rate)` is the next state; the input is a gradient or a curvature.
+        matrix: `matrix(state)` is S, (n, n).
     """
 
     begin: Callable[[Any], Any]
@@ -32,7 +37,10 @@ class CurvatureMethod(NamedTuple):  # a tuple: the rule of a claim then holds it
 def path(
     method: CurvatureMethod, start: Any, given: Iterable[Any], rate: float, checkpoints: Iterable[int]
 ) -> np.ndarray:
-    """S after so many steps, (checkpoints, n, n), the checkpoints in order; not finite once it diverged."""
+    """Return S after the given numbers of steps, (checkpoints, n, n), in ascending order.
+
+    S is not finite after a divergence.
+    """
     state, wanted, found = method.begin(start), set(checkpoints), []
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for number, one in enumerate(given, start=1):
@@ -46,23 +54,23 @@ def path(
 
 
 def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
-    """A positive definite matrix of geometric eigenvalues, of product 1, in a random basis."""
+    """Draw a positive definite matrix with geometric eigenvalues of product 1, in a random basis."""
     basis = orthonormal(random, size, size)
     return np.asarray((basis * geometric(size, condition)) @ basis.T)
 
 
 def geometric(size: int, condition: float) -> np.ndarray:
-    """From condition^-1/2 to condition^1/2."""
+    """Return a geometric sequence from condition^-1/2 to condition^1/2."""
     return np.geomspace(condition**-0.5, condition**0.5, size)
 
 
 def distinct(random: Random, size: int) -> Spectrum:
-    """Distinct values in a random basis."""
+    """Draw a random basis, with distinct eigenvalues."""
     return Spectrum(orthonormal(random, size, size), geometric(size, SPREAD))
 
 
 def identity(random: Random, size: int) -> Spectrum:
-    """Equal values."""
+    """Return the spectrum of the identity, whose eigenvalues are equal."""
     return Spectrum(np.eye(size), np.ones(size))
 
 
@@ -70,12 +78,15 @@ STARTS: Mapping[str, Callable[[Random, int], Spectrum]] = {"distinct": distinct,
 
 
 def gradients_of(random: Random, covariance: np.ndarray, count: int) -> np.ndarray:
-    """(count, n), normal."""
+    """Draw normal gradients (count, n) with a given covariance."""
     return random.standard_normal((count, len(covariance))) @ np.linalg.cholesky(covariance).T
 
 
 def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], share: float) -> np.ndarray:
-    """What is so far from its nearest Kronecker product, relative: a mean of a product and any matrix."""
+    """Return a matrix at a given relative distance from its nearest Kronecker product.
+
+    It is a weighted mean of a Kronecker product and a random matrix; the weight is found by bisection.
+    """
     other = spread_matrix(random, len(product), np.linalg.cond(product))
     low, high = 0.0, 1.0
     for _ in range(40):
@@ -90,17 +101,19 @@ def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], sha
 
 
 def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """|found - expected|_F over |expected|_F, of matrices (..., n, n)."""
+    """Return |found - expected|_F / |expected|_F for matrices (..., n, n)."""
     return np.asarray(
         np.linalg.norm(found - expected, axis=(-2, -1)) / np.linalg.norm(expected, axis=(-2, -1))
     )
 
 
 def relative_wasserstein(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """The Wasserstein-2 distance of centred normal laws over that of `expected` from 0, (..., n, n).
+    """Return the Wasserstein-2 distance of centred normal laws, relative to the distance of `expected` from
+    0.
 
-    It is min |L - M U|_F over orthogonal U, for any roots L and M of the two: that does not cancel as the
-    difference of traces does. Infinite for what is not positive definite.
+    The distance is the minimum of |L - M U|_F over orthogonal U, for any roots L and M of the two
+    covariances. This form does not suffer from cancellation as the difference of traces does. The result is
+    infinite for matrices (..., n, n) that are not positive definite.
     """
     found, expected = np.broadcast_arrays(found, expected)
     one, other = OPS.cholesky(found), OPS.cholesky(expected)
@@ -122,7 +135,7 @@ DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The factors of the nearest Kronecker product in Frobenius norm (Van Loan and Pitsianis 1993)."""
+    """Return the factors of the nearest Kronecker product in Frobenius norm (Van Loan and Pitsianis 1993)."""
     rows, columns = sizes
     blocks = matrix.reshape(rows, columns, rows, columns).swapaxes(1, 2).reshape(rows**2, columns**2)
     left, values, right = np.linalg.svd(blocks, full_matrices=False)
@@ -136,7 +149,9 @@ def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndar
 def likeliest_product(
     covariance: np.ndarray, sizes: tuple[int, int], rounds: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The factors of the likeliest matrix normal law under a covariance, by flip-flop (Dutilleul 1999)."""
+    """Return the factors of the maximum-likelihood matrix normal law for a covariance, by flip-flop
+    (Dutilleul 1999).
+    """
     blocks = covariance.reshape(*sizes, *sizes)
     one, other = np.eye(sizes[0]), np.eye(sizes[1])
     for _ in range(rounds):
@@ -146,7 +161,7 @@ def likeliest_product(
 
 
 def product(factors: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """The Kronecker product of (..., m, m) and (..., n, n)."""
+    """Return the Kronecker products of matrices (..., m, m) and (..., n, n)."""
     one, other = factors
     size = one.shape[-1] * other.shape[-1]
     return np.einsum("...ab,...ij->...aibj", one, other).reshape(*one.shape[:-2], size, size)
@@ -156,23 +171,23 @@ def product(factors: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 def matrix_of(spectrum: Spectrum) -> np.ndarray:
-    """B diag(d) B^T."""
+    """Return B diag(d) B^T."""
     return np.asarray(spectrum.basis * spectrum.values[..., None, :] @ spectrum.basis.swapaxes(-1, -2))
 
 
 def inverse_root_of(spectrum: Spectrum) -> np.ndarray:
-    """The lower triangular C with S = (C C^T)^-1."""
+    """Return the lower triangular C with S = (C C^T)^-1."""
     return np.linalg.cholesky(matrix_of(Spectrum(spectrum.basis, 1 / spectrum.values)))
 
 
 def of_inverse_root(factor: np.ndarray) -> np.ndarray:
-    """(C C^T)^-1."""
+    """Return (C C^T)^-1."""
     inverse = OPS.solve(factor, np.broadcast_to(np.eye(factor.shape[-1]), factor.shape))
     return np.asarray(inverse.swapaxes(-1, -2) @ inverse)
 
 
 def spectral(maps: SpectralMaps) -> CurvatureMethod:
-    """The spectral-factorized scheme, along gradients (n,)."""
+    """Return the spectral-factorized scheme, whose inputs are gradients (n,)."""
 
     def step(state: Spectrum, gradient: np.ndarray, rate: float) -> Spectrum:
         inside = gradient @ state.basis
@@ -184,7 +199,7 @@ def spectral(maps: SpectralMaps) -> CurvatureMethod:
 
 
 def spectral_of_curvature(maps: SpectralMaps) -> CurvatureMethod:
-    """The spectral-factorized scheme, along curvatures that depend on S."""
+    """Return the spectral-factorized scheme, whose inputs are functions that map S to a curvature."""
 
     def step(state: Spectrum, curvature: Callable[[np.ndarray], np.ndarray], rate: float) -> Spectrum:
         return mf.spectral_step(OPS, state, curvature(matrix_of(state)), rate, 0.0, maps)
@@ -215,7 +230,7 @@ CHOLESKY_OF_CURVATURE = CurvatureMethod(
 
 
 def kronecker_spectral(maps: SpectralMaps) -> CurvatureMethod:
-    """The spectral-factorized scheme of two factors, along gradients (m, n)."""
+    """Return the spectral-factorized scheme of two Kronecker factors, whose inputs are gradients (m, n)."""
 
     def begin(start: tuple[Spectrum, Spectrum]) -> KroneckerSpectrum:
         return KroneckerSpectrum(np.ones(1), start)
@@ -250,7 +265,8 @@ def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
 
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
-KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)  # the scale moves twice
+# As printed, the update of each factor also moves the common scale, which therefore moves twice.
+KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)
 PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),
     lambda state, gradient, rate: mf.kronecker_projection_step(OPS, state, gradient, rate),

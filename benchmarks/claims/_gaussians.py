@@ -1,4 +1,4 @@
-"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric and gradients."""
+"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from curvebench.benchmarks.claims._matrices import OPS, orthonormal
 from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers.matrix_functions import CAYLEYS, EXPONENTIALS, KroneckerSpectrum, Spectrum
 
-GAPS = (0.05, 1.0)  # of the logarithms of neighbouring eigenvalues
+# Range of the differences between logarithms of neighbouring eigenvalues.
+GAPS = (0.05, 1.0)
 
 
 def draw_values(random: Random, size: int, tied: bool = False) -> np.ndarray:
-    """d (n,) of mean logarithm 0, 5 % or more apart; where `tied`, now and then some are equal."""
+    """Draw eigenvalues (n,) whose logarithms have mean 0 and differ by at least 0.05.
+
+    With `tied`, in half of the cases some of them are equal.
+    """
     logarithms = np.cumsum(random.uniform(*GAPS, size))
     if tied and random.integers(2):
         logarithms[random.integers(size) :] = logarithms[-1]
@@ -25,13 +29,13 @@ def draw_values(random: Random, size: int, tied: bool = False) -> np.ndarray:
 
 
 def draw_spectrum(random: Random, size: int, tied: bool = False) -> Spectrum:
-    """A random basis, and values as of `draw_values` times a number over 4 orders of magnitude."""
+    """Draw a random basis and eigenvalues as in `draw_values`, times a common factor from 0.01 to 100."""
     scale = 10.0 ** random.uniform(-2, 2)
     return Spectrum(orthonormal(random, size, size), scale * draw_values(random, size, tied))
 
 
 def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> KroneckerSpectrum:
-    """Factors of determinant 1, and alpha over 4 orders of magnitude."""
+    """Draw Kronecker factors of determinant 1, and alpha from 0.01 to 100."""
     scale = np.array([10.0 ** random.uniform(-2, 2)])
     factors = tuple(
         Spectrum(orthonormal(random, size, size), draw_values(random, size, tied)) for size in shape
@@ -40,13 +44,16 @@ def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> 
 
 
 def identity(shape: Sequence[int]) -> Any:
-    """S = I: of one matrix for one length, else with a factor for each."""
+    """Return S = I: a single matrix for one length, otherwise one Kronecker factor per length."""
     factors = tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape)
     return factors[0] if len(factors) == 1 else KroneckerSpectrum(np.ones(1), factors)
 
 
 def assembled(spectrum: Any, exponent: float = 1.0) -> Any:
-    """S to a power, (n, n), of NumPy arrays or torch tensors: B diag(d) B^T, or alpha S_1 x S_2."""
+    """Return a power of S as a matrix (n, n): of B diag(d) B^T, or of alpha S_1 (x) S_2.
+
+    The arrays may be NumPy arrays or torch tensors.
+    """
     if isinstance(spectrum, Spectrum):
         return (spectrum.basis * spectrum.values**exponent) @ spectrum.basis.T
     factors = [assembled(factor, exponent) for factor in spectrum.factors]
@@ -60,14 +67,16 @@ def _kron(first: Any, second: Any) -> Any:
 
 @dataclass(frozen=True)
 class LocalCoordinates:
-    """eta around N(mu, S^-1), of which the origin is the point itself (003 eq. 9; eq. 18 for two factors).
+    """Local coordinates eta of N(mu, S^-1), with the point itself as origin (003 eq. 9; eq. 18 for two
+    factors).
 
-    One factor has m (n,), M (n (n - 1) / 2,) and delta; two have the logarithm of alpha, and of each factor
-    all but the last entry of m, whose sum is 0, and M; then delta.
+    With one factor, the coordinates are m (n,), M (n (n - 1) / 2,) and delta. With two factors, they are the
+    logarithm of alpha, then for each factor M and all entries of m but the last (the entries sum to 0), then
+    delta.
 
     Args:
         origin: the spectral factorization of S.
-        printed: whether mu moves as in eq. 18 as it is printed, without alpha^(-1/2).
+        printed: whether mu moves as in eq. 18 as printed, that is, without the factor alpha^(-1/2).
     """
 
     origin: Spectrum | KroneckerSpectrum
@@ -79,12 +88,12 @@ class LocalCoordinates:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Of the factors."""
+        """Size of each factor."""
         return tuple(len(factor.values) for factor in self.factors)
 
     @property
     def blocks(self) -> dict[str, slice]:
-        """Where the coordinates are, by name: `alpha`, `m1`, `M1`, ..., `delta`."""
+        """Slices of the coordinate vector by name: `alpha`, `m1`, `M1`, ..., `delta`."""
         constrained = isinstance(self.origin, KroneckerSpectrum)
         counts = {"alpha": 1} if constrained else {}
         for number, length in enumerate(self.lengths, start=1):
@@ -98,11 +107,12 @@ class LocalCoordinates:
         }
 
     def moved(self, ops: Any, eta: Any) -> Any:
-        """The spectral factorization at a point of the coordinates."""
+        """Return the spectral factorization at coordinates eta."""
         blocks, factors = self.blocks, []
         for number, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True), start=1):
             growth = eta[blocks[f"m{number}"]]
-            if isinstance(self.origin, KroneckerSpectrum):  # the sum is 0
+            # the entries of growth sum to 0, so that the last one is minus the sum of the others
+            if isinstance(self.origin, KroneckerSpectrum):
                 growth = ops.asarray(np.eye(length)[:, :-1] - np.eye(length)[:, -1:]) @ growth
             skews = ops.asarray(_skews(length).reshape(-1, length * length))
             skew = ops.reshape(eta[blocks[f"M{number}"]] @ skews, (length, length))
@@ -115,7 +125,7 @@ class LocalCoordinates:
 
     @property
     def mean_map(self) -> np.ndarray:
-        """B Diag(d)^(-1/2), what delta moves mu by."""
+        """B Diag(d)^(-1/2), the matrix that maps delta to the change of mu."""
         origin = self.origin
         if isinstance(origin, KroneckerSpectrum):
             bases, values = (reduce(np.kron, parts) for parts in zip(*origin.factors, strict=True))
@@ -123,9 +133,9 @@ class LocalCoordinates:
         return np.asarray(origin.basis * origin.values**-0.5)
 
     def metric(self) -> np.ndarray:
-        """-E[Hessian of log q] at the origin (003 App. I), by automatic differentiation.
+        """Return -E[Hessian of log q] at the origin (003 App. I), by automatic differentiation.
 
-        The expectation over q at the origin is exact: what is differentiated is the cross-entropy.
+        The expectation over q at the origin is exact, since the differentiated function is the cross-entropy.
         """
         ops, torch = _torch()
         covariance, moves = ops.asarray(assembled(self.origin, -1.0)), ops.asarray(self.mean_map)
@@ -138,11 +148,11 @@ class LocalCoordinates:
         return np.asarray(torch.autograd.functional.hessian(cross_entropy, self._zero(ops)).numpy())
 
     def gradient(self, slope: np.ndarray, curvature: np.ndarray, gamma: float) -> np.ndarray:
-        """Of L = E[l(w)] + gamma / 2 log det S at the origin (003 eq. 4).
+        """Return the gradient of L = E[l(w)] + gamma / 2 log det S at the origin (003 eq. 4).
 
         Args:
-            slope: of l at mu, (n,).
-            curvature: l's Hessian, (n, n): l is quadratic.
+            slope: gradient of l at mu, (n,).
+            curvature: Hessian of l, (n, n); l is quadratic.
             gamma: 0 or 1.
         """
         ops, torch = _torch()
@@ -160,12 +170,14 @@ class LocalCoordinates:
         return ops.asarray(np.zeros(self.blocks["delta"].stop))
 
     def at(self, eta: np.ndarray) -> Any:
-        """`moved` of NumPy arrays."""
+        """Return the spectral factorization at coordinates eta, as NumPy arrays."""
         return self.moved(OPS, eta)
 
 
 def _skews(length: int) -> np.ndarray:
-    """E_ij - E_ji for i > j, (n (n - 1) / 2, n, n): Skew(Tril(M)) is their combination by M."""
+    """Return E_ij - E_ji for all i > j, (n (n - 1) / 2, n, n). Their combination with coefficients M is
+    Skew(Tril(M)).
+    """
     rows, columns = np.tril_indices(length, -1)
     found = np.zeros((len(rows), length, length))
     found[np.arange(len(rows)), rows, columns] = 1.0

@@ -1,4 +1,4 @@
-"""The matrices that maps of hidden units leave alone: their blocks, by factors (004 Thm. 3.1, App. J)."""
+"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ from curvebench.benchmarks.claims._symmetries import (
 
 Misprint = Literal["128", "132", "141", "142"]
 MISPRINTS: frozenset[Misprint] = frozenset(("128", "132", "141", "142"))
-Pair = tuple[str, str]  # the names of two tensors
-Factors = Mapping[Pair, np.ndarray]  # the coefficients of each block, of a length without the hidden widths
+# Names of two tensors.
+Pair = tuple[str, str]
+# Coefficients of each block. Their number does not depend on the hidden widths.
+Factors = Mapping[Pair, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The form of matrices that a group leaves alone (004 Thm. 3.1; eqs. 118-142).
+    """Form of the matrices that are invariant under a symmetry group (004 Thm. 3.1; eqs. 118-142).
 
-    A block of two tensors has an axis for each layer of units that they touch. An axis of inputs or outputs
-    carries entries of a factor; the two axes of a hidden layer that both touch carry I or 1 1^T / d; the axis
-    of one that only one touches carries 1 / sqrt(d). Signs leave I alone, and no 1.
+    A block belongs to two tensors and has one axis for each of their layers of units. An axis of network
+    inputs or outputs carries the entries of a factor. The two axes of a hidden layer that both tensors touch
+    carry I or 1 1^T / d. The axis of a hidden layer that only one tensor touches carries 1 / sqrt(d). Under
+    sign changes only I is invariant, so that terms with 1 drop out.
 
     Args:
-        depth: L.
+        depth: L, the number of layers.
         bias: whether there are biases.
-        group: signed permutations (as orthogonal maps), or permutations.
-        printed: the equations that are taken as they are printed.
+        group: signed permutations (with the same invariants as orthogonal maps), or permutations.
+        printed: misprinted equations that are used as printed.
     """
 
     depth: int
@@ -48,25 +51,25 @@ class Structure:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """In the order of the parameters."""
+        """Weights and biases, in the order of the parameter vector."""
         return tensors_of(self.depth, self.bias)
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """The blocks on and above the diagonal."""
+        """Pairs of tensors, one for each block on and above the diagonal."""
         tensors = self.tensors
         return [(one, other) for place, one in enumerate(tensors) for other in tensors[place:]]
 
     def size(self, widths: Sequence[int]) -> int:
-        """p."""
+        """Return p, the number of parameters."""
         return size_of(widths, self.bias)
 
     def forms(self, first: Tensor, second: Tensor, widths: Sequence[int]) -> np.ndarray:
-        """A block for each of its coefficients, (coefficients, rows, columns)."""
+        """Return the block of each coefficient, (coefficients, rows, columns)."""
         return _forms(self, first, second, tuple(widths))
 
     def built(self, factors: Factors, widths: Sequence[int]) -> np.ndarray:
-        """The matrix (p, p) of factors at hidden widths (004 eqs. 196 and 198)."""
+        """Assemble the matrix (p, p) from its factors, at given hidden widths (004 eqs. 196 and 198)."""
         found, where = np.zeros((self.size(widths),) * 2), places(widths, self.bias)
         for first, second in self.pairs:
             block = np.tensordot(factors[first.name, second.name], self.forms(first, second, widths), 1)
@@ -76,7 +79,9 @@ class Structure:
         return found
 
     def factors(self, matrix: np.ndarray, widths: Sequence[int]) -> dict[Pair, np.ndarray]:
-        """The factors of a matrix (p, p): least squares where it has another form (004 eqs. 186-188)."""
+        """Return the factors of a matrix (p, p), by least squares if it has another form (004 eqs.
+        186-188).
+        """
         found, where = {}, places(widths, self.bias)
         for first, second in self.pairs:
             forms = self.forms(first, second, widths)
@@ -87,17 +92,17 @@ class Structure:
         return found
 
     def projected(self, matrix: np.ndarray, widths: Sequence[int]) -> np.ndarray:
-        """The nearest matrix of this form."""
+        """Return the nearest matrix of this form."""
         return self.built(self.factors(matrix, widths), widths)
 
 
 def flat(factors: Factors) -> np.ndarray:
-    """All factors in a vector (004 eq. 195)."""
+    """Concatenate all factors to one vector (004 eq. 195)."""
     return np.concatenate([factors[pair] for pair in sorted(factors)])
 
 
 def orthonormal_span(columns: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the span of columns (size, n)."""
+    """Return an orthonormal basis of the span of columns (size, n)."""
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(left[:, values > 1e-10 * max([*values, 0.0])])
 
@@ -112,7 +117,9 @@ def _forms(structure: Structure, first: Tensor, second: Tensor, widths: tuple[in
 def _terms(
     structure: Structure, first: Tensor, second: Tensor, widths: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """For each term of a block's equation, its form for each entry of the factor, (entries..., axes...)."""
+    """Yield the forms of each term in a block's equation, one form per entry of the factor, (entries...,
+    axes...).
+    """
     hidden = range(1, structure.depth)
     one, other = ({axis for axis in tensor.axes if axis in hidden} for tensor in (first, second))
     shared, alone = sorted(one & other), one ^ other
@@ -121,7 +128,8 @@ def _terms(
         if not alone:
             yield _term(first, second, widths, {layer: np.eye(widths[layer]) for layer in shared})
         return
-    if misprint == "142":  # no equation
+    # The source has no equation for this block.
+    if misprint == "142":
         return
     for same in product((True, False), repeat=len(shared)):
         matrices = {}
@@ -130,7 +138,7 @@ def _terms(
             ones = np.ones((width, width)) / (1 if misprint in ("132", "141") else width)
             matrices[layer] = np.eye(width) if equal else ones
         term = _term(first, second, widths, matrices)
-        if misprint == "128":  # omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
+        if misprint == "128":  # the printed form is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
             yield term.sum(1) / np.sqrt(widths[-1])
             yield term.sum(0) / np.sqrt(widths[0])
         else:
@@ -138,7 +146,7 @@ def _terms(
 
 
 def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
-    """The equation of this block that is taken as printed; empty where it is right."""
+    """Return the equation of this block if it is used as printed, otherwise an empty string."""
     depth = structure.depth
     of_two = {"128" if depth > 2 else "132": ("W1", f"W{depth}"), "141": (f"b{depth - 1}", f"W{depth}")}
     of_two |= {"142": ("b1", f"W{depth}")} if depth > 2 else {}
@@ -149,7 +157,14 @@ def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
 def _term(
     first: Tensor, second: Tensor, widths: tuple[int, ...], matrices: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """The forms of one term: matrices of the layers that both touch, by layer, 1 / sqrt(d) of the others."""
+    """Return the forms of one term.
+
+    Args:
+        first, second: the tensors of the block.
+        widths: d_0 ... d_L.
+        matrices: by hidden layer that both tensors touch, I or the multiple of 1 1^T. The other hidden layers
+            get 1 / sqrt(d).
+    """
     letters = iter(ascii_lowercase)
     axes = [(side, axis, next(letters)) for side, one in enumerate((first, second)) for axis in one.axes]
     outside = (0, len(widths) - 1)
@@ -173,10 +188,11 @@ def _term(
 
 
 def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, int]:
-    """How many dimensions of each block the group leaves alone, from its generators and no equation.
+    """Count the dimensions of each block that the group leaves invariant, from its generators, without the
+    equations.
 
-    Entries that a generator exchanges are equal but for a sign; those that it makes the opposite of
-    themselves are 0.
+    Entries that a generator exchanges are equal up to a sign. Entries that a generator maps to their
+    negatives are 0.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -191,7 +207,7 @@ def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, 
         for order, signs in zip(maps.indices, maps.signs, strict=True):
             moved = (order[rows] - rows.start)[:, None] * width + (order[columns] - columns.start)
             odd = (signs[rows][:, None] * signs[columns] < 0).ravel()
-            for copy in (0, 1):  # of an entry, and of its opposite
+            for copy in (0, 1):  # node of an entry, and node of its negative
                 target = moved.ravel() + size * np.where(odd, 1 - copy, copy)
                 edges.append(np.stack([entries + size * copy, target]))
         one, other = np.concatenate(edges, axis=1)

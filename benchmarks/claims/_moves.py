@@ -1,4 +1,4 @@
-"""How the project's rules move weights on gradients that are given."""
+"""Paths of weights that the project's update rules produce for a given sequence of gradients."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def path(
     schedule: Sequence[float] | np.ndarray | None = None,
     basis: np.ndarray | None = None,
 ) -> np.ndarray:
-    """w_1 ... w_(T+1) of a rule, (T + 1, ...).
+    """Return the weights w_1 ... w_(T+1) of a rule, shape (T + 1, ...).
 
     Args:
-        optimizer, hyper, options, basis: the rule, and the basis of all entries that it runs in.
+        optimizer, hyper, options, basis: the rule, and the basis of all entries in which it runs.
         start: w_1, a vector or a matrix.
-        gradients: of each step, or functions of the weights that give them.
-        schedule: multipliers of the learning rate, (T,); None for a constant one.
+        gradients: for each step a gradient, or a function that returns the gradient at given weights.
+        schedule: factor of the learning rate at each step, (T,); None for a constant rate.
     """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options, basis=basis)
     weights = [start]
@@ -38,7 +38,7 @@ def path(
 
 
 def stepped(optimizer: str, *given: Any, **named: Any) -> np.ndarray:
-    """The weights after the last step of `path`."""
+    """Return the weights after the last step of `path`, which takes the same arguments."""
     return np.asarray(path(optimizer, *given, **named)[-1])
 
 
@@ -48,6 +48,11 @@ def moves(
     hyper: Mapping[str, float],
     options: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
-    """w_(t+1) - w_t of a rule that is given gradients (T, ...) and starts at 0, (T, ...); learning rate 1."""
+    """Return the updates w_(t+1) - w_t of a rule, shape (T, ...), starting at 0 with learning rate 1.
+
+    Args:
+        optimizer, hyper, options: the rule.
+        gradients: gradient of each step, (T, ...).
+    """
     start = np.zeros(gradients.shape[1:])
     return np.diff(path(optimizer, start, list(gradients), {"learning_rate": 1.0, **hyper}, options), axis=0)

@@ -1,4 +1,6 @@
-"""Online games that the claims play: convex losses, a rule against them, the best weights in hindsight."""
+"""Online games of the claims: convex losses, a rule that plays against them, and the best weights in
+hindsight.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,23 @@ from curvebench.benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
-OBLIVIOUS = KINDS[:3]  # of the weights that are played
-ROUNDING = 1e-9  # of a ratio of regrets: sums of some hundred products, and least squares solved on a box
+# Losses that do not depend on the weights that are played.
+OBLIVIOUS = KINDS[:3]
+# Tolerance of ratios of regrets, which are sums of some hundred products with least-squares solutions on a
+# box.
+ROUNDING = 1e-9
 
-# projection(weights (d,), gradients so far (t, d)) -> weights
+# `projection(weights (d,), gradients so far (t, d))` returns weights in the domain.
 Projection = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Convex and differentiable losses l_1 ... l_T of weights, functions of the margins a_t^T w.
+    """Convex and differentiable losses l_1 ... l_T of the weights, as functions of the margins a_t^T w.
 
     Args:
         kind: linear, a^T w; squared, (a^T w - b)^2 / 2; logistic, log(1 + exp(-b a^T w)); adversarial, linear
-            with the signs of a chosen against the weights that are played.
+            with signs of a that are chosen against the weights played.
         features: a_t, (T, d).
         targets: b_t, (T,).
     """
@@ -38,7 +43,7 @@ class Losses:
     targets: np.ndarray
 
     def values(self, margins: np.ndarray) -> np.ndarray:
-        """The losses at margins (..., T)."""
+        """Return the losses at margins (..., T)."""
         if self.kind == "squared":
             return 0.5 * (margins - self.targets) ** 2
         if self.kind == "logistic":
@@ -46,7 +51,7 @@ class Losses:
         return margins
 
     def slopes(self, margins: np.ndarray) -> np.ndarray:
-        """Their derivatives in the margins, (..., T)."""
+        """Return the derivatives of the losses with respect to the margins (..., T)."""
         if self.kind == "squared":
             return margins - self.targets
         if self.kind == "logistic":
@@ -54,30 +59,32 @@ class Losses:
         return np.ones_like(margins)
 
     def at(self, weights: np.ndarray) -> np.ndarray:
-        """l_t(w_t), (T,), for weights (T, d), or (d,) for the same at every step."""
+        """Return l_t(w_t), (T,), for weights (T, d), or for the same weights (d,) in every step."""
         return self.values((self.features * weights).sum(-1))
 
     def one(self, number: int) -> Losses:
-        """The loss of one step."""
+        """Return the loss of one step."""
         return Losses(self.kind, self.features[number : number + 1], self.targets[number : number + 1])
 
     def gradient(self, weights: np.ndarray) -> np.ndarray:
-        """The gradient of the sum of the losses at weights (d,)."""
+        """Return the gradient of the sum of the losses at weights (d,)."""
         return self.slopes(self.features @ weights) @ self.features
 
     def _sum(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """The sum of the losses at weights (d,), and its gradient."""
+        """Return the sum of the losses at weights (d,), and its gradient."""
         return float(self.at(weights).sum()), self.gradient(weights)
 
     def steepest(self, radius: float) -> float:
-        """A number that no |gradient of l_t| exceeds on the box of that radius; everywhere if not squared."""
+        """Return an upper bound of |gradient of l_t| on the box of the given radius, for losses other than
+        squared everywhere.
+        """
         lengths = np.linalg.norm(self.features, axis=1)
         if self.kind == "squared":
             return float((lengths * (np.abs(self.features).sum(1) * radius + np.abs(self.targets))).max())
         return float(lengths.max())
 
     def best(self, radius: float) -> np.ndarray:
-        """The weights (d,) of the box of that radius with the least sum of losses."""
+        """Return the weights (d,) in the box of the given radius with the smallest sum of losses."""
         from scipy.optimize import lsq_linear, minimize
 
         if self.kind == "squared":
@@ -90,12 +97,12 @@ class Losses:
 
 @dataclass(frozen=True)
 class Game:
-    """A sequence of losses on a box around 0.
+    """Sequence of losses on a box around 0.
 
     Args:
-        losses: what is suffered.
-        radius: of the box, so that its diameter is 2 radius sqrt(d).
-        start: w_1, (d,), inside.
+        losses: the losses.
+        radius: half of the box's side, so that its diameter is 2 radius sqrt(d).
+        start: w_1, (d,), inside the box.
     """
 
     losses: Losses
@@ -104,24 +111,24 @@ class Game:
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of rounds."""
         return len(self.losses.targets)
 
     @property
     def diameter(self) -> float:
-        """The greatest Euclidean distance of two points of the box."""
+        """Maximum Euclidean distance between two points of the box."""
         return 2 * self.radius * float(np.sqrt(len(self.start)))
 
 
 @dataclass(frozen=True)
 class Play:
-    """What happened in a game.
+    """Record of a game that was played.
 
     Args:
         weights: w_1 ... w_T, (T, d).
         gradients: g_1 ... g_T, (T, d).
-        losses: what was suffered: an adversary's losses are linear with the gradients that it chose.
-        radius: of the box.
+        losses: the losses incurred. The losses of an adversary are linear, with the gradients that it chose.
+        radius: half of the box's side.
     """
 
     weights: np.ndarray
@@ -131,36 +138,38 @@ class Play:
 
     @cached_property
     def best(self) -> np.ndarray:
-        """u, (d,), the best weights of the box in hindsight."""
+        """u, (d,), the best weights in the box in hindsight."""
         return self.losses.best(self.radius)
 
     @property
     def regret(self) -> float:
-        """Against the best weights."""
+        """Regret against the best weights in hindsight."""
         return self.regret_against(self.best)
 
     def regret_against(self, weights: np.ndarray) -> float:
-        """sum_t l_t(w_t) - l_t(u) for weights u, (d,)."""
+        """Return sum_t l_t(w_t) - l_t(u) for weights u, (d,)."""
         return float((self.losses.at(self.weights) - self.losses.at(weights)).sum())
 
     @property
     def distance(self) -> float:
-        """D, the greatest distance of the run from the best weights."""
+        """D, the maximum distance of the played weights from the best weights."""
         return float(np.linalg.norm(self.weights - self.best, axis=1).max())
 
     @property
     def first_distance(self) -> float:
-        """D_1, that of the first weights."""
+        """D_1, the distance of the first weights from the best weights."""
         return float(np.linalg.norm(self.weights[0] - self.best))
 
     @property
     def squares(self) -> np.ndarray:
-        """Each coordinate's sum of squared gradients, (d,)."""
+        """Sum of the squared gradients of each coordinate, (d,)."""
         return (self.gradients**2).sum(0)
 
 
 def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
-    """Features (steps, size): dense, sparse, heavy-tailed, of few directions, or nearly one; not all 0."""
+    """Draw features (steps, size), not all 0: dense, sparse, heavy-tailed, of low rank, or nearly
+    constant.
+    """
     features = random.normal(size=(steps, size))
     case = random.integers(5)
     if case == 1:
@@ -178,7 +187,9 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
 
 
 def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, rank: int) -> np.ndarray:
-    """Features (steps, rows * columns): raveled matrices of at most that rank, unlike or nearly equal."""
+    """Draw features (steps, rows * columns): flattened matrices of at most the given rank, unrelated or
+    nearly equal.
+    """
     spread, common = (1.0, 0.0) if random.random() < 0.5 else (0.1, 1.0)
     left = common * random.normal(size=(rows, rank)) + spread * random.normal(size=(steps, rows, rank))
     right = common * random.normal(size=(rank, columns)) + spread * random.normal(size=(steps, rank, columns))
@@ -186,14 +197,15 @@ def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, 
 
 
 def draw_game(random: Random, features: np.ndarray | None = None, kinds: tuple[Kind, ...] = KINDS) -> Game:
-    """A game of 20 to 80 steps in 1 to 6 dimensions, or with features (T, d) that are given."""
+    """Draw a game of 20 to 80 steps in 1 to 6 dimensions, or a game with given features (T, d)."""
     if features is None:
         features = draw_features(random, int(random.integers(20, 81)), int(random.integers(1, 7)))
     steps, size = features.shape
     kind = kinds[random.integers(len(kinds))]
     radius = float(10 ** random.uniform(-1, 1))
     targets = random.choice([-1.0, 1.0], steps)
-    if kind == "squared":  # at weights of which some lie outside the box
+    # The targets belong to weights of which some lie outside the box.
+    if kind == "squared":
         wanted = radius * random.normal(size=size) * random.uniform(0, 2)
         targets = features @ wanted + random.normal(size=steps) * random.uniform(0, 1)
     return Game(Losses(kind, features, targets), radius, random.uniform(-radius, radius, (size,)))
@@ -211,17 +223,17 @@ def play(
 ) -> Play:
     """Play a game with one of the project's rules, one gradient after another.
 
-    A projection is applied to the weights after each step of the rule, whose next step begins there. That
-    takes a rule whose step does not depend on where it begins: all of them here but those that project
-    themselves, which are given none.
+    A projection is applied to the weights after each step, and the next step of the rule starts from the
+    projected weights. This requires a rule whose step does not depend on its starting point, which is true of
+    all rules used here except the rules that project themselves; these get no projection.
 
     Args:
-        game: what is played.
+        game: the game.
         optimizer, hyper, options: the rule.
-        schedule: multipliers of the learning rate, (T,); None for a constant one.
-        projection: onto the domain; None where the rule knows its own.
-        shape: of the weights, where the rule sees more than a vector.
-        sign: -1 turns the steps of the rule, which takes a projection.
+        schedule: factor of the learning rate at each step, (T,); None for a constant rate.
+        projection: projection onto the domain; None if the rule projects itself.
+        shape: shape in which the rule sees the weights; None for a vector.
+        sign: -1 reverses the steps of the rule, which needs a projection.
     """
     shape = shape or game.start.shape
     online = curvebench.Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)
@@ -246,12 +258,14 @@ def play(
 
 
 def clipping(radius: float) -> Projection:
-    """The nearest point of the box, in the Euclidean norm and in every diagonal one."""
+    """Return the projection onto the box in the Euclidean norm, which is the same in every diagonal norm."""
     return lambda weights, gradients: np.clip(weights, -radius, radius)
 
 
 def weighted_clipping(radius: float, preconditioner: Callable[[np.ndarray], np.ndarray]) -> Projection:
-    """The nearest point of the box in the norm of a preconditioner A_t (d, d) of the gradients so far."""
+    """Return the projection onto the box in the norm of a preconditioner A_t (d, d), a function of the
+    gradients so far.
+    """
     from scipy.optimize import lsq_linear
 
     def projection(weights: np.ndarray, gradients: np.ndarray) -> np.ndarray:

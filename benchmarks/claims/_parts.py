@@ -1,4 +1,4 @@
-"""Parts of claims: how many instances are drawn, and a misprinted statement beside the one that is meant."""
+"""Constructors of checks: their numbers of instances, and pairs of checks for a misprinted statement."""
 
 from __future__ import annotations
 
@@ -12,38 +12,47 @@ import numpy as np
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, Series
 from curvebench.results.verdicts import Variant
 
-Random = np.random.Generator  # what instances are drawn from
+# Instances are drawn from a generator of this type.
+Random = np.random.Generator
 Measures = Callable[..., Iterable[Measure | Series]]
 
 
 def part(
     name: str, source: str, measures: Measures, quick: int, variant: Variant = "", /, **case: Any
 ) -> Check:
-    """A part of which `quick` instances are drawn at scale `quick`, and ten times as many at scale `paper`.
+    """Return a check with `quick` instances at scale `quick`, and ten times that number at scale `paper`.
 
     Args:
-        name, source, variant: of the check.
-        measures: `measures(random, **case)`, the measures of one instance.
-        quick: the number of instances.
-        case: what it is measured for, such as a rule.
+        name, source, variant: as in `Check`.
+        measures: `measures(random, **case)` returns the measures of one instance.
+        quick: number of instances at scale `quick`.
+        case: further arguments of `measures`, such as the optimizer.
     """
     return Check(name, source, partial(measures, **case), {"quick": quick, "paper": 10 * quick}, variant)
 
 
 def bounds(*checks: Check) -> tuple[Check, ...]:
-    """Parts that are bounds, which a search tries to break."""
+    """Mark checks as upper bounds, for which a search tries to find a counterexample."""
     return tuple(replace(check, bound=True) for check in checks)
 
 
 def estimates(*checks: Check) -> tuple[Check, ...]:
-    """Parts of estimates: an interval that holds the limit of an inequality decides nothing."""
+    """Mark checks whose values are estimates: an interval that contains the limit of an inequality decides
+    nothing.
+    """
     return tuple(replace(check, sampled=True) for check in checks)
 
 
 def parts_for(
     name: str, source: str, measures: Measures, quick: int, /, **cases: Mapping[str, Any]
 ) -> tuple[Check, ...]:
-    """A part for each case of one argument of `measures`, by what the name has in place of {}."""
+    """Return one check for each value of one argument of `measures`.
+
+    Args:
+        name: name of the checks, with {} for the label of the value.
+        source, measures, quick: as in `part`.
+        cases: one keyword, the name of the argument, with its values by label.
+    """
     ((argument, by_label),) = cases.items()
     return tuple(
         part(name.format(label), source, measures, quick, **{argument: case})
@@ -54,7 +63,12 @@ def parts_for(
 def printed_and_corrected(
     name: str, source: str, measures: Measures, quick: int, /, **case: Any
 ) -> tuple[Check, Check]:
-    """A part as its statement is printed, and as it must be meant: `measures(random, printed, **case)`."""
+    """Return the two checks of a misprinted statement, as printed and as corrected.
+
+    Args:
+        name, source, quick, case: as in `part`.
+        measures: `measures(random, printed, **case)` returns the measures of one instance.
+    """
     return (
         part(name, source, measures, quick, PRINTED, printed=True, **case),
         part(name, source, measures, quick, CORRECTED, printed=False, **case),

@@ -1,4 +1,6 @@
-"""Ensembles of networks that learn alike, and whether maps of their hidden units change their law."""
+"""Ensembles of networks trained alike, and randomization tests of symmetry under maps of their hidden
+units.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,22 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 
 Curvature = Literal["gradients", "hessians"]
-HESSIANS_CACHED = 2000  # the same for Hessians, whose values at a point are (d, d)
+# Like CACHED, but for Hessians, each of which has (d, d) entries per point.
+HESSIANS_CACHED = 2000
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """How an ensemble starts and learns (004 Sec. 4, Figs. 2-4, 7-9).
+    """Initialization and training of an ensemble (004 Sec. 4, Figs. 2-4, 7-9).
 
     Args:
-        network: the students and their teacher.
-        spectrum: decades of the largest and of the least eigenvalue of the inputs' covariance.
-        weight_power: the standard deviation of weights is the fan-in to minus this.
-        bias_scale: the standard deviation of biases.
-        rate: of gradient descent.
-        steps: of it.
-        points: inputs.
+        network: architecture of the students and their teacher.
+        spectrum: log10 of the largest and of the smallest eigenvalue of the inputs' covariance.
+        weight_power: the standard deviation of weights is the fan-in to the power of minus this number.
+        bias_scale: standard deviation of biases.
+        rate: learning rate of gradient descent.
+        steps: number of gradient descent steps.
+        points: number of inputs.
     """
 
     network: Perceptron
@@ -51,20 +54,22 @@ class Lesson:
 
     @property
     def group(self) -> SymmetryGroup:
-        """The maps that leave its losses alone."""
+        """Group of the maps that do not change the losses."""
         return GROUP_OF[self.network.activation]
 
     @property
     def weight_scales(self) -> list[float]:
-        """Standard deviations of each layer's weights."""
+        """Standard deviation of the weights of each layer."""
         return [float(width) ** -self.weight_power for width in self.network.widths[:-1]]
 
     def initial(self, random: Random, count: int) -> np.ndarray:
-        """Parameters (count, p)."""
+        """Draw initial parameters (count, p)."""
         return self.network.initial(random, count, self.weight_scales, self.bias_scale)
 
     def data(self, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs (P, d_0), normal with random eigenvectors, and a random teacher's targets (P, d_L)."""
+        """Draw inputs (P, d_0), normal with random eigenvectors of the covariance, and a teacher's targets
+        (P, d_L).
+        """
         width = self.network.widths[0]
         deviations = 10.0 ** (np.linspace(*self.spectrum, width) / 2)
         normal = random.standard_normal((self.points, width)) * deviations
@@ -74,18 +79,18 @@ class Lesson:
 
 @dataclass(frozen=True)
 class UnitChange:
-    """What breaks the symmetry of an ensemble: the first hidden unit starts in another way than the others.
+    """Change of the first hidden unit at the start, which breaks the symmetry of an ensemble.
 
     Args:
-        scale: what its weights, both ways, and its bias are multiplied with.
-        shift: what is added to them, in standard deviations.
+        scale: factor of the unit's incoming and outgoing weights, and of its bias.
+        shift: number of standard deviations that are added to them.
     """
 
     scale: float = 1.0
     shift: float = 0.0
 
     def on(self, lesson: Lesson, parameters: np.ndarray) -> np.ndarray:
-        """The changed parameters (N, p)."""
+        """Return the changed parameters (N, p)."""
         network = lesson.network
         deviations = np.empty(network.size)
         for tensor in tensors_of(network.depth, network.bias):
@@ -101,19 +106,20 @@ ALIKE = UnitChange()
 
 @dataclass(frozen=True)
 class EnsembleMoments:
-    """Of the gradients, or the Hessians, of teams of models, before the first step and after the last.
+    """Moments of the gradients or Hessians of teams of models, before the first and after the last step.
 
     Args:
         first: mean gradients, (2, teams, p).
-        second: mean outer products of gradients, or mean Hessians, (2, teams, p, p); without any where only
-            means are wanted.
+        second: mean outer products of gradients, or mean Hessians, (2, teams, p, p); empty if only means are
+            needed.
     """
 
     first: np.ndarray
     second: np.ndarray
 
 
-@lru_cache(maxsize=8)  # what is printed and what is corrected see the same ensembles
+# The checks of the printed and of the corrected statement use the same ensembles.
+@lru_cache(maxsize=8)
 def ensemble(
     lesson: Lesson,
     seed: int,
@@ -122,10 +128,10 @@ def ensemble(
     curvature: Curvature | None,
     change: UnitChange = ALIKE,
 ) -> EnsembleMoments:
-    """So many teams of so many models of one teacher.
+    """Train `teams` teams of `models` models, all with the same teacher, and return the moments of each team.
 
     Raises:
-        FloatingPointError: where a model diverges.
+        FloatingPointError: if a model diverges.
     """
     random, network = np.random.default_rng(seed), lesson.network
     inputs, targets = lesson.data(random)
@@ -157,7 +163,9 @@ def ensemble(
 def deviations_of_matrices(
     structure: Structure, widths: Sequence[int]
 ) -> list[tuple[str, slice, slice, np.ndarray]]:
-    """Of each block that is not free: its name, rows, columns, and orthonormal forms (size, forms)."""
+    """Return, for each block that the form restricts, its name, rows, columns and orthonormal forms (size,
+    forms).
+    """
     where, found = places(widths, structure.bias), []
     for first, second in structure.pairs:
         forms = structure.forms(first, second, widths)
@@ -170,21 +178,23 @@ def deviations_of_matrices(
 
 
 def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """The squared distances (draws, 2) of blocks (draws, 2, size) from a span."""
+    """Return the squared distances (draws, 2) of blocks (draws, 2, size) from a span."""
     return np.asarray(((blocks - (blocks @ basis) @ basis.T) ** 2).sum(-1))
 
 
 def matrix_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
 ) -> dict[str, np.ndarray]:
-    """By block, how far the matrices of the ensemble and of mapped ones are from the form, (1 + draws, 2).
+    """Return, by block, the squared distances from the form for the ensemble and for mapped copies, (1 +
+    draws, 2).
 
-    The first is the ensemble as it is; in each other one a random map is applied to each team of models, the
-    same before and after training.
+    The first entry is the ensemble itself. For each further entry, a random map is applied to each team of
+    models, the same before and after training.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
-    both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))  # times last: moved together
+    # The axis of times is last, so that both times are mapped together.
+    both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))
     for _ in range(draws):
         maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
         means.append(np.array([maps.vectors(one).mean(0) for one in moments.first]))
@@ -201,7 +211,7 @@ def matrix_statistics(
 
 
 def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) -> np.ndarray:
-    """The nearest vectors of the form of 004 eqs. 26-28 or 113-117, of vectors (..., p)."""
+    """Project vectors (..., p) on the form of 004 eqs. 26-28 or 113-117."""
     found = np.zeros(means.shape)
     for tensor in tensors_of(network.depth, network.bias):
         place = network.places[tensor.name]
@@ -219,7 +229,9 @@ def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) 
 def mean_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, draws: int
 ) -> dict[str, np.ndarray]:
-    """By tensor, how far the mean gradients of the ensemble and of mapped ones are from the form."""
+    """Return, by tensor, the squared distances of mean gradients from the form, for the ensemble and mapped
+    copies.
+    """
     network, teams = lesson.network, moments.first.shape[1]
     means = [moments.first.mean(1)]
     for _ in range(draws):
@@ -235,12 +247,12 @@ def mean_statistics(
 
 
 def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
-    """The p-value of each block, of all problems and times, adjusted for the number of all.
+    """Return the p-value of each block over all problems and times, adjusted for the number of tests.
 
-    Westfall and Young 1993, single-step maxT: statistics (1 + draws, times) are standardized by mean and
-    deviation over all draws and the ensemble itself, and each is held against the largest of each draw.
-    Under the null the ensemble is exchangeable with its mapped copies, so no more than the stated share of
-    tests rejects any block, whatever the gradients' law.
+    This is the single-step maxT procedure of Westfall and Young (1993). The statistics (1 + draws, times) are
+    standardized with mean and deviation over all draws and the ensemble itself, and each is compared with the
+    maximum of each draw. Under the null hypothesis the ensemble is exchangeable with its mapped copies. The
+    probability that any block is rejected is therefore at most the level, whatever the law of the gradients.
     """
     columns: list[np.ndarray] = []
     names: list[str] = []
@@ -262,10 +274,10 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
 def excluded_p_value(
     lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
 ) -> float:
-    """Of what the group leaves alone and the printed forms exclude being 0 in all blocks and at both times.
+    """Test whether the components are 0 that the group permits and the printed forms exclude.
 
-    Hotelling's T^2 over teams of each block's components outside of the printed forms; p-values times their
-    number.
+    The test is Hotelling's T^2 over teams, for the components of each block outside of the printed forms and
+    both times. The smallest p-value is multiplied by the number of tests.
     """
     from scipy.stats import f as fisher
 
@@ -298,5 +310,5 @@ def excluded_p_value(
 
 
 def seeds(random: Random, count: int) -> Iterator[int]:
-    """Of so many problems."""
+    """Draw seeds of `count` problems."""
     yield from (int(seed) for seed in random.integers(2**62, size=count))

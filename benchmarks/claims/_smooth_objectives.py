@@ -1,4 +1,6 @@
-"""What claims on EGOP draw: smooth convex objectives, exact expectations on spheres, smoothness sums."""
+"""Smooth convex objectives of the EGOP claims, with exact expectations on spheres and sums of smoothness
+constants.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ from curvebench.benchmarks.claims._matrices import orthonormal, with_singular_va
 from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers.bases.estimators import egop_matrix
 
-STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))  # the greatest |s'''(z)| of log(1 + e^z)
+# The maximum of |s'''(z)| for s(z) = log(1 + e^z).
+STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """f(theta) = (theta - theta*)^T H (theta - theta*) / 2.
+    """Quadratic objective f(theta) = (theta - theta*)^T H (theta - theta*) / 2.
 
     Args:
         curvature: H, (d, d), symmetric and positive semi-definite.
@@ -30,40 +33,42 @@ class Quadratic:
     hessian_lipschitz = 0.0
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        """f at points (M, d), (M,)."""
+        """Return f, (M,), at points (M, d)."""
         away = points - self.minimizer
         return np.einsum("mi,ij,mj->m", away, self.curvature, away) / 2
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Gradients at points (M, d), (M, d)."""
+        """Return the gradients, (M, d), at points (M, d)."""
         return (points - self.minimizer) @ self.curvature
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
-        """The Hessian at a point (d,), (d, d)."""
+        """Return the Hessian, (d, d), at a point (d,)."""
         return self.curvature
 
     def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
-        """A matrix (d, d) that no Hessian in a ball exceeds in the Loewner order."""
+        """Return a matrix (d, d) that no Hessian in a ball exceeds in the Loewner order."""
         return self.curvature
 
     def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Points of the unit sphere (M, d), and weights (M,), exact for means of products of gradients."""
+        """Return points (M, d) of the unit sphere and weights (M,), exact for means of products of two
+        gradients.
+        """
         points = np.concatenate([np.eye(dimension), -np.eye(dimension)])
         return points, np.full(len(points), 1 / len(points))
 
     def rotated(self, basis: np.ndarray) -> Quadratic:
-        """f(V theta)."""
+        """Return the objective f(V theta)."""
         return Quadratic(basis.T @ self.curvature @ basis, basis.T @ self.minimizer)
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """f(theta) = sum of log(1 + exp(-b_i a_i^T theta)).
+    """Logistic regression f(theta) = sum of log(1 + exp(-b_i a_i^T theta)).
 
     Args:
         features: a_i, (n, d).
         labels: b_i, 1 or -1, (n,).
-        minimizer: (d,).
+        minimizer: theta*, (d,).
     """
 
     features: np.ndarray
@@ -72,25 +77,28 @@ class Logistic:
 
     @property
     def hessian_lipschitz(self) -> float:
-        """A Lipschitz constant of the Hessian: |s'(x) - s'(z)| <= |x - z| / (6 sqrt 3)."""
+        """Lipschitz constant of the Hessian, by |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3)."""
         lengths = np.linalg.norm(self.features, axis=1)
         return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        """f at points (M, d), (M,)."""
+        """Return f, (M,), at points (M, d)."""
         return np.logaddexp(0.0, -self.labels * (points @ self.features.T)).sum(1)
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Gradients at points (M, d), (M, d)."""
+        """Return the gradients, (M, d), at points (M, d)."""
         scores = self.labels * (points @ self.features.T)
         return -(self.labels * np.exp(-np.logaddexp(0.0, scores))) @ self.features
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
-        """The Hessian at a point (d,), (d, d)."""
+        """Return the Hessian, (d, d), at a point (d,)."""
         return self._weighted(np.abs(self.features @ point))
 
     def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
-        """A matrix (d, d) that no Hessian in a ball exceeds in the Loewner order, by its greatest terms."""
+        """Return a matrix (d, d) that no Hessian in a ball exceeds in the Loewner order.
+
+        Each term of the Hessian is replaced by its maximum in the ball.
+        """
         nearest = np.abs(self.features @ centre) - radius * np.linalg.norm(self.features, axis=1)
         return self._weighted(np.maximum(nearest, 0.0))
 
@@ -99,11 +107,11 @@ class Logistic:
         return (self.features.T * curvatures) @ self.features
 
     def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Points of the unit sphere (M, d), and weights (M,): Gauss-Legendre by trapezoid; d of 2 or 3."""
+        """Return points (M, d) of the unit sphere and weights (M,), for d = 2 or 3 (see `sphere_rule`)."""
         return sphere_rule(dimension, 32)
 
     def rotated(self, basis: np.ndarray) -> Logistic:
-        """f(V theta)."""
+        """Return the objective f(V theta)."""
         return Logistic(self.features @ basis, self.labels, basis.T @ self.minimizer)
 
 
@@ -111,7 +119,12 @@ Objective = Quadratic | Logistic
 
 
 def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points (M, d) of the unit sphere in 2 or 3 dimensions and weights (M,) of the uniform distribution."""
+    """Return points (M, d) and weights (M,) of a quadrature for the uniform distribution on the unit sphere.
+
+    Args:
+        dimension: 2, equidistant points, or 3, Gauss-Legendre in the height.
+        fineness: half of the number of points on each circle.
+    """
     angles = 2 * np.pi * np.arange(2 * fineness) / (2 * fineness)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     if dimension == 2:
@@ -128,19 +141,19 @@ def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def outer_product(objective: Objective, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The EGOP (d, d) over points (M, d) with weights (M,), by the project's own sum of g g^T."""
+    """Return the EGOP (d, d) over points (M, d) with weights (M,), by the project's own sum of g g^T."""
     return egop_matrix(objective.gradients(points) * np.sqrt(len(weights) * weights)[:, None])
 
 
 @dataclass(frozen=True)
 class Ball:
-    """An objective in a ball that holds its minimum, sampled uniformly on the ball's surface.
+    """Objective in a ball that contains its minimum. Points are sampled uniformly on the surface of the ball.
 
-    That distribution is isotropic, with the covariance c^2 I (000 Assumption 1).
+    This distribution is isotropic, with covariance c^2 I (000 Assumption 1).
 
     Args:
         objective: f.
-        centre: theta_c, (d,), within c of the minimum.
+        centre: theta_c, (d,), at distance at most c from the minimum.
         scale: c, so that the radius is c sqrt(d).
     """
 
@@ -150,66 +163,69 @@ class Ball:
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """Dimension d of the parameters."""
         return len(self.centre)
 
     @property
     def radius(self) -> float:
-        """Half of D_2."""
+        """Radius of the ball, half of D_2."""
         return self.scale * float(np.sqrt(self.dimension))
 
     @property
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (M, d) and weights (M,) that expectations are taken with."""
+        """Points (M, d) and weights (M,) of the quadrature that computes expectations."""
         points, weights = self.objective.sphere(self.dimension)
         return self.centre + self.radius * points, weights
 
     @cached_property
     def egop(self) -> np.ndarray:
-        """E[g g^T], (d, d)."""
+        """The EGOP E[g g^T], (d, d)."""
         return outer_product(self.objective, *self.nodes)
 
     @cached_property
     def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues (d,), leading first, and eigenvectors (d, d) in columns, of the EGOP."""
+        """Eigenvalues (d,) of the EGOP in descending order, and eigenvectors (d, d) in columns."""
         values, vectors = np.linalg.eigh(self.egop)
         return np.maximum(values[::-1], 0.0), vectors[:, ::-1]
 
     @cached_property
     def curvature(self) -> np.ndarray:
-        """The Hessian at the minimum, (d, d)."""
+        """Hessian at the minimum, (d, d)."""
         return self.objective.hessian(self.objective.minimizer)
 
     def moment(self, power: int) -> float:
-        """M_p = E |theta - theta*|^p (000 Lemma A.6)."""
+        """Return M_p = E |theta - theta*|^p (000 Lemma A.6)."""
         points, weights = self.nodes
         return float(weights @ np.linalg.norm(points - self.objective.minimizer, axis=1) ** power)
 
     @property
     def gamma(self) -> float:
-        """2 H lambda_max M_3 + H^2 M_4 (000 eq. A.2); 0 for quadratics."""
+        """2 H lambda_max M_3 + H^2 M_4 (000 eq. A.2), which is 0 for quadratics."""
         lipschitz = self.objective.hessian_lipschitz
         greatest = float(np.linalg.norm(self.curvature, 2))
         return 2 * lipschitz * greatest * self.moment(3) + lipschitz**2 * self.moment(4)
 
     def rotated(self, basis: np.ndarray) -> Ball:
-        """The same in the coordinates V^T theta."""
+        """Return the ball in the coordinates V^T theta."""
         return Ball(self.objective.rotated(basis), basis.T @ self.centre, self.scale)
 
     def sums(self) -> tuple[float, float]:
-        """A number below every sum of coordinate-wise smoothness constants in the ball, and a sum of some.
+        """Return a lower and an upper bound of the smallest sum of coordinate-wise smoothness constants in
+        the ball.
 
-        Constants L are those with |v^T Hessian v| <= v^T diag(L) v in all of the ball (000 Lemma A.5).
+        Smoothness constants L satisfy |v^T Hessian v| <= v^T diag(L) v everywhere in the ball (000 Lemma
+        A.5).
         """
         greatest = self.objective.greatest_hessian(self.centre, self.radius)
         return least_sum(self.curvature)[0], least_sum(greatest)[1]
 
 
 def least_sum(hessian: np.ndarray) -> tuple[float, float]:
-    """The least sum of L with `hessian` <= diag(L), from below and from above, 1e-9 apart.
+    """Return a lower and an upper bound of the smallest sum of L with `hessian` <= diag(L), within 1e-9
+    (relative).
 
-    A semidefinite program, solved by Newton's method along its central path: the matrix mu (diag(L) -
-    hessian)^-1, scaled to a diagonal of ones, is feasible in the dual and bounds the sum from below.
+    This is a semidefinite program, solved by Newton's method along its central path. The matrix mu (diag(L) -
+    hessian)^-1, scaled to a diagonal of ones, is feasible in the dual problem and yields the lower bound.
 
     Args:
         hessian: (d, d), symmetric and positive semi-definite.
@@ -225,7 +241,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
             slope, curvature = 1 / mu - np.diag(inverse), inverse * inverse
             step = np.linalg.solve(curvature, slope)
             decrement = math.sqrt(max(float(slope @ step), 0.0))
-            constants = constants - step / (1 + decrement)  # stays inside the cone
+            constants = constants - step / (1 + decrement)  # the damped step stays inside the cone
             if decrement < 1e-6:
                 break
         root = np.sqrt(np.diagonal(inverse))
@@ -239,7 +255,9 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
 
 
 def draw_basis(random: Random, size: int) -> np.ndarray:
-    """An orthogonal matrix (d, d); in half of all cases the first column has entries of one magnitude."""
+    """Draw an orthogonal matrix (d, d). In half of the cases, all entries of the first column have the same
+    magnitude.
+    """
     first = random.choice([-1.0, 1.0], (size, 1))
     others = random.standard_normal((size, size - 1))
     if random.integers(2):
@@ -248,7 +266,9 @@ def draw_basis(random: Random, size: int) -> np.ndarray:
 
 
 def draw_quadratic(random: Random) -> Quadratic:
-    """In 2 to 8 dimensions, eigenvalues over 2 orders of magnitude, now and then equal or partly 0."""
+    """Draw a quadratic in 2 to 8 dimensions. Its eigenvalues span 2 orders of magnitude or are equal; some
+    may be 0.
+    """
     size = int(random.integers(2, 9))
     values = np.sort(10.0 ** random.uniform(-2 * random.integers(2), 0, size))[::-1]
     if random.random() < 0.3:
@@ -258,7 +278,7 @@ def draw_quadratic(random: Random) -> Quadratic:
 
 
 def draw_logistic(random: Random) -> Logistic:
-    """40 examples in 2 or 3 dimensions with decaying singular values, that no plane separates."""
+    """Draw 40 examples in 2 or 3 dimensions with decaying singular values, which no plane separates."""
     while True:
         size = int(random.integers(2, 4))
         values = np.sqrt(40.0) * np.arange(1, size + 1) ** -random.uniform(0, 2)
@@ -273,7 +293,7 @@ def draw_logistic(random: Random) -> Logistic:
 
 
 def _minimizer(objective: Logistic) -> np.ndarray | None:
-    """By Newton's method with steps that are halved; None where it does not settle within 50."""
+    """Minimize by Newton's method with step halving; return None if it does not converge in 50 steps."""
     point = objective.minimizer
     for _ in range(50):
         gradient = objective.gradients(point[None])[0]
@@ -286,25 +306,32 @@ def _minimizer(objective: Logistic) -> np.ndarray | None:
             if share < 1e-6:
                 return point if gradient @ step < 1e-24 else None
         point = point - share * step
-        if np.linalg.norm(point) > 30:  # on its way to infinity
+        if np.linalg.norm(point) > 30:  # the minimum is at infinity
             return None
     return None
 
 
 def draw_ball(random: Random, objective: Objective, scale: float) -> Ball:
-    """A ball with the scale c whose centre is up to c from the minimum, now and then exactly c or 0."""
+    """Draw a ball with scale c. The distance of its centre from the minimum is 0, c or a random number in
+    between.
+    """
     direction = random.standard_normal(len(objective.minimizer))
     distance = scale * float(random.choice([0.0, 1.0, random.random()]))
     return Ball(objective, objective.minimizer + distance * direction / np.linalg.norm(direction), scale)
 
 
 def draw_quadratic_ball(random: Random) -> Ball:
-    """Around the minimum of a quadratic, c over 2 orders of magnitude."""
+    """Draw a ball around the minimum of a quadratic, with c from 0.1 to 10."""
     return draw_ball(random, draw_quadratic(random), float(10.0 ** random.uniform(-1, 1)))
 
 
 def draw_logistic_ball(random: Random, nearness: tuple[float, float]) -> Ball:
-    """Around the minimum of a logistic regression; `nearness` bounds log10 of c H d^(3/2) / lambda_max."""
+    """Draw a ball around the minimum of a logistic regression.
+
+    Args:
+        random: generator of the instance.
+        nearness: bounds of log10 of c H d^(3/2) / lambda_max.
+    """
     objective = draw_logistic(random)
     size = len(objective.minimizer)
     greatest = float(np.linalg.norm(objective.hessian(objective.minimizer), 2))

@@ -1,4 +1,4 @@
-"""What claims say of spectra: eigenvalues of EGOP matrices, how they decay, how dense eigenvectors are."""
+"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from curvebench.property_checks.checks import Series
 
 
 def eigenvalues(gradients: np.ndarray) -> np.ndarray:
-    """The eigenvalues (d,) of the empirical EGOP of gradients (M, d), leading first.
+    """Return the eigenvalues (d,) of the empirical EGOP of gradients (M, d), in descending order.
 
-    Where M < d they are those of the smaller matrix of inner products, and d - M zeros.
+    If M < d, they are computed from the smaller matrix of inner products, and followed by d - M zeros.
     """
     count, size = gradients.shape
     smaller = egop_matrix(gradients) if count >= size else egop_matrix(gradients.T) * (size / count)
@@ -23,35 +23,40 @@ def eigenvalues(gradients: np.ndarray) -> np.ndarray:
 
 
 def stable_rank(values: np.ndarray) -> float:
-    """The sum of the roots of eigenvalues over the greatest root (000 eq. 3.1)."""
+    """Return the sum of the square roots of eigenvalues, divided by the largest root (000 eq. 3.1)."""
     roots = np.sqrt(values)
     return float(np.sum(roots)) / float(np.max(roots))
 
 
 def densities(vectors: np.ndarray) -> np.ndarray:
-    """beta = |v|_1^2 / d of unit vectors (count, d), (count,) (000 Sec. 3)."""
+    """Return beta = |v|_1^2 / d, shape (count,), of unit vectors (count, d) (000 Sec. 3)."""
     return np.asarray(np.abs(vectors).sum(-1) ** 2 / vectors.shape[-1])
 
 
 def density(vector: np.ndarray) -> float:
-    """The same of one unit vector (d,)."""
+    """Return beta = |v|_1^2 / d of one unit vector (d,)."""
     return float(densities(vector))
 
 
 def kronecker_residual(matrix: np.ndarray, outer: int, inner: int) -> float:
-    """Distance of a matrix (outer inner, same) from the nearest A (x) B over its norm (000 eq. 6.3)."""
+    """Return the relative distance of a matrix from the nearest Kronecker product A (x) B (000 eq. 6.3).
+
+    Args:
+        matrix: shape (outer inner, outer inner).
+        outer, inner: sizes of A and B.
+    """
     values = np.linalg.svd(rearrange(matrix, outer, inner, outer, inner), compute_uv=False)
     return float(np.sqrt(np.sum(values[1:] ** 2) / np.sum(values**2)))
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A law of decay by least squares on logarithms.
+    """Decay law of eigenvalues, fitted by least squares to their logarithms.
 
     Args:
-        rate: by how much the logarithm of an eigenvalue falls per unit of k, or of log k.
-        height: the logarithm of c.
-        r_squared: the share of the variance of the logarithms that the law explains.
+        rate: decrease of the logarithm of an eigenvalue per unit of k, or of log k.
+        height: logarithm of the constant c.
+        r_squared: share of the variance of the logarithms that the law explains.
     """
 
     rate: float
@@ -60,12 +65,12 @@ class Fit:
 
 
 def exponential_fit(values: np.ndarray) -> Fit:
-    """lambda_k = c exp(-rate k) for eigenvalues above 0, leading first, k from 1."""
+    """Fit lambda_k = c exp(-rate k) to positive eigenvalues in descending order, with k from 1."""
     return _fit(np.arange(1.0, len(values) + 1), values)
 
 
 def power_law_fit(values: np.ndarray) -> Fit:
-    """lambda_k = c k^-rate for eigenvalues above 0, leading first, k from 1."""
+    """Fit lambda_k = c k^-rate to positive eigenvalues in descending order, with k from 1."""
     return _fit(np.log(np.arange(1.0, len(values) + 1)), values)
 
 
@@ -81,13 +86,15 @@ DECAY_AXES = ("eigenvalue index k", "λₖ / λ₁")
 
 
 def decay(figure: str, label: str, values: np.ndarray, panel: str = "") -> Series:
-    """Eigenvalues, leading first, over the first of them, as the paper's figures show them."""
+    """Return the figure's series of eigenvalues, in descending order and relative to the largest."""
     places = np.arange(1.0, len(values) + 1)
     return Series(figure, label, places, values / values[0], DECAY_AXES, panel=panel, log="y")
 
 
 def fitted_decay(figure: str, label: str, values: np.ndarray) -> Series:
-    """The exponential law that is fitted to leading eigenvalues, over the first of them."""
+    """Return the figure's series of the exponential law fitted to eigenvalues, relative to the largest
+    eigenvalue.
+    """
     places, fit = np.arange(1.0, len(values) + 1), exponential_fit(values)
     law = np.exp(fit.height - fit.rate * places) / values[0]
     return Series(figure, label, places, law, DECAY_AXES, kind="fit", log="y")

@@ -1,4 +1,4 @@
-"""Steps of spectral-factorized curvature on gradients that are given, and what rules make of them."""
+"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ from curvebench.optimizers.matrix_functions import (
     spectral_step_inside,
 )
 
-EXACT_MAPS = SpectralMaps("exact", "exact")  # of 003 Fig. 1
-PLAIN_ROTATION: Mapping[str, Any] = {"normalized": False, "tie_tolerance": 0.0, "cayley": "exact"}  # likewise
+# The map of 003 Fig. 1.
+EXACT_MAPS = SpectralMaps("exact", "exact")
+# Options of the rules that select the map of 003 Fig. 1.
+PLAIN_ROTATION: Mapping[str, Any] = {"normalized": False, "tie_tolerance": 0.0, "cayley": "exact"}
 RULES = {"the rule spectral_full": "spectral_full", "the rule spectral": "spectral"}
-POSITIVE = float(np.finfo(np.float64).tiny)  # the least that is not denormal
-READ = 1e-8  # of preconditioners that are read off a rule's weights
+# The smallest normal number: smaller ones are denormal.
+POSITIVE = float(np.finfo(np.float64).tiny)
+# Tolerance of preconditioners that are reconstructed from the weights of a rule.
+READ = 1e-8
 
 
 def lengths_of(random: Random, count: int, least: int = 1, greatest: int = 5) -> tuple[int, ...]:
-    """Some lengths of axes."""
+    """Draw lengths of `count` axes, from `least` to `greatest`."""
     return tuple(int(length) for length in random.integers(least, greatest + 1, count))
 
 
 def axes_curvatures(spectrum: KroneckerSpectrum, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """W^(l) / (alpha k^(l)) for the rows and columns of G, from whole inverses (003 Fig. 6, caption)."""
+    """Return W^(l) / (alpha k^(l)) for the rows and columns of G, by explicit inverses (003 Fig. 6,
+    caption).
+    """
     first, second = spectrum.factors
     rows = gradient @ np.linalg.inv(assembled(second)) @ gradient.T / gradient.shape[1]
     columns = gradient.T @ np.linalg.inv(assembled(first)) @ gradient / gradient.shape[0]
@@ -51,9 +57,20 @@ def stepped(
     damping: float = 0.0,
     turn: float | None = None,
 ) -> Any:
-    """The project's step along g g^T: of one matrix for a vector, of two factors for a matrix G."""
+    """Take the project's step of a spectral factorization along g g^T.
+
+    Args:
+        spectrum: one matrix for a gradient vector, or two Kronecker factors for a gradient matrix.
+        gradient: g, (n,), or G, (m, n).
+        rate: beta, the step size of the curvature.
+        gamma: 1 with the entropy term of 003 eq. 4, 0 without.
+        maps: the maps of eigenvalues and eigenvectors.
+        damping: added to the curvature.
+        turn: length of a normalized rotation's generator; None if rotations are not normalized.
+    """
     if isinstance(spectrum, Spectrum):
-        coordinates = spectrum.basis.T @ gradient  # whose squares no rounding makes negative
+        # The squares of coordinates cannot become negative by rounding.
+        coordinates = spectrum.basis.T @ gradient
         outer = np.outer(coordinates, coordinates)
         return spectral_step_inside(OPS, spectrum, outer, rate, gamma, maps, damping, turn)
     inside = axes_curvatures(spectrum, gradient)
@@ -66,9 +83,10 @@ def preconditioners(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[np.ndarray]:
-    """S^(-1/p) of a rule after each gradient, (n, n), of parameters raveled in row-major order.
+    """Return S^(-1/p) of a rule after each gradient, (n, n), for parameters flattened in row-major order.
 
-    The rule refreshes S at every (n + 1)-th step alone; unit vectors at the n steps between read it off.
+    The rule refreshes S only in every (n + 1)-th step. The gradients of the n steps in between are the unit
+    vectors, and the updates are the columns of the preconditioner.
     """
     shape, size = gradients[0].shape, gradients[0].size
     units = list(np.eye(size).reshape(size, *shape))
@@ -80,5 +98,5 @@ def preconditioners(
 
 
 def draw_gradients(random: Random, shape: tuple[int, ...], count: int) -> list[np.ndarray]:
-    """Normal, each entry with a deviation of its own from 1/3 to 3."""
+    """Draw normal gradients. Each entry has a standard deviation of its own, from 1/3 to 3."""
     return list(random.standard_normal((count, *shape)) * 3.0 ** random.uniform(-1, 1, shape))

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons and the maps of their parameters that hidden units permit, many networks at once."""
+"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ GROUP_OF: Mapping[Activation, SymmetryGroup] = {
     "tanh": "signed",
     "relu": "permutations",
 }
-CACHED = 8000  # networks times points that are computed with at once: their activations stay in the cache
+# Number of networks times points in one computation, small enough for their activations to stay in the CPU
+# cache.
+CACHED = 8000
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A weight or a bias of a perceptron.
+    """Weight or bias of a perceptron.
 
     Args:
         name: W1, b1, W2, ...
-        axes: the layers of units that its axes belong to, inputs first: (l - 1, l) of W_l, (l,) of b_l.
+        axes: the layers of units to which its axes belong, inputs first: (l - 1, l) for W_l, (l,) for b_l.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Tensor:
 
 
 def tensors_of(depth: int, bias: bool) -> tuple[Tensor, ...]:
-    """Those of L layers, in the order of 004 eq. 16."""
+    """Return the tensors of a network of L layers, in the order of 004 eq. 16."""
     found = []
     for layer in range(1, depth + 1):
         found.append(Tensor(f"W{layer}", (layer - 1, layer)))
@@ -48,7 +50,7 @@ def tensors_of(depth: int, bias: bool) -> tuple[Tensor, ...]:
 
 
 def places(widths: Sequence[int], bias: bool) -> dict[str, slice]:
-    """Where each tensor's entries are in the vector of all parameters (004 eq. 16), by name."""
+    """Return the slice of each tensor in the vector of all parameters (004 eq. 16), by name."""
     found, start = {}, 0
     for tensor in tensors_of(len(widths) - 1, bias):
         size = int(np.prod([widths[axis] for axis in tensor.axes]))
@@ -58,7 +60,7 @@ def places(widths: Sequence[int], bias: bool) -> dict[str, slice]:
 
 
 def size_of(widths: Sequence[int], bias: bool) -> int:
-    """p, the number of all parameters."""
+    """Return p, the number of parameters."""
     return sum(after * (before + bias) for before, after in pairwise(widths))
 
 
@@ -67,24 +69,28 @@ def size_of(widths: Sequence[int], bias: bool) -> int:
 
 @dataclass(frozen=True)
 class SignedIndices:
-    """Maps theta -> G theta that move entries and flip signs: G theta = signs * theta[indices].
+    """Maps theta -> G theta that permute entries and flip signs: G theta = signs * theta[indices].
 
     Args:
-        indices, signs: of so many maps, (count, p) each.
+        indices, signs: one row per map, (count, p) each.
     """
 
     indices: np.ndarray
     signs: np.ndarray
 
     def vectors(self, given: np.ndarray) -> np.ndarray:
-        """G theta of vectors (count, p), each by its own map, or of (count, n, p)."""
+        """Return G theta of vectors (count, p) or (count, n, p), with one map for each entry of the first
+        axis.
+        """
         indices, signs = self.indices, self.signs
         if given.ndim == 3:
             indices, signs = indices[:, None], signs[:, None]
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """G M G^T of matrices (count, p, p), each by its own map, or of several, (count, p, p, n)."""
+        """Return G M G^T of matrices (count, p, p) or (count, p, p, n), with one map for each entry of the
+        first axis.
+        """
         size, rest = given.shape[1], given.shape[3:]
         starts = size * size * np.arange(len(given))[:, None, None]
         flat = starts + self.indices[:, :, None] * size + self.indices[:, None, :]
@@ -96,13 +102,13 @@ class SignedIndices:
 def of_units(
     widths: Sequence[int], bias: bool, orders: Mapping[int, np.ndarray], signs: Mapping[int, np.ndarray]
 ) -> SignedIndices:
-    """The maps of all parameters that move hidden units: V_l h = s_l h[pi_l] (004 eqs. 6 and 7).
+    """Return the maps of all parameters that move hidden units by V_l h = s_l h[pi_l] (004 eqs. 6 and 7).
 
     Args:
         widths: d_0 ... d_L.
         bias: whether there are biases.
-        orders: pi_l, (count, d_l), by hidden layer; a layer that is left out stays.
-        signs: s_l, (count, d_l), likewise.
+        orders: pi_l, (count, d_l), by hidden layer; a missing layer is not permuted.
+        signs: s_l, (count, d_l), by hidden layer; a missing layer keeps its signs.
     """
     count = len(next(iter(orders.values())))
     where = {
@@ -126,7 +132,7 @@ def of_units(
 def draw_maps(
     random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup, count: int
 ) -> SignedIndices:
-    """Uniform elements of the group of permutations of the hidden units, or of signed ones."""
+    """Draw uniform elements of the group of permutations, or signed permutations, of the hidden units."""
     hidden = {layer: widths[layer] for layer in range(1, len(widths) - 1)}
     orders = {layer: np.argsort(random.random((count, width)), axis=1) for layer, width in hidden.items()}
     signs = {}
@@ -136,7 +142,7 @@ def draw_maps(
 
 
 def generators(widths: Sequence[int], bias: bool, group: SymmetryGroup) -> SignedIndices:
-    """Maps that generate the group: of each hidden layer a swap, a cycle and, in the signed one, a flip."""
+    """Return maps that generate the group: for each hidden layer a swap, a cycle and, if signed, a flip."""
     orders: dict[int, list[np.ndarray]] = {layer: [] for layer in range(1, len(widths) - 1)}
     signs: dict[int, list[np.ndarray]] = {layer: [] for layer in orders}
     for moved in orders:
@@ -160,7 +166,7 @@ def generators(widths: Sequence[int], bias: bool, group: SymmetryGroup) -> Signe
 
 
 def draw_matrix(random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup) -> np.ndarray:
-    """G (p, p), a uniform element of a group (004 eq. 17)."""
+    """Draw G (p, p), a uniform element of a group (004 eq. 17)."""
     if group != "orthogonal":
         maps = draw_maps(random, widths, bias, group, 1)
         return maps.signs[0][:, None] * np.eye(size_of(widths, bias))[maps.indices[0]]
@@ -182,13 +188,13 @@ def draw_matrix(random: Random, widths: Sequence[int], bias: bool, group: Symmet
 
 @dataclass(frozen=True)
 class Perceptron:
-    """A multilayer perceptron (004 eq. 5) under the mean over points of half of the squared error.
+    """Multilayer perceptron (004 eq. 5) whose loss is half of the squared error, averaged over points.
 
-    Parameters are vectors (p,) as in 004 eq. 16: W_1, b_1, W_2, ..., each column by column.
+    Parameters are vectors (p,) as in 004 eq. 16: W_1, b_1, W_2, ..., each in column-major order.
 
     Args:
         widths: d_0 ... d_L.
-        activation: of the hidden units.
+        activation: activation of the hidden units.
         bias: whether there are biases.
     """
 
@@ -198,21 +204,21 @@ class Perceptron:
 
     @property
     def depth(self) -> int:
-        """L."""
+        """L, the number of layers."""
         return len(self.widths) - 1
 
     @property
     def size(self) -> int:
-        """p."""
+        """p, the number of parameters."""
         return size_of(self.widths, self.bias)
 
     @cached_property
     def places(self) -> dict[str, slice]:
-        """Where each tensor's entries are."""
+        """Slice of each tensor in the parameter vector, by name."""
         return places(self.widths, self.bias)
 
     def weights(self, parameters: np.ndarray) -> list[np.ndarray]:
-        """W_l (N, d_l, d_(l-1)) of parameters (N, p)."""
+        """Return the weights W_l, (N, d_l, d_(l-1)), of parameters (N, p)."""
         return [
             parameters[:, self.places[f"W{layer}"]]
             .reshape(len(parameters), self.widths[layer - 1], self.widths[layer])
@@ -223,14 +229,21 @@ class Perceptron:
     def initial(
         self, random: Random, count: int, weight_scales: Sequence[float], bias_scale: float
     ) -> np.ndarray:
-        """Normal parameters (count, p): standard deviations of each layer's weights, and of all biases."""
+        """Draw normal parameters (count, p).
+
+        Args:
+            random: generator of the instance.
+            count: number of networks.
+            weight_scales: standard deviation of the weights of each layer.
+            bias_scale: standard deviation of all biases.
+        """
         scales = np.full(self.size, bias_scale)
         for layer, scale in enumerate(weight_scales, start=1):
             scales[self.places[f"W{layer}"]] = scale
         return random.standard_normal((count, self.size)) * scales
 
     def units(self, layer: int, unit: int) -> np.ndarray:
-        """Which parameters enter or leave a hidden unit, (p,) of booleans."""
+        """Return a mask (p,) of the parameters that enter or leave a hidden unit."""
         marked = np.zeros(self.size, dtype=bool)
         for tensor in tensors_of(self.depth, self.bias):
             if layer in tensor.axes:
@@ -245,13 +258,13 @@ class Perceptron:
         return np.maximum(inner, 0.0) if self.activation == "relu" else inner
 
     def _slopes(self, outer: np.ndarray) -> np.ndarray:
-        """sigma' from sigma."""
+        """Return the derivative of the activation, from the value of the activation."""
         if self.activation == "tanh":
             return 1.0 - outer * outer
         return (outer > 0).astype(float) if self.activation == "relu" else np.ones_like(outer)
 
     def _forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
-        """a_0 (d_0, P), a_l (N, d_l, P) of the hidden layers, and the outputs."""
+        """Return the inputs a_0 (d_0, P), the hidden activations a_l (N, d_l, P), and the outputs."""
         found = [np.ascontiguousarray(inputs.T)]
         for layer, weight in enumerate(self.weights(parameters), start=1):
             if layer == 1:  # one product for all networks
@@ -265,16 +278,16 @@ class Perceptron:
         return found
 
     def outputs(self, parameters: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """(N, P, d_L) of parameters (N, p) and inputs (P, d_0)."""
+        """Return the outputs (N, P, d_L) for parameters (N, p) and inputs (P, d_0)."""
         return self._forward(parameters, inputs)[-1].swapaxes(1, 2)
 
     def losses(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """(N,)."""
+        """Return the loss of each network, (N,)."""
         errors = self.outputs(parameters, inputs) - targets
         return np.asarray((errors**2).sum(2).mean(1) / 2)
 
     def gradients(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Of the losses, (N, p)."""
+        """Return the gradients of the losses, (N, p)."""
         found = np.empty(parameters.shape)
         for part in chunks(len(parameters), CACHED // len(inputs)):
             found[part] = self._gradients(parameters[part], inputs, targets)
@@ -285,7 +298,8 @@ class Perceptron:
         found = np.empty(parameters.shape)
         backward = (layers[-1] - targets.T) / len(inputs)
         for layer in range(self.depth, 0, -1):
-            product = layers[layer - 1] @ backward.swapaxes(1, 2)  # (N, d_(l-1), d_l)
+            # The product has the shape (N, d_(l-1), d_l).
+            product = layers[layer - 1] @ backward.swapaxes(1, 2)
             found[:, self.places[f"W{layer}"]] = product.reshape(len(parameters), -1)
             if self.bias:
                 found[:, self.places[f"b{layer}"]] = backward.sum(2)
@@ -294,10 +308,10 @@ class Perceptron:
         return found
 
     def hessians(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Of the losses, (N, p, p), for few networks at once; of ReLU almost everywhere.
+        """Return the Hessians of the losses, (N, p, p); for ReLU, almost everywhere. N should be small.
 
-        With g_l = dloss / dz_l, Q_lk = dg_l / dz_k and R_lk = da_l / dz_k, k < l, the block of W_k, W_l is
-        sum over points a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k).
+        With g_l = dloss / dz_l, Q_lk = dg_l / dz_k and R_lk = da_l / dz_k, k < l, the block of W_k and W_l is
+        the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k).
         """
         count, points = len(parameters), len(inputs)
         layers, weights = self._forward(parameters, inputs), self.weights(parameters)
@@ -323,15 +337,18 @@ class Perceptron:
         inputs_of = {1: np.broadcast_to(layers[0], (count, *layers[0].shape))}
         inputs_of |= {layer + 1: layers[layer] for layer in range(1, self.depth)}
         for low in range(1, self.depth + 1):
+            # dz_l / dz_low has the shape (N, d_l, d_low, P).
             to_inner = np.broadcast_to(
                 np.eye(self.widths[low])[:, :, None], (count, *(self.widths[low],) * 2, points)
-            )  # dz_l / dz_low, (N, d_l, d_low, P)
+            )
             for high in range(low, self.depth + 1):
                 reach = None
                 if high > low:
-                    reach = to_inner * slopes[high - 1][:, :, None]  # R_(high-1)low
+                    # This is R_(high-1)low.
+                    reach = to_inner * slopes[high - 1][:, :, None]
                     to_inner = _left(weights[high - 1], reach)
-                both = _middle(square[high], to_inner)  # Q_(high)low, (N, d_high, d_low, P)
+                # This is Q_(high)low, of shape (N, d_high, d_low, P).
+                both = _middle(square[high], to_inner)
                 self._fill(found, low, high, inputs_of, both, gradient[high], reach)
         return found
 
@@ -345,18 +362,22 @@ class Perceptron:
         gradient: np.ndarray,
         reach: np.ndarray | None,
     ) -> None:
-        """The blocks of the Hessian of two layers' weights and biases, from their values at all points."""
+        """Write the Hessian blocks of the weights and biases of two layers, as sums over points."""
         count, points = len(found), both.shape[-1]
         before_low, before_high = inputs_of[low], inputs_of[high]
         if self.bias:
             ones = np.ones((count, 1, points))
             before_low = np.concatenate([before_low, ones], 1)
             before_high = np.concatenate([before_high, ones], 1)
-        products = before_low[:, :, None] * before_high[:, None]  # (N, j, j', P)
-        block = _sum_points(both, products)  # (N, i', i, j, j')
+        # The shape is (N, j, j', P).
+        products = before_low[:, :, None] * before_high[:, None]
+        # The shape is (N, i', i, j, j').
+        block = _sum_points(both, products)
         if reach is not None:
-            left = gradient[:, :, None] * before_low[:, None]  # (N, i', j, P)
-            more = _sum_points(left, reach)  # (N, i', j, r, i)
+            # The shape is (N, i', j, P).
+            left = gradient[:, :, None] * before_low[:, None]
+            # The shape is (N, i', j, r, i).
+            more = _sum_points(left, reach)
             block[..., : more.shape[3]] += more.transpose(0, 1, 4, 2, 3)
         rows, columns = self._layer_places(low), self._layer_places(high)
         flat = block.transpose(0, 3, 2, 4, 1).reshape(count, len(rows), len(columns))
@@ -364,39 +385,39 @@ class Perceptron:
         found[:, columns[:, None], rows[None]] = flat.swapaxes(1, 2)
 
     def _layer_places(self, layer: int) -> np.ndarray:
-        """Where the entries of (W_l, b_l) are, inputs first, the bias as the last input."""
+        """Return the indices of the entries of (W_l, b_l), inputs first, with the bias as the last input."""
         place = self.places[f"W{layer}"]
         stop = self.places[f"b{layer}"].stop if self.bias else place.stop
         return np.arange(place.start, stop)
 
 
 def _left(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A X for A (N, i, k) and X (N, k, j, P)."""
+    """Return A X at every point, for A (N, i, k) and X (N, k, j, P)."""
     count, _, columns, points = values.shape
     flat = matrix @ values.reshape(count, values.shape[1], -1)
     return np.asarray(flat.reshape(count, -1, columns, points))
 
 
 def _between(left: np.ndarray, values: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """A X B at every point, for X (N, k, k', P)."""
+    """Return A X B at every point, for X (N, k, k', P)."""
     half = _left(left, values).swapaxes(1, 2)
     return np.ascontiguousarray(_left(right.swapaxes(1, 2), half).swapaxes(1, 2))
 
 
 def _middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """X Y at every point, for X (N, i, k, P) and Y (N, k, j, P)."""
+    """Return X Y at every point, for X (N, i, k, P) and Y (N, k, j, P)."""
     return np.asarray(np.einsum("nikp,nkjp->nijp", first, second))
 
 
 def _sum_points(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """sum_p X_(ab)p Y_(cd)p, (N, a, b, c, d)."""
+    """Return sum_p X_(ab)p Y_(cd)p, (N, a, b, c, d)."""
     count, points = len(first), first.shape[-1]
     flat = first.reshape(count, -1, points) @ second.reshape(count, -1, points).swapaxes(1, 2)
     return np.asarray(flat.reshape(*first.shape[:3], *second.shape[1:3]))
 
 
 def chunks(count: int, length: int) -> Iterator[slice]:
-    """Slices of so many, and not less than one, that cover all."""
+    """Yield slices of `length` entries (at least 1) that cover `count` entries; the last may be shorter."""
     length = max(length, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))

@@ -1,4 +1,4 @@
-"""A small network that a rule trains in any precision, seeds side by side; gradients are of float32."""
+"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from curvebench.optimizers import rules
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
-WIDTH = 16  # inputs, hidden units and classes
+# Number of inputs, hidden units and classes.
+WIDTH = 16
 SHAPES = {"first": (WIDTH, WIDTH), "second": (WIDTH, WIDTH)}
 EXAMPLES, BATCH = 1024, 64
 CHECKPOINTS = 20
@@ -22,13 +23,13 @@ CHECKPOINTS = 20
 
 @dataclass(frozen=True)
 class SeedProblems:
-    """Problems of one kind, one a seed.
+    """Problems of one kind, one per seed.
 
     Args:
         inputs: (seeds, examples, WIDTH).
         labels: (seeds, examples).
-        start: the first weights, (seeds, 2, WIDTH, WIDTH), numbers of bfloat16.
-        order: the examples of each step, (steps, seeds, batch).
+        start: initial weights, (seeds, 2, WIDTH, WIDTH), representable in bfloat16.
+        order: indices of the examples in each step, (steps, seeds, batch).
     """
 
     inputs: np.ndarray
@@ -39,13 +40,13 @@ class SeedProblems:
 
 @dataclass(frozen=True)
 class Training:
-    """What was seen of lanes after so many steps, 0 among them.
+    """Measurements during training, at checkpoints that start with step 0.
 
     Args:
         steps: (checkpoints,).
-        losses: over all examples, (checkpoints, seeds).
-        defects: the greatest |B^T B - I|_2 of all bases, (checkpoints,).
-        values: the least of all d, (checkpoints,).
+        losses: losses over all examples, (checkpoints, seeds).
+        defects: maximum of |B^T B - I|_2 over all bases, (checkpoints,).
+        values: minimum of all eigenvalues d, (checkpoints,).
     """
 
     steps: np.ndarray
@@ -55,7 +56,9 @@ class Training:
 
 
 def draw_lanes(random: Random, seeds: int, steps: int) -> SeedProblems:
-    """Labels of a network like the one that learns, a tenth of them drawn anew, on correlated inputs."""
+    """Draw problems with correlated inputs. The labels come from a teacher network; a tenth of them is
+    random.
+    """
     mixing = random.standard_normal((seeds, WIDTH, WIDTH)) * np.geomspace(1, 0.1, WIDTH) / np.sqrt(WIDTH)
     inputs = (random.standard_normal((seeds, EXAMPLES, WIDTH)) @ mixing).astype(np.float32)
     teacher = 3 * random.standard_normal((2, seeds, WIDTH, WIDTH)) / np.sqrt(WIDTH)
@@ -69,7 +72,9 @@ def draw_lanes(random: Random, seeds: int, steps: int) -> SeedProblems:
 def loss_and_gradient(
     weights: np.ndarray, inputs: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean cross-entropy of W_2 tanh(W_1 x), (seeds,), and its gradient, (seeds, 2, WIDTH, WIDTH)."""
+    """Return the mean cross-entropy of W_2 tanh(W_1 x), (seeds,), and its gradient, (seeds, 2, WIDTH,
+    WIDTH).
+    """
     first, second = weights[:, 0], weights[:, 1]
     hidden = np.tanh(inputs @ first.swapaxes(-1, -2))
     logits = hidden @ second.swapaxes(-1, -2)
@@ -85,12 +90,12 @@ def loss_and_gradient(
 
 
 def ops_of(precision: str) -> Any:
-    """NumPy's table; of bfloat16 that of PyTorch, which rounds the result of every operation."""
+    """Return array functions of a precision: NumPy's, or for bfloat16 PyTorch's, which round every result."""
     return torch_ops_of(precision) if precision == "bfloat16" else numpy_ops(precision)
 
 
 def torch_ops_of(precision: str) -> Any:
-    """PyTorch's table on a CPU; the library is imported only now."""
+    """Return PyTorch's array functions on a CPU. PyTorch is imported only when this is called."""
     from curvebench.arrays.torch_ops import torch_ops
 
     return torch_ops("cpu", precision)
@@ -103,13 +108,14 @@ def train(
     precision: str = "float32",
     weights_in: str = "float32",
 ) -> Training:
-    """Train the lanes by the rule spectral, whose rate goes to 0 by a cosine.
+    """Train the lanes with the rule `spectral`, whose learning rate decreases to 0 by a cosine schedule.
 
     Args:
-        lanes: what is trained.
-        options, hyper: of the rule; numbers are rounded to bfloat16 whatever the precision is.
-        precision: of all that the rule computes and remembers.
-        weights_in: the precision of the weights.
+        lanes: the problems.
+        options, hyper: options and hyperparameters of the rule; hyperparameters are rounded to bfloat16 in
+            every precision.
+        precision: precision of everything that the rule computes and stores.
+        weights_in: precision of the weights.
     """
     ops, single = ops_of(precision), numpy_ops("float32")
     rule = rules()["spectral"].choose(options)
@@ -149,7 +155,7 @@ def train(
 
 
 def rounded(numbers: Any) -> np.ndarray:
-    """To bfloat16: the upper 16 bits of float32, to nearest."""
+    """Round to bfloat16, the upper 16 bits of float32, to nearest."""
     bits = np.asarray(numbers, np.float32).view(np.uint32)
     return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000), np.uint32).view(
         np.float32
@@ -157,17 +163,18 @@ def rounded(numbers: Any) -> np.ndarray:
 
 
 def _of_spectrum(ops: Any, state: Any) -> tuple[float, float]:
-    """The greatest |B^T B - I|_2 and the least d."""
+    """Return the maximum of |B^T B - I|_2 and the minimum of d."""
     factors = state[0].curvature.factors
     bases, values = (
         [np.asarray(ops.to_numpy(ops.cast(one[place], "float32")), np.float64) for one in factors]
         for place in (0, 1)
     )
-    return max(map(defect, bases)), float(np.min([one.min() for one in values]))  # NaN where one is
+    # The minimum is NaN if an entry is.
+    return max(map(defect, bases)), float(np.min([one.min() for one in values]))
 
 
 def defect(basis: np.ndarray) -> float:
-    """The greatest |B^T B - I|_2 of bases (..., n, n); infinite where one is not finite."""
+    """Return the maximum of |B^T B - I|_2 over bases (..., n, n); infinity if an entry is not finite."""
     if not np.isfinite(basis).all():
         return np.inf
     gram = basis.swapaxes(-1, -2) @ basis

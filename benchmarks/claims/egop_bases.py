@@ -1,4 +1,4 @@
-"""Changes of basis: which rules notice them, and which are Kronecker products."""
+"""Changes of basis: which rules depend on the basis, and which bases are Kronecker products."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.benchmarks.claims._spectra import kronecker_residual
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-EXACT = 1e-12  # of products of a few orthogonal matrices
-FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients
-APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
+# Tolerance of products of a few orthogonal matrices.
+EXACT = 1e-12
+# Tolerance of paths, on which gradients feed rounding errors back.
+FOLLOWED = 1e-9
+# Paths that differ do so by at least this relative distance; typical values are above 0.1.
+APART = 1e-3
 
 
 # --- equivariance (000 Sec. 6; 004 App. F) ------------------------------------------------------------------
@@ -30,10 +33,10 @@ DISTANCE = "distance of the paths over their length, {}"
 
 @dataclass(frozen=True)
 class Ridges:
-    """f(theta) = sum of c_k cos(a_k^T theta + b_k), not convex, of a matrix and a vector.
+    """Nonconvex function f(theta) = sum of c_k cos(a_k^T theta + b_k) of a matrix and a vector.
 
     Args:
-        directions: a_k, (K, d), raveled parameters laid end to end.
+        directions: a_k, (K, d), for the concatenation of the flattened parameters.
         factors, shifts: c_k and b_k, (K,).
         start: initial parameters by name.
     """
@@ -45,34 +48,34 @@ class Ridges:
 
     @property
     def size(self) -> int:
-        """d."""
+        """d, the number of parameters."""
         return self.directions.shape[1]
 
     @property
     def smoothness(self) -> float:
-        """A Lipschitz constant of the gradient."""
+        """Lipschitz constant of the gradient."""
         return float(np.abs(self.factors) @ np.sum(self.directions**2, axis=1))
 
     def gradients(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """By parameter name."""
+        """Return the gradients by parameter name."""
         slopes = self.factors * np.sin(self.directions @ joined(params) + self.shifts)
         return parted(-slopes @ self.directions, self.start)
 
 
 def joined(params: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Parameters raveled and laid end to end, (d,)."""
+    """Concatenate flattened parameters to one vector (d,)."""
     return np.concatenate([value.ravel() for value in params.values()])
 
 
 def parted(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse: entries (d,) in the names and shapes of `like`."""
+    """Split a vector (d,) into arrays with the names and shapes of `like`; the inverse of `joined`."""
     bounds = np.cumsum([value.size for value in like.values()])[:-1]
     pieces = np.split(flat, bounds)
     return {name: piece.reshape(like[name].shape) for name, piece in zip(like, pieces, strict=True)}
 
 
 def draw_ridges(random: Random) -> Ridges:
-    """Of a matrix of 2 to 3 rows and columns and a vector: 6 to 12 dimensions."""
+    """Draw a function of a matrix with 2 to 3 rows and columns and a vector, 6 to 12 dimensions."""
     rows, columns = (int(length) for length in random.integers(2, 4, 2))
     start = {"w": random.standard_normal((rows, columns)), "b": random.standard_normal(columns)}
     count, size = int(random.integers(2, 7)), rows * columns + columns
@@ -85,32 +88,36 @@ def draw_ridges(random: Random) -> Ridges:
 
 
 def signed_permutation(random: Random, size: int, signed: bool = True) -> np.ndarray:
-    """A matrix (d, d) with one entry in each row and column, 1 or, where `signed`, -1."""
+    """Draw a matrix (d, d) with one nonzero entry in each row and column: 1, or with `signed` 1 or -1."""
     signs = random.choice([-1.0, 1.0], size) if signed else np.ones(size)
     return np.asarray(np.eye(size)[random.permutation(size)] * signs)
 
 
 def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
-    """theta_0 ... theta_20 in original coordinates, (21, d), of a rule that runs in a basis."""
+    """Return theta_0 ... theta_20 in original coordinates, (21, d), of a rule in a basis."""
     online = curvebench.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
     path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
     return np.array([joined(function.start), *path])
 
 
 def path_error(path: np.ndarray, other: np.ndarray) -> float:
-    """The greatest distance of two paths (T, d) over the greatest distance from the start."""
+    """Return the maximum distance of two paths (T, d), relative to the maximum distance from the start."""
     farthest = np.linalg.norm(path - path[0], axis=1).max()
     return float(np.linalg.norm(path - other, axis=1).max() / farthest)
 
 
 def _rate(random: Random, optimizer: str, function: Ridges) -> float:
-    """Gradient descent's relative to 1 / L, so that rounding does not grow; a step of Adam's is about it."""
+    """Draw a learning rate. For gradient descent it is relative to 1 / L, so that rounding errors do not
+    grow.
+
+    For Adam, the learning rate is about the length of a step in each coordinate.
+    """
     unit = 1 / function.smoothness if optimizer in EQUIVARIANT else 1.0
     return unit * float(10.0 ** random.uniform(-1.5, -0.5))
 
 
 def _distance(random: Random, optimizer: str, drawn: Callable[[Random, int], np.ndarray]) -> float:
-    """Of a rule's paths without a basis and in one that is drawn for the size of the function."""
+    """Return the distance between the paths of a rule without a basis and in a random basis."""
     function = draw_ridges(random)
     rate = _rate(random, optimizer, function)
     found = _path(optimizer, function, rate, drawn(random, function.size))
@@ -138,7 +145,9 @@ def _not_equivariant(random: Random) -> Iterator[Measure]:
 
 
 def _composed(random: Random) -> Iterator[Measure]:
-    """On f(V theta~) from V^T theta_0, gradients by the chain rule, and with the basis around the rule."""
+    """Compare a rule in a basis with the rule on f(V theta~) from V^T theta_0, with gradients by the chain
+    rule.
+    """
     for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
         function = draw_ridges(random)
         rate = _rate(random, optimizer, function)
@@ -180,7 +189,7 @@ EQUIVARIANCE = PropertyClaim(
 
 
 def _by_columns(matrix: np.ndarray) -> np.ndarray:
-    """vec(A), columns end to end, as in vec(A B C) = (C^T (x) A) vec(B)."""
+    """Return vec(A), the concatenated columns, as in vec(A B C) = (C^T (x) A) vec(B)."""
     return matrix.ravel(order="F")
 
 
@@ -196,7 +205,7 @@ def _two_sided(random: Random) -> Iterator[Measure]:
 
 
 def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
-    """An orthogonal V whose first columns are 1 and (1, -1), each over its length (000 l. 1815)."""
+    """Draw an orthogonal V whose first columns are proportional to 1 and (1, -1) (000 l. 1815)."""
     size = outer * inner
     halves = np.repeat([1.0, -1.0], size // 2)
     columns = np.column_stack([np.ones(size), halves, random.standard_normal((size, size - 2))])
@@ -209,7 +218,7 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     inner += outer * inner % 2
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
-    # both columns of A (x) B share a column of A, which leaves 0.86 of their two unit vectors or more
+    # The two columns of A (x) B share a column of A, so that at least 0.86 of their two unit vectors remains.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

@@ -1,4 +1,6 @@
-"""What the EGOP basis promises to Adagrad: smaller sums of smoothness constants, and a bound by them."""
+"""Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a bound in terms of
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,21 @@ from curvebench.benchmarks.claims._smooth_objectives import (
 from curvebench.benchmarks.claims._spectra import density, stable_rank
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-SUMS = 1e-6  # of least smoothness sums, relative: the semidefinite programs are solved to 1e-9
+# Relative tolerance of smallest smoothness sums; the semidefinite programs are solved to 1e-9.
+SUMS = 1e-6
 
 
 # --- the ratio of the sums (000 Theorem A.1) ----------------------------------------------------------------
 
 
 def _spectral_factor(ball: Ball) -> float:
-    """sr(f) / (d beta_1)."""
+    """Return sr(f) / (d beta_1)."""
     values, vectors = ball.spectrum
     return stable_rank(values) / (ball.dimension * density(vectors[:, 0]))
 
 
 def _greatest_ratio(ball: Ball) -> float:
-    """The sum of some constants in the EGOP basis over a number below all sums in original coordinates."""
+    """Return an upper bound of the ratio of smoothness sums, EGOP basis over original coordinates."""
     return ball.rotated(ball.spectrum[1]).sums()[1] / ball.sums()[0]
 
 
@@ -45,7 +48,7 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
-    # so near that delta <= 0.07 < 1 / d^2 <= beta_1^2
+    # The ball is so close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius
@@ -56,7 +59,8 @@ def _in_general(random: Random) -> Iterator[Measure]:
     bound = float((first + second) * np.sqrt(leading + gamma) / (beta * leading - gamma))
     yield at_most("ratio of the sums over eq. A.5", ratio / bound, 1.0, SUMS)
     steepest = float(np.linalg.norm(ball.curvature, 2))
-    raised = lipschitz * diameter**2 + diameter * steepest  # eq. A.1, solved for delta
+    # Eq. A.1, solved for delta.
+    raised = lipschitz * diameter**2 + diameter * steepest
     delta = float((raised**2 - (diameter * steepest) ** 2) / leading)
     root = np.sqrt(1 + delta)
     bound = float(root * (2 * stable_rank(values) / size + 6 * np.sqrt(delta)) / (beta - delta))
@@ -72,7 +76,7 @@ def _constant_needed(random: Random) -> Iterator[Measure]:
     scale = float(10.0 ** random.uniform(-1, 1))
     objective = Quadratic((basis * values) @ basis.T, random.standard_normal(size))
     ball = Ball(objective, objective.minimizer + scale * dense, scale)
-    # In both coordinates the least sums are known: d lambda_1(H), and the trace of H.
+    # The smallest sums are known in both coordinate systems: d lambda_1(H), and the trace of H.
     lower, upper = ball.sums()[1], ball.rotated(ball.spectrum[1]).sums()[0]
     ratio = upper / lower / _spectral_factor(ball)
     expected = (1 + (size - 1) * share) / (1 + (size - 1) * share / np.sqrt(2))
@@ -113,13 +117,13 @@ SMOOTHNESS_BOUND = PropertyClaim(
 
 @dataclass(frozen=True)
 class Descent:
-    """A run of Adagrad with projections onto a ball (000 Alg. A.1).
+    """Run of Adagrad with projections onto a ball (000 Alg. A.1).
 
     Args:
         ball: f and Theta.
         start: theta_0, (d,), in the ball.
         rate: eta.
-        epsilon: what the root of the sum of squares starts from.
+        epsilon: initial value of the root of the sum of squares.
         steps: T.
     """
 
@@ -131,16 +135,18 @@ class Descent:
 
     @property
     def rest(self) -> float:
-        """epsilon D_2^2 / (eta T)."""
+        """Second term of the bound, epsilon D_2^2 / (eta T)."""
         return self.epsilon * (2 * self.ball.radius) ** 2 / (self.rate * self.steps)
 
     def bound(self, constants: float) -> float:
-        """(eta + D_2^2 / eta)^2 |L|_1 / T + epsilon D_2^2 / (eta T), with a sum of constants (eq. 3.4)."""
+        """Return (eta + D_2^2 / eta)^2 |L|_1 / T + epsilon D_2^2 / (eta T) for |L|_1 = `constants` (eq.
+        3.4).
+        """
         length = (2 * self.ball.radius) ** 2 / self.rate + self.rate
         return length**2 * constants / self.steps + self.rest
 
     def suboptimality(self, basis: np.ndarray) -> float:
-        """The mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
+        """Return the mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
         hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
         online = curvebench.Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
@@ -151,7 +157,8 @@ class Descent:
             gradient = objective.gradients(point[None])[0]
             squares = squares + (basis.T @ gradient) ** 2
             after = online.step({"w": gradient})["w"]
-            # the rule's step does not depend on where it begins: the projected run takes over its moves
+            # The step of the rule does not depend on its starting point: the projected run adds the rule's
+            # updates to its own points.
             away = projected(basis.T @ (point + after - before - centre), np.sqrt(squares), self.ball.radius)
             point, before = centre + basis @ away, after
         values = objective.values(np.array([*path, objective.minimizer]))
@@ -159,13 +166,13 @@ class Descent:
 
 
 def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarray:
-    """The point of the ball around 0 that is nearest in the norm with the positive weights H.
+    """Project onto the ball around 0 in the norm with positive weights H.
 
-    It is (H + mu I)^-1 H x, mu >= 0 so that it lies on the sphere.
+    The result is (H + mu I)^-1 H x, with the mu >= 0 for which it lies on the sphere.
 
     Args:
         point, weights: x and the diagonal of H, (d,).
-        radius: of the ball.
+        radius: radius of the ball.
     """
     from scipy.optimize import brentq
 
@@ -180,7 +187,7 @@ def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarr
 
 
 def _distant_ball(random: Random) -> Ball:
-    """Around the minimum of a logistic regression, of a radius over which the Hessian changes."""
+    """Draw a ball around the minimum of a logistic regression, so large that the Hessian varies in it."""
     objective = draw_logistic(random)
     direction, scale = random.standard_normal(len(objective.minimizer)), float(random.uniform(0.3, 2))
     share = scale * random.random() / np.linalg.norm(direction)
@@ -188,7 +195,9 @@ def _distant_ball(random: Random) -> Ball:
 
 
 def draw_descent(random: Random, ball: Ball) -> Descent:
-    """From the sphere or inside, eta over 3 orders of magnitude around the diameter, up to 400 steps."""
+    """Draw a run that starts on the sphere or inside it, with eta from 0.01 to 10 diameters and up to 400
+    steps.
+    """
     direction = random.standard_normal(ball.dimension)
     share = ball.radius * float(random.choice([1.0, random.random()])) / np.linalg.norm(direction)
     rate = 2 * ball.radius * float(10.0 ** random.uniform(-2, 1))

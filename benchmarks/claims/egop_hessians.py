@@ -1,4 +1,4 @@
-"""The EGOP and the Hessian: how one bounds the other, and how fast the Hessian changes."""
+"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ from curvebench.benchmarks.claims._smooth_objectives import (
 from curvebench.benchmarks.claims._spectra import density
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-ROUNDING = 1e-8  # of orders of squared Hessians, whose eigenvalues span 4 orders of magnitude
-QUADRATURE = 1e-10  # relative, of EGOPs by quadrature
-SUMS = 1e-6  # of least smoothness sums, relative: the semidefinite programs are solved to 1e-9
+# Tolerance of the Loewner order of squared Hessians, whose eigenvalues span 4 orders of magnitude.
+ROUNDING = 1e-8
+# Relative error of EGOPs that are computed by quadrature.
+QUADRATURE = 1e-10
+# Relative tolerance of smallest smoothness sums; the semidefinite programs are solved to 1e-9.
+SUMS = 1e-6
 
 
 # --- the EGOP between two multiples of the squared Hessian (000 Lemmas A.2-A.7) -----------------------------
 
 
 def _logistic_ball(random: Random) -> Ball:
-    """From where the Hessian hardly changes inside to where it does."""
+    """Draw a ball of a size at which the Hessian hardly varies inside it, up to a size at which it varies
+    much.
+    """
     return draw_logistic_ball(random, (-3, 0.5))
 
 
@@ -40,7 +45,7 @@ def _drawn(random: Random) -> Ball:
 
 
 def sandwiched(ball: Ball) -> np.ndarray:
-    """G = H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H (000 Lemma A.6, l. 1415)."""
+    """Return G = H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H (000 Lemma A.6, l. 1415)."""
     away = ball.centre - ball.objective.minimizer
     inner = ball.scale**2 * np.eye(ball.dimension) + np.outer(away, away)
     return np.asarray(ball.curvature @ inner @ ball.curvature)
@@ -72,7 +77,8 @@ def _diagonal(random: Random, printed: bool) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    if printed:  # rho~(theta~) = rho(theta~ - V^T theta_c) has the mean theta_c + V^T theta_c
+    # As printed, rho~(theta~) = rho(theta~ - V^T theta_c) has the mean theta_c + V^T theta_c.
+    if printed:
         there = Ball(there.objective, there.centre + ball.centre, ball.scale)
     yield agrees("EGOP of f(V theta) less diag(lambda), relative", there.egop, np.diag(values), QUADRATURE)
 
@@ -88,7 +94,7 @@ def _lower(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _root(ball: Ball) -> float:
-    """sqrt(lambda_max(EGOP) + gamma)."""
+    """Return sqrt(lambda_max(EGOP) + gamma)."""
     return float(np.sqrt(ball.spectrum[0][0] + ball.gamma))
 
 
@@ -104,10 +110,11 @@ def _upper(random: Random) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    change = ball.objective.hessian_lipschitz * 2 * ball.radius  # H D_2
+    # This is H D_2, the largest change of the Hessian in the ball.
+    change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
-    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # l. 1510
+    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # constants of l. 1510 of the source
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
     yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
@@ -161,12 +168,12 @@ HESSIAN_SANDWICH = PropertyClaim(
 
 @dataclass(frozen=True)
 class Factorization:
-    """f(L, R) = |A(L R^T) - b|^2 with A(X) = (<A_1, X>, ..., <A_m, X>) (000 eq. E.6).
+    """Factorization objective f(L, R) = |A(L R^T) - b|^2 with A(X) = (<A_1, X>, ..., <A_m, X>) (000 eq. E.6).
 
     Args:
         maps: A_i, (m, d_1, d_2).
         targets: b, (m,).
-        rank: k, the columns of L and of R.
+        rank: k, the number of columns of L and R.
     """
 
     maps: np.ndarray
@@ -175,17 +182,17 @@ class Factorization:
 
     @property
     def size(self) -> int:
-        """The number of parameters, (d_1 + d_2) k."""
+        """Number of parameters, (d_1 + d_2) k."""
         return (self.maps.shape[1] + self.maps.shape[2]) * self.rank
 
     def factors(self, parameters: Any) -> tuple[Any, Any]:
-        """L (..., d_1, k) and R (..., d_2, k) of parameters laid end to end, (..., n)."""
+        """Split parameters (..., n) into L (..., d_1, k) and R (..., d_2, k)."""
         split, lead = self.maps.shape[1] * self.rank, parameters.shape[:-1]
         left, right = parameters[..., :split], parameters[..., split:]
         return left.reshape(*lead, -1, self.rank), right.reshape(*lead, -1, self.rank)
 
     def quadratic_form(self, parameters: np.ndarray, direction: np.ndarray) -> float:
-        """v^T Hessian v of Lemma E.4."""
+        """Return v^T Hessian v by the formula of Lemma E.4."""
         (left, right), (u, v) = self.factors(parameters), self.factors(direction)
         first, second = self._measured(u @ right.T + left @ v.T), self._measured(u @ v.T)
         return float(2 * first @ first + 4 * (self._measured(left @ right.T) - self.targets) @ second)
@@ -194,13 +201,14 @@ class Factorization:
         return np.asarray(np.einsum("mij,ij->m", self.maps, matrix))
 
     def hessians(self, points: np.ndarray) -> np.ndarray:
-        """Hessians (P, n, n) at parameters (P, n), by automatic differentiation."""
+        """Return Hessians (P, n, n) at parameters (P, n), by automatic differentiation."""
         import torch
 
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
         given = torch.from_numpy(points).requires_grad_()
         left, right = self.factors(given)
-        # a sum over points that do not depend on each other: its derivatives are those of each
+        # The total is a sum over independent points, so that its derivatives are the derivatives of each
+        # term.
         total = torch.square(torch.einsum("mij,pik,pjk->pm", maps, left, right) - targets).sum()
         (slopes,) = torch.autograd.grad(total, given, create_graph=True)
         rows = [torch.autograd.grad(slope.sum(), given, retain_graph=True)[0] for slope in slopes.T]
@@ -208,7 +216,9 @@ class Factorization:
 
 
 def draw_factorization(random: Random) -> Factorization:
-    """Up to 4 measurements of matrices of up to 3 rows and columns, k up to 3; now and then all are 1."""
+    """Draw up to 4 measurements of matrices with up to 3 rows and columns, and k up to 3; sometimes all sizes
+    are 1.
+    """
     m, rows, columns, rank = (int(size) for size in random.integers(1, (5, 4, 4, 4)))
     if random.integers(3) == 0:
         m = rows = columns = rank = 1
@@ -228,7 +238,7 @@ def _form(random: Random) -> Iterator[Measure]:
 
 
 def lipschitz_constant(function: Factorization, radius: float) -> float:
-    """12 B sum |A_i|_F^2 (000 Lemma E.3)."""
+    """Return 12 B sum |A_i|_F^2 (000 Lemma E.3)."""
     return 12 * radius * float(np.sum(function.maps**2))
 
 
@@ -237,11 +247,13 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     radius, size = float(10.0 ** random.uniform(-1, 1)), function.size
     ends = random.standard_normal((2, 40, size))
     ends[0, :10] = np.abs(ends[0, :10])
-    ends[0, 0] = 1.0  # of all factors 1 x 1, where the Hessian changes fastest
-    ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))  # towards 0
+    # When all factors are 1 x 1, the Hessian changes fastest at this point.
+    ends[0, 0] = 1.0
+    # end points on the line to 0
+    ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))
     ends[1, 20:30] = ends[0, 20:30] + 1e-3 * ends[1, 20:30]
     lengths = np.linalg.norm(ends, axis=2, keepdims=True)
-    ends *= radius / np.maximum(lengths[0], lengths[1])  # one of each pair on the sphere
+    ends *= radius / np.maximum(lengths[0], lengths[1])  # the longer end of each pair lies on the sphere
     first, second = (function.hessians(points) for points in ends)
     changes = np.linalg.norm(first - second, 2, axis=(1, 2)) / np.linalg.norm(ends[0] - ends[1], axis=1)
     greatest = float(changes.max()) / lipschitz_constant(function, radius)

@@ -1,4 +1,6 @@
-"""The landscape of a loss in two dimensions: along what it varies most, in original and EGOP coordinates."""
+"""Landscape of a loss in two dimensions: its direction of largest variation in original and EGOP
+coordinates.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,28 @@ from curvebench.optimizers.bases.estimators import eigenbasis
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.registry import find_workload
 
-WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}  # 000 C.4
-SAMPLES = 10  # gradients for an EGOP, 5 d
-PROBLEMS = 50  # behind each median
+# The problem of 000 C.4.
+WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}
+# Gradients in an EGOP estimate, 5 d.
+SAMPLES = 10
+# Number of problems behind each median.
+PROBLEMS = 50
 FIGURE = "000 Fig. 1 left"
 AXES = ("first coordinate", "second coordinate")
-RATE, STEPS = 30.0, 1000  # 000 C.4
+# The learning rate and the number of steps of 000 C.4.
+RATE, STEPS = 30.0, 1000
 ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
-UNALIGNED = 30.0  # degrees, of the problem that is drawn
-START = 45.0  # its distance from the minimum: more than one step of the rate
-LEVELS = (0.0025, 0.01, 0.04, 0.16)  # over the start's distance from the minimum, of the level sets
+# Minimum angle, in degrees, of the problem in the figure.
+UNALIGNED = 30.0
+# Distance of the start from the minimum, longer than one step at the learning rate.
+START = 45.0
+# Heights of the level sets above the minimum, relative to the height of the start.
+LEVELS = (0.0025, 0.01, 0.04, 0.16)
 
 
 @dataclass(frozen=True)
 class LogSumExp:
-    """f(theta) = log sum_i exp((a_i^T theta - y_i)^2) with y = A theta* (000 eq. B.1).
+    """Log-sum-exp objective f(theta) = log sum_i exp((a_i^T theta - y_i)^2) with y = A theta* (000 eq. B.1).
 
     Args:
         features: A, (n, 2).
@@ -44,23 +53,27 @@ class LogSumExp:
         return np.asarray(np.linalg.lstsq(self.features, self.targets)[0])
 
     def losses(self, points: np.ndarray) -> np.ndarray:
-        """f at points (..., 2), (...)."""
+        """Return f, (...), at points (..., 2)."""
         squares = (points @ self.features.T - self.targets) ** 2
         greatest = squares.max(-1)
         return np.asarray(greatest + np.log(np.exp(squares - greatest[..., None]).sum(-1)))
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Its gradients at points (..., 2), in their shape."""
+        """Return the gradients at points (..., 2), in the same shape."""
         residuals = points @ self.features.T - self.targets
         weights = np.exp(residuals**2 - np.max(residuals**2, -1, keepdims=True))
         return np.asarray(2 * (weights / weights.sum(-1, keepdims=True) * residuals) @ self.features)
 
     def leading_direction(self) -> np.ndarray:
-        """The unit vector (2,) along which f grows fastest around its minimum, where it is ~ A^T A."""
+        """Return the unit vector (2,) along which f grows fastest around its minimum, where the Hessian is
+        about A^T A.
+        """
         return np.asarray(np.linalg.svd(self.features)[2][0])
 
     def level_set(self, height: float, directions: np.ndarray) -> np.ndarray:
-        """Where f stands this much above its minimum, from theta* along unit vectors (k, 2), (k, 2)."""
+        """Return the points (k, 2) at `height` above the minimum, in directions (k, 2) from theta*, by
+        bisection.
+        """
         centre = self.minimizer
         level = self.losses(centre) + height
         near, far = np.zeros(len(directions)), np.full(len(directions), 1.0)
@@ -74,7 +87,7 @@ class LogSumExp:
 
 
 def draw_problem(random: Random) -> LogSumExp:
-    """An instance of the workload, by a seed of its own."""
+    """Draw an instance of the workload."""
     from curvebench.stages.job import instance
 
     workload = find_workload(WORKLOAD)
@@ -84,17 +97,19 @@ def draw_problem(random: Random) -> LogSumExp:
 
 
 def egop_basis(random: Random, problem: LogSumExp) -> np.ndarray:
-    """V (2, 2) of gradients at N(0, I)."""
+    """Return the EGOP basis V (2, 2), estimated from gradients at N(0, I)."""
     return eigenbasis(problem.gradients(random.standard_normal((SAMPLES, 2))))[0]
 
 
 def angle(direction: np.ndarray) -> float:
-    """Degrees between a unit vector (2,) and the nearer coordinate axis, 45 at most."""
+    """Return the angle in degrees between a unit vector (2,) and the nearer coordinate axis, at most 45."""
     return float(np.degrees(np.arctan2(np.abs(direction).min(), np.abs(direction).max())))
 
 
 def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
-    """A problem, its EGOP basis, and the angles of its leading direction without and with that basis."""
+    """Draw a problem; return it, its EGOP basis, and the angles of its leading direction without and with the
+    basis.
+    """
     problem = draw_problem(random)
     basis, direction = egop_basis(random, problem), problem.leading_direction()
     return problem, basis, angle(direction), angle(basis.T @ direction)
@@ -108,7 +123,7 @@ def _aligned(random: Random) -> Iterator[Measure]:
 
 
 def trajectory(problem: LogSumExp, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
-    """Adagrad's iterates in original coordinates, (1 + steps, 2)."""
+    """Return the iterates of Adagrad in original coordinates, (1 + steps, 2)."""
     return path("adagrad", start, [problem.gradients] * STEPS, ADAGRAD, basis=basis)
 
 

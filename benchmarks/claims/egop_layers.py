@@ -1,4 +1,6 @@
-"""The basis of a layer: rotated data, auxiliary variables and one V for all filters, and what they equal."""
+"""Bases of a single layer: rotated data, auxiliary variables, and one V for all filters, with equivalent
+forms.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,12 @@ from curvebench.optimizers.bases import CHANGES
 from curvebench.optimizers.bases.estimators import eigenbasis
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-EXACT = 1e-12  # of products of a few orthogonal matrices
-FOLLOWED = 1e-9  # of paths that feed their rounding back through gradients
-APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
+# Tolerance of products of a few orthogonal matrices.
+EXACT = 1e-12
+# Tolerance of paths, on which gradients feed rounding errors back.
+FOLLOWED = 1e-9
+# Paths that differ do so by at least this relative distance; typical values are above 0.1.
+APART = 1e-3
 
 
 # --- the first layer and the data (000 App. D) --------------------------------------------------------------
@@ -26,7 +31,7 @@ APART = 1e-3  # of paths that are not the same: they differ by a tenth and more
 
 @dataclass(frozen=True)
 class TwoLayers:
-    """The squared error of tanh(X W_1) W_2.
+    """Squared error of the network tanh(X W_1) W_2.
 
     Args:
         inputs: X, (N, n_in).
@@ -39,20 +44,20 @@ class TwoLayers:
     weights: np.ndarray
 
     def outputs(self, first: Any) -> Any:
-        """Outputs (..., N, n_out) with W_1 (..., n_in, n_hidden), torch tensors."""
+        """Return outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as torch tensors."""
         import torch
 
         inputs, weights = torch.from_numpy(self.inputs), torch.from_numpy(self.weights)
         return torch.tanh(inputs @ first) @ weights
 
     def predictions(self, first: np.ndarray) -> np.ndarray:
-        """The same for arrays."""
+        """Return outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as arrays."""
         import torch
 
         return np.asarray(self.outputs(torch.from_numpy(first)).numpy())
 
     def gradients(self, first: np.ndarray) -> np.ndarray:
-        """Of the loss in W_1, (..., n_in, n_hidden)."""
+        """Return the gradients of the loss with respect to W_1, (..., n_in, n_hidden)."""
         import torch
 
         given = torch.from_numpy(first).requires_grad_()
@@ -60,19 +65,21 @@ class TwoLayers:
         return np.asarray(torch.autograd.grad(loss, given)[0].numpy())
 
     def rotated(self, rotation: np.ndarray) -> TwoLayers:
-        """With the data X Q in place of X."""
+        """Return the network with the data X Q instead of X."""
         return TwoLayers(self.inputs @ rotation, self.targets, self.weights)
 
 
 def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
-    """The orthogonal Q (n_in, n_in) for which Q (x) I is nearest to V (n_in n_hidden, same)."""
+    """Return the orthogonal Q (n_in, n_in) for which Q (x) I is nearest to V (n_in n_hidden, n_in
+    n_hidden).
+    """
     blocks = basis.reshape(inputs, hidden, inputs, hidden)
     left, _, right = np.linalg.svd(np.einsum("iojo->ij", blocks))
     return np.asarray(left @ right)
 
 
 def _trained(network: TwoLayers, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
-    """W_1 after 10 steps of Adam in a basis of its entries, row by row."""
+    """Return W_1 after 10 steps of Adam in a basis of its entries in row-major order."""
     return path("adam", start, [network.gradients] * 10, {"learning_rate": 0.03}, basis=basis)[-1]
 
 
@@ -124,7 +131,7 @@ FIRST_LAYER_DATA = PropertyClaim(
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """The squared error of y = x W^T + b.
+    """Squared error of a linear layer y = x W^T + b.
 
     Args:
         inputs: x, (N, n_in).
@@ -137,28 +144,34 @@ class LinearLayer:
     bias: np.ndarray
 
     def outputs(self, entries: np.ndarray) -> np.ndarray:
-        """(..., N, n_out) with W (n_out, n_in) given by its entries (..., d), row by row."""
+        """Return outputs (..., N, n_out) for W (n_out, n_in), given by its entries (..., d) in row-major
+        order.
+        """
         weights = entries.reshape(*entries.shape[:-1], len(self.bias), -1)
         return np.asarray(self.inputs @ weights.swapaxes(-1, -2) + self.bias)
 
     def gradients(self, entries: np.ndarray) -> np.ndarray:
-        """Of the loss in the entries, (..., d)."""
+        """Return the gradients of the loss with respect to the entries of W, (..., d)."""
         errors = self.outputs(entries) - self.targets
         return np.asarray((errors.swapaxes(-1, -2) @ self.inputs).reshape(entries.shape))
 
 
 def in_parameters(change: str, matrix: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """J c, (d,), by one of the changes of coordinates that runs take, made of V (n, r)."""
+    """Convert coordinates to parameters, J c, (d,), with V (n, r) and a change of coordinates of the
+    project.
+    """
     return np.asarray(CHANGES[change].to_parameters(OPS, matrix[None], coordinates[None, None])[0, 0])
 
 
 def in_coordinates(change: str, matrix: np.ndarray, parameters: np.ndarray) -> np.ndarray:
-    """J^T theta, or J^T g, by the same."""
+    """Convert parameters or gradients to coordinates, J^T theta or J^T g, with the same change as
+    `in_parameters`.
+    """
     return np.asarray(CHANGES[change].to_coordinates(OPS, matrix[None], parameters[None, None])[0, 0])
 
 
 def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
-    """A layer with up to 6 inputs and outputs, theta_0 (d,), and the eigenbasis of its EGOP (d, d)."""
+    """Draw a layer with up to 6 inputs and outputs, theta_0 (d,), and the eigenbasis of its EGOP (d, d)."""
     outputs, inputs = (int(length) for length in random.integers(least, 7, 2))
     count, size = int(random.integers(2, 20)), outputs * inputs
     data, targets = random.standard_normal((count, inputs)), random.standard_normal((count, outputs))
@@ -176,7 +189,7 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
         found = in_parameters("auxiliary", leading, held)
         errors.append(relative_error(found, start))
         outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
-        held = random.standard_normal(len(held))  # l. 1246, at any parameters
+        held = random.standard_normal(len(held))  # the formula of l. 1246, which holds for any parameters
         first, rest = held[:rank], held[rank:]
         expected = leading @ first + rest - leading @ (leading.T @ rest)
         forward.append(relative_error(in_parameters("auxiliary", leading, held), expected))
@@ -197,7 +210,7 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """SGD on theta_r and theta_d, whose gradients the change of coordinates gives, against SGD on theta."""
+    """Compare SGD on theta_r and theta_d, with gradients by the change of coordinates, with SGD on theta."""
     layer, start, basis = _draw_layer(random)
     rank = int(random.integers(1, len(start) + 1))
     leading = basis[:, :rank]
@@ -247,12 +260,12 @@ STANDARD_ERRORS = 6.0
 
 @dataclass(frozen=True)
 class Convolutions:
-    """The cross-entropy of two convolutions with tanh, a mean over the image, and a linear layer.
+    """Cross-entropy of a network of two convolutions with tanh, a mean over the image, and a linear layer.
 
     Args:
         images: (N, channels, height, width).
         labels: (N,).
-        shapes: of `first` and `second`, (filters, channels, k, k), and `last`, (classes, filters).
+        shapes: shapes of `first` and `second`, (filters, channels, k, k), and `last`, (classes, filters).
     """
 
     images: np.ndarray
@@ -273,13 +286,13 @@ class Convolutions:
         return loss
 
     def value(self, params: Params) -> float:
-        """The loss."""
+        """Return the loss."""
         import torch
 
         return float(self._loss()({name: torch.from_numpy(value) for name, value in params.items()}))
 
     def gradients(self, params: Params) -> dict[str, np.ndarray]:
-        """By name, of parameters with a leading axis of independent ones."""
+        """Return gradients by name, for parameters with a leading axis of independent networks."""
         import torch
 
         given = {name: torch.from_numpy(value) for name, value in params.items()}
@@ -287,7 +300,7 @@ class Convolutions:
         return {name: np.asarray(value.numpy()) for name, value in found.items()}
 
     def initial(self, random: Random, count: int) -> dict[str, np.ndarray]:
-        """`count` draws of N(0, 2 / fan-in), by name."""
+        """Draw `count` initializations from N(0, 2 / fan-in), by name."""
         return {
             name: random.standard_normal((count, *shape)) * np.sqrt(2 / np.prod(shape[1:]))
             for name, shape in self.shapes.items()
@@ -295,19 +308,23 @@ class Convolutions:
 
 
 def draw_convolutions(random: Random) -> Convolutions:
-    """Images of 2 channels and 5 x 5 pixels that are not alike in all directions; 3 filters in each layer."""
+    """Draw images of 2 channels and 5 x 5 pixels with anisotropic covariance, and a network with 3 filters
+    per layer.
+    """
     images = random.standard_normal((6, 2, 5, 5)) * 10.0 ** random.uniform(-0.5, 0.5, (1, 2, 5, 5))
     shapes = {"first": (3, 2, 2, 2), "second": (3, 3, 2, 2), "last": (3, 3)}
     return Convolutions(images, random.integers(0, 3, 6), shapes)
 
 
 def shared_basis(gradients: np.ndarray) -> np.ndarray:
-    """V (n, n) of the gradients of all filters, (K, filters, channels, k, k) (000 Alg. D.2 lines 14-21)."""
+    """Return V (n, n) for gradients of all filters, (K, filters, channels, k, k) (000 Alg. D.2 lines
+    14-21).
+    """
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
 
 def whole_basis(bases: list[np.ndarray]) -> np.ndarray:
-    """The block-diagonal matrix of one V for each filter, I (x) V where all are the same."""
+    """Return the block-diagonal matrix of one V per filter, which is I (x) V if all are equal."""
     from scipy.linalg import block_diag
 
     return np.asarray(block_diag(*bases))
@@ -340,13 +357,17 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Where Adam gets from 0 with gradients (T, filters, ...) in a basis of all entries, (entries,)."""
+    """Return the weights (entries,) after Adam on gradients (T, filters, ...) from 0, in a basis of all
+    entries.
+    """
     given = [gradient.ravel() for gradient in gradients]
     return stepped("adam", np.zeros(len(matrix)), given, {"learning_rate": 0.1}, basis=matrix)
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """The same in the coordinates that the change with one V for all filters gives."""
+    """Return the same weights as `_at_once`, with one V for all filters and the project's change of
+    coordinates.
+    """
     given = [in_coordinates("shared", basis, gradient.ravel()) for gradient in gradients]
     moved = stepped("adam", np.zeros(len(given[0])), given, {"learning_rate": 0.1})
     return in_parameters("shared", basis, moved)
@@ -372,7 +393,8 @@ def _alike(random: Random) -> Iterator[Measure]:
         directions = random.standard_normal((10, flat.shape[-1]))
         squares = np.einsum("kfn,un->kfu", flat, directions) ** 2
         scores = [
-            # the difference of exchangeable filters has a symmetric law: |score| > 6 has 3e-8 at most
+            # The difference of exchangeable filters has a symmetric law, so that P(|score| > 6) is at most
+            # 3e-8.
             difference.sum(0) / np.sqrt(np.sum(difference**2, axis=0))
             for one in range(flat.shape[1])
             for difference in (squares[:, one] - squares[:, other] for other in range(one))

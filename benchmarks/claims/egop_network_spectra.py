@@ -1,4 +1,4 @@
-"""How the EGOP's eigenvalues decay for two ReLU networks, and how dense its leading eigenvectors are."""
+"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ DATA = {DIGITS: "digits", FASHION: "Fashion-MNIST"}
 REDUCED = "the digits are the 1,797 that can be installed, not the paper's 5,620"
 SCALES = {"N(0, 0.01 I)": 0.1, "N(0, 0.09 I)": 0.3, "N(0, I)": 1.0, "N(0, 9 I)": 3.0, "N(0, 100 I)": 10.0}
 INITIAL = "the initial parameters"
-MINIBATCH = 300  # examples (000 C.5)
+# Examples in a minibatch (000 C.5).
+MINIBATCH = 300
 
-EXPLAINED = 0.9  # a limit where the paper gives none
-LEADING = 100  # eigenvectors (000 Fig. 12)
+# Minimum R^2 of a law. The paper gives no limit.
+EXPLAINED = 0.9
+# Number of leading eigenvectors (000 Fig. 12).
+LEADING = 100
 SEVERAL = 3
-FAR_ABOVE = 10.0  # times 1 / d
+# Minimum ratio of a density to 1 / d.
+FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
 
@@ -47,15 +51,15 @@ def gradients(
     batch_size: int | None = None,
     of: tuple[str, ...] = (),
 ) -> dict[str, np.ndarray]:
-    """Gradients of a network's training loss at random parameters, (M, size) by parameter name.
+    """Return gradients of a network's training loss at random parameters, (M, size) by parameter name.
 
     Args:
         random: draws the seed of the workload's own generators.
-        name: of the workload.
-        samples: M over the number of parameters of the network.
-        normal_scale: standard deviation of all parameters; None draws them as training starts.
-        batch_size: examples behind a gradient; None takes all.
-        of: the parameters that are wanted; empty for all.
+        name: name of the workload.
+        samples: M divided by the number of parameters of the network.
+        normal_scale: standard deviation of all parameters; None draws them as at the start of training.
+        batch_size: examples per gradient; None takes all.
+        of: names of the parameters to return; empty for all.
     """
     from curvebench.basis_estimation.gradients import GradientSampling, sampler
     from curvebench.stages.job import instance
@@ -77,7 +81,7 @@ def gradients(
 
 
 def _digits_gradients(random: Random, samples: float, normal_scale: float | None) -> np.ndarray:
-    """Full-batch gradients of the digits network in all of its parameters, (M, d)."""
+    """Return full-batch gradients of the digits network with respect to all of its parameters, (M, d)."""
     return np.concatenate(list(gradients(random, DIGITS, samples, normal_scale).values()), axis=1)
 
 
@@ -90,7 +94,9 @@ def _sampled_part(
     instances: int = 3,
     **case: Any,
 ) -> Check:
-    """A part from so many samples a parameter, which are fewer, and one instance, at scale `quick`."""
+    """Return a check with `samples` gradients per parameter; at scale `quick`, it has one instance and fewer
+    samples.
+    """
     return Check(
         name,
         source,
@@ -105,28 +111,28 @@ def _sampled_part(
 
 @dataclass(frozen=True)
 class Spectra:
-    """The eigenvalues (d,) of an EGOP of M gradients, and those that a flat spectrum would show.
+    """Eigenvalues (d,) of an EGOP of M gradients, and of a control whose true spectrum is flat.
 
-    A flat spectrum has no preferred direction: as many gradients of the same lengths, in random directions.
+    The control has M vectors of the same lengths as the gradients, in random directions.
     """
 
     found: np.ndarray
     flat: np.ndarray
 
     def over_flat(self, number: Callable[[np.ndarray], float]) -> float:
-        """A number of the spectrum over that of the flat one."""
+        """Return a statistic of the spectrum divided by the statistic of the control."""
         return number(self.found) / number(self.flat)
 
 
 def spectra(random: Random, gradients: np.ndarray) -> Spectra:
-    """Of gradients (M, d)."""
+    """Return the spectra of gradients (M, d) and of a control."""
     directions = random.standard_normal(gradients.shape)
     lengths = np.linalg.norm(gradients, axis=1) / np.linalg.norm(directions, axis=1)
     return Spectra(eigenvalues(gradients), eigenvalues(lengths[:, None] * directions))
 
 
 def _fallen(values: np.ndarray, parts: int) -> float:
-    """lambda_k / lambda_1 at k = d / parts."""
+    """Return lambda_k / lambda_1 at k = d / parts."""
     return float(values[len(values) // parts - 1] / values[0])
 
 
@@ -135,7 +141,7 @@ def _low_rank(both: Spectra) -> Measure:
 
 
 def _leading_half(values: np.ndarray, samples: float) -> np.ndarray:
-    """Half of the eigenvalues; where M < d, half of those that M gradients can make differ from 0."""
+    """Return half of the eigenvalues; if M < d, half of the M eigenvalues that can differ from 0."""
     return values[: int(min(samples, 1.0) * len(values)) // 2]
 
 

@@ -1,4 +1,4 @@
-"""Why natural data make the EGOP's spectrum decay, and how dense random eigenvectors are."""
+"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from curvebench.benchmarks.claims._spectra import densities
 from curvebench.optimizers.bases.estimators import egop_matrix
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-ROUNDING = 1e-8  # of ratios of eigenvalues over 6 orders of magnitude
+# Tolerance of ratios of eigenvalues that span 6 orders of magnitude.
+ROUNDING = 1e-8
 
 
 def decaying(random: Random, count: int) -> np.ndarray:
-    """Singular values k^-alpha, alpha up to 1.5, some of them equal to the one before."""
+    """Draw singular values k^-alpha with alpha up to 1.5; some are equal to their predecessor."""
     values = np.arange(1, count + 1) ** -random.uniform(0, 1.5)
     for place in range(1, count):
         if random.random() < 0.1:
@@ -30,10 +31,10 @@ def decaying(random: Random, count: int) -> np.ndarray:
 
 
 def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """E[g g^T] of |A theta - y|^2 / 2 under N(0, I), (n, n).
+    """Return E[g g^T] of |A theta - y|^2 / 2 under N(0, I), (n, n), exactly.
 
-    Gradients are linear in theta: their second moments are those over the 2 n points sqrt(n) e_i and
-    -sqrt(n) e_i, which have the mean and the covariance of N(0, I).
+    Gradients are linear in theta. Their second moments under N(0, I) are therefore equal to the means over
+    the 2 n points sqrt(n) e_i and -sqrt(n) e_i, which have the same mean and covariance.
     """
     size = matrix.shape[1]
     points = np.sqrt(size) * np.concatenate([np.eye(size), -np.eye(size)])
@@ -41,13 +42,16 @@ def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A (d, n), y (d,) and the n singular values of A; y from noisy measurements, or one that is worst."""
+    """Draw A (d, n), y (d,) and the n singular values of A. The targets y are noisy measurements or a worst
+    case.
+    """
     count = int(random.integers(3, 11))
     rows = count + int(random.integers(0, 5))
     values = decaying(random, count)
     matrix = with_singular_values(random, rows, count, values)
     if random.integers(3) == 0:
-        # A^T y along the third singular vector, so long that lambda_3 becomes sigma_2^4 and lambda_1 stays
+        # A^T y lies along the third singular vector, so long that lambda_3 becomes sigma_2^4 and lambda_1
+        # does not change.
         left, _, _ = np.linalg.svd(matrix, full_matrices=False)
         lift = random.uniform(values[1] ** 4, values[0] ** 4) - values[2] ** 4
         return matrix, left[:, 2] * np.sqrt(lift) / values[2], values
@@ -63,7 +67,7 @@ def _closed_form(random: Random) -> Iterator[Measure]:
 
 
 def _eigenvalues(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Of the EGOP, leading first."""
+    """Return the eigenvalues of the EGOP in descending order."""
     return np.asarray(np.linalg.eigvalsh(least_squares_egop(matrix, targets))[::-1])
 
 
@@ -124,7 +128,7 @@ LOSSES: Mapping[str, Callable[[Any], Any]] = {
 
 
 def gradients_of(function: Callable[[Any], Any], points: np.ndarray) -> np.ndarray:
-    """Gradients (M, n) of a function of points (M, n), by automatic differentiation."""
+    """Return gradients (M, n) of a function at points (M, n), by automatic differentiation."""
     import torch
 
     given = torch.from_numpy(points).requires_grad_()
@@ -153,7 +157,11 @@ def _against_lemma(eigenvalues: np.ndarray, values: np.ndarray, inner: np.ndarra
 
 
 def _attained(random: Random) -> Iterator[Measure]:
-    """h(z) = |z|^2 / 2 at points whose images under A have the covariance I: M = I and EGOP = A^T A."""
+    """Check the bound where it is attained: h(z) = |z|^2 / 2 at points whose images under A have the
+    covariance I.
+
+    Then M = I and EGOP = A^T A.
+    """
     size = int(random.integers(2, 9))
     values = decaying(random, size)
     matrix = with_singular_values(random, size, size, values)
@@ -191,11 +199,12 @@ SPECTRAL_RATIO = PropertyClaim(
 
 LIMIT = 2 / np.pi
 STANDARD_ERRORS = 5.0
-SPREAD = 2.5  # 7 standard deviations of sqrt(d) times the density
+# Upper limit of sqrt(d) |density - 2 / pi|, about 7 standard deviations.
+SPREAD = 2.5
 
 
 def unit_vectors(random: Random, count: int, size: int) -> np.ndarray:
-    """Uniform on the unit sphere, (count, d)."""
+    """Draw unit vectors (count, d), uniform on the sphere."""
     drawn = random.standard_normal((count, size))
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 
@@ -208,7 +217,8 @@ def _mean(random: Random) -> Iterator[Measure]:
     for size, count in ((10, 4000), (100, 2000), (1000, 400), (10_000, 100)):
         found = _densities(random, count, size)
         error = float(found.std(ddof=1) / np.sqrt(count))
-        expected = LIMIT + (1 - LIMIT) / size  # E |v_i v_j| = 2 / (pi d), and d terms of 1 / d
+        # E |v_i v_j| = 2 / (pi d), and d diagonal terms contribute 1 / d each.
+        expected = LIMIT + (1 - LIMIT) / size
         quantity = f"mean density less 2 / pi + (1 - 2 / pi) / d, in standard errors, d = {size}"
         yield equals(quantity, (float(found.mean()) - expected) / error, 0.0, STANDARD_ERRORS)
         if size >= 100:

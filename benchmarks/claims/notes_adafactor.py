@@ -1,4 +1,4 @@
-"""Adafactor and AdamNMF: factored second moments and the I-divergence, and the bound on a clipped step."""
+"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, Prope
 from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
-NOTHING = 1e-75  # an entry without gradient: its square is lost in every sum, and its step still shows V
+# Stand-in for a zero gradient. Its square is lost in every sum, and the step it causes still reveals V.
+NOTHING = 1e-75
 ROUNDING = 1e-12
-BEYOND_ROUNDING = 1e-9  # for what the notes call unequal, without saying by how much
+# Minimum difference of quantities that the notes call unequal without a number.
+BEYOND_ROUNDING = 1e-9
 ROUNDS = 10
 
 
-# --- what is drawn and read ---------------------------------------------------------------------------
+# --- gradients and second moments ---------------------------------------------------------------------------
 
 
 def _gradient(random: Random, rows: int, columns: int) -> np.ndarray:
-    """Normal entries; at random over 6 orders of magnitude, of rank one, with empty entries or empty rows."""
+    """Draw a gradient with normal entries: plain, over 6 orders of magnitude, of rank one, or with empty
+    entries or rows.
+    """
     gradient = random.standard_normal((rows, columns))
     kind = random.integers(5)
     if kind == 1:
@@ -55,7 +59,7 @@ def _second_moments(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[dict[str, np.ndarray]]:
-    """The second moment by step and name of a rule that moves by G / sqrt(V), read from its steps."""
+    """Reconstruct the second moment V by step and name from the steps of a rule that moves by G / sqrt(V)."""
     start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
     online = curvebench.Online(
         optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options
@@ -71,20 +75,20 @@ def _second_moments(
 def _adafactor_moments(
     gradients: list[dict[str, np.ndarray]], hyper: Mapping[str, float], schedule: bool
 ) -> list[dict[str, np.ndarray]]:
-    """Those of Adafactor without clipping and parameter scaling (002 eq. 52)."""
+    """Return the second moments of Adafactor without clipping and parameter scaling (002 eq. 52)."""
     options = {"clipping": False, "parameter_scaling": False, "beta2_schedule": schedule}
     return _second_moments("adafactor", gradients, hyper, options)
 
 
 def _averaging(random: Random) -> tuple[dict[str, float], bool]:
-    """A constant beta_2 or a scheduled one."""
+    """Draw a constant or a scheduled beta_2; the second result tells whether it is scheduled."""
     if random.integers(2):
         return {"beta2_exponent": float(random.uniform(0.3, 1.5))}, True
     return {"beta2": float(random.uniform(0.1, 0.999))}, False
 
 
 def _divergence(target: np.ndarray, product: np.ndarray) -> float:
-    """IDiv(C, A B) (002 eq. 119)."""
+    """Return IDiv(C, A B) (002 eq. 119)."""
     from scipy.special import kl_div
 
     return float(kl_div(target, product).sum())
@@ -94,7 +98,7 @@ def _divergence(target: np.ndarray, product: np.ndarray) -> float:
 
 
 def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
-    """How many numbers a rule keeps for a weight matrix."""
+    """Return how many numbers a rule stores for a weight matrix."""
     return state_entries(rules()[optimizer].choose(options), layout({"w": shape}, {"w": Role("weight")}))
 
 
@@ -109,7 +113,7 @@ def _state(random: Random) -> Iterator[Measure]:
 
 
 def least_rank_one_divergence(target: np.ndarray, random: Random) -> float:
-    """IDiv(C, a b^T) where L-BFGS ends from a random start, in the logarithms of a and b."""
+    """Minimize IDiv(C, a b^T) over log a and log b by L-BFGS from a random start, and return the minimum."""
     from scipy.optimize import minimize
 
     rows = len(target)
@@ -136,7 +140,7 @@ def _optimum(random: Random) -> Iterator[Measure]:
     total = target.sum()
     rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
     columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
-    # in log a and log b the divergence is convex, and these are its derivatives there
+    # The divergence is convex in log a and log b, and these are its derivatives.
     yield vanishes(
         "derivative of the I-divergence by log a and log b, over the sum of G^2", max(rows, columns), ROUNDING
     )
@@ -243,7 +247,7 @@ def _relative_changes(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[float]:
-    """RMS(W_{t+1} - W_t) over eta_t RMS(W_t) of each step, no floor under RMS(W)."""
+    """Return RMS(W_{t+1} - W_t) / (eta_t RMS(W_t)) for each step, without a floor under RMS(W)."""
     rate = 0.05
     values = {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper}
     weights = path("adafactor", start, gradients, values, options, schedules)
@@ -260,7 +264,8 @@ def _tensor_shape(random: Random) -> tuple[int, ...]:
 def _clipped(random: Random) -> Iterator[Measure]:
     shape, steps = _tensor_shape(random), 20
     start = random.standard_normal(shape) * 10.0 ** random.uniform(-3, 3)
-    # heavy tails, some gradients empty, scales that jump by 8 orders of magnitude between steps
+    # Gradients have heavy tails, some empty entries, and scales that jump by 8 orders of magnitude between
+    # steps.
     gradients = [
         random.standard_t(1.5, shape) * 10.0 ** random.uniform(-4, 4) * (random.random(shape) < 0.8)
         for _ in range(steps)
@@ -274,7 +279,7 @@ def _clipped(random: Random) -> Iterator[Measure]:
 def _reached(random: Random) -> Iterator[Measure]:
     shape = _tensor_shape(random)
     start, gradient = random.standard_normal((2, *shape))
-    # at t = 1 beta_2 is 0: without factors each entry moves by its sign
+    # In the first step, beta_2 is 0: without factoring, each entry moves by its sign.
     (ratio,) = _relative_changes(start, [gradient], np.ones(1), {}, {"factored": False})
     yield equals("RMS of the first change over eta RMS(W), V not factored", ratio, 1.0, ROUNDING)
 

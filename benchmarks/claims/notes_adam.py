@@ -1,4 +1,4 @@
-"""Claims of the adaptive-methods notes on Adam: its convergence, and the size and scale of its updates."""
+"""Claims of the adaptive-methods notes on Adam: convergence, and size and scale invariance of its updates."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ STEPS = 3000
 
 
 def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, np.ndarray, np.ndarray]:
-    """C, eta, the weights w_1 ... w_(T+1) on [-1, 1] and the regrets after each step (Reddi et al. 2019).
+    """Play the counterexample of Reddi et al. (2019) on [-1, 1].
 
-    The losses are C w at every third step and -w else, C > 2, so that u = -1; beta_1 = 0,
-    beta_2 = 1 / (1 + C^2), and the rate eta / sqrt(t).
+    The losses are C w in every third step and -w otherwise, C > 2, so that the best weight is u = -1.
+    Furthermore beta_1 = 0, beta_2 = 1 / (1 + C^2), and the learning rate is eta / sqrt(t).
+
+    Returns:
+        C, eta, the weights w_1 ... w_(T+1), and the regret after each step.
     """
     height, rate = float(random.uniform(2.5, 6)), float(random.uniform(0.3, 0.9))
     hyper = {"learning_rate": rate, "beta1": 0.0, "beta2": 1 / (1 + height**2), "epsilon": 0.0}
@@ -37,9 +40,10 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
 
 
 def _adam_fails(random: Random) -> Iterator[Measure]:
-    """Adam ends at 1, and its regret grows by 2 (C - 2) in every cycle of three steps."""
+    """Check that Adam ends at 1 and that its regret grows by 2 (C - 2) in every cycle of three steps."""
     height, rate, path, regrets = _counterexample(random, False)
-    # v_t >= (1 - beta_2) g_t^2: steps are at most eta / sqrt((1 - beta_2) t); two a cycle start so far off
+    # Since v_t >= (1 - beta_2) g_t^2, steps are at most eta / sqrt((1 - beta_2) t). Two steps per cycle start
+    # that far off.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
     yield equals(
@@ -54,7 +58,7 @@ def _adam_fails(random: Random) -> Iterator[Measure]:
 
 
 def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]:
-    """With the maximum the regret stays below (2 C / eta + eta sqrt(1 + C^2)) sqrt(T), and w ends at -1.
+    """Check that AMSGrad's regret stays below (2 C / eta + eta sqrt(1 + C^2)) sqrt(T), and that w ends at -1.
 
     The bound is eq. 18 with A_t = sqrt(v^max_t) <= C, D = 2 and v^max_t >= (1 - beta_2) g_t^2.
     """
@@ -67,7 +71,11 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
 
 
 def _greatest_rise(random: Random, order: str) -> float:
-    """The learning rate of an entry, its move over its gradient with beta_1 = 0, against the one before."""
+    """Return the maximum ratio of successive learning rates of an entry, each measured as update over
+    gradient.
+
+    With beta_1 = 0, this quotient is the entry's learning rate.
+    """
     gradients = random.normal(size=(100, 50)) * 10 ** random.uniform(-1, 1, (100, 1))
     hyper = {"beta1": 0.0, "beta2": float(1 - 10 ** random.uniform(-3, -1)), "epsilon": 0.0}
     rates = moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) / gradients
@@ -75,9 +83,8 @@ def _greatest_rise(random: Random, order: str) -> float:
 
 
 def _rate_never_rises(random: Random) -> Iterator[Measure]:
-    yield at_most(
-        "greatest ratio of successive rates", _greatest_rise(random, "after"), 1.0, 1e-6
-    )  # moves are differences of iterates
+    # The tolerance is large because the updates are differences of iterates, which have rounding errors.
+    yield at_most("greatest ratio of successive rates", _greatest_rise(random, "after"), 1.0, 1e-6)
 
 
 def _rate_can_rise(random: Random) -> Iterator[Measure]:
@@ -89,7 +96,9 @@ LITTLE = 0.05
 
 
 def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
-    """Root mean square of the difference of both orders' moves over that of the moves, by step, (T,)."""
+    """Return the RMS difference between the updates of both orders, relative to the RMS of the updates,
+    (T,).
+    """
     hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
     after, before = (
         moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
@@ -98,20 +107,22 @@ def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
 
 
 def _order_matters_early(random: Random) -> Iterator[Measure]:
-    """The orders differ in the first steps."""
+    """Check that the two orders differ in the first steps."""
     differences = _differences(random.normal(size=(EARLY, 500)), 0.99)
     yield at_least("greatest difference of the moves, relative", differences.max(), LITTLE)
 
 
 def _order_on_noise(random: Random) -> Iterator[Measure]:
-    """After 500 steps, where 1 - beta_2^t > 0.99, on independent normal gradients."""
+    """Compare the two orders after 500 steps, where 1 - beta_2^t > 0.99, on independent normal gradients."""
     differences = _differences(random.normal(size=(LATE + 100, 500)), 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
     yield at_most("difference of the moves after 500 steps, relative", late, LITTLE)
 
 
 def _order_on_growth(random: Random) -> Iterator[Measure]:
-    """The same where gradients grow by up to a factor of 10, so that no early maximum lasts."""
+    """Compare the two orders after 500 steps on gradients that grow tenfold, so that no early maximum
+    lasts.
+    """
     growth = 10 ** (np.arange(LATE + 100) / (LATE + 100))[:, None]
     differences = _differences(random.normal(size=(LATE + 100, 500)) * growth, 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
@@ -156,7 +167,10 @@ ENTRIES, AVERAGED = 1000, 100
 
 
 def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float, float]:
-    """Of Adam's updates on g ~ N(0, 42) at rest, over sqrt((1 - beta_1) / (1 + beta_1)), and its error."""
+    """Return the stationary RMS of Adam's updates on g ~ N(0, 42), and its standard error.
+
+    Both are relative to the limit sqrt((1 - beta_1) / (1 + beta_1)).
+    """
     steps = int(5 / (1 - beta2)) + int(5 / (1 - beta1)) + AVERAGED
     gradients = random.normal(scale=np.sqrt(42), size=(steps, ENTRIES))
     moved = moves("adam", gradients, {"beta1": beta1, "beta2": beta2, "epsilon": 0.0})
@@ -168,7 +182,7 @@ def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float
 
 
 def _update_size(random: Random) -> Iterator[Measure]:
-    """Eq. 50, with 1 for the constant of its O(1 - beta_2), relative to eq. 51."""
+    """Check eq. 50 relative to eq. 51, with 1 as the constant in O(1 - beta_2)."""
     beta1 = float(random.choice([0.0, random.uniform(0, 0.95)]))
     beta2 = float(1 - 10 ** random.uniform(-2.7, -1))
     ratio, error = _root_mean_square(random, beta1, beta2)
@@ -178,7 +192,9 @@ def _update_size(random: Random) -> Iterator[Measure]:
 
 
 def _mild(random: Random) -> Iterator[Measure]:
-    """From beta_2 = 0.9 to 0.998 the size changes by at most a tenth, where beta_1 alone sets it (eq. 51)."""
+    """Check that from beta_2 = 0.9 to 0.998 the size changes by at most a tenth; by eq. 51, only beta_1
+    matters.
+    """
     beta1 = float(random.uniform(0, 0.95))
     low, low_error = _root_mean_square(random, beta1, 0.9)
     high, high_error = _root_mean_square(random, beta1, 0.998)
@@ -220,7 +236,9 @@ INVARIANT: Mapping[str, Mapping[str, float]] = {
 
 
 def _gradients(random: Random) -> np.ndarray:
-    """(T, d), T from 5 to 60 and d from 1 to 20, of sizes over four orders of magnitude, some of them 0."""
+    """Draw gradients (T, d) of sizes over four orders of magnitude, some of them 0; T from 5 to 60, d from 1
+    to 20.
+    """
     shape = (int(random.integers(5, 61)), int(random.integers(1, 21)))
     gradients = random.normal(size=shape) * 10 ** random.uniform(-2, 2, shape[1])
     return gradients * (random.random(shape) < random.choice([1.0, 0.5]))
@@ -231,7 +249,10 @@ def _betas(random: Random) -> dict[str, float]:
 
 
 def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
-    """Eq. 47 for each rule: positive factors c, one an entry, change no move; printed for arbitrary ones."""
+    """Check eq. 47 for each rule: one positive factor c per entry does not change the updates.
+
+    As printed, the factors are arbitrary.
+    """
     gradients, betas = _gradients(random), _betas(random)
     scales = 10 ** random.uniform(-6, 6, (gradients.shape[1],))
     if printed:
@@ -245,7 +266,7 @@ def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _epsilon_breaks(random: Random) -> Iterator[Measure]:
-    """Where |g| is far below epsilon, Adam's moves shrink with the gradient (Sec. 4.1.1)."""
+    """Check that Adam's updates shrink with the gradient where |g| is far below epsilon (Sec. 4.1.1)."""
     gradients, betas = random.normal(size=(20, 10)), _betas(random)
     hyper = {**betas, "epsilon": 1.0}
     large = moves("adam", 1e-3 * gradients, hyper)
@@ -255,7 +276,10 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Where |g| is far above epsilon, a move changes by at most epsilon max(1, 1/c) / min |g| of itself."""
+    """Check that where |g| is far above epsilon, the relative change of an update is small.
+
+    The bound is epsilon max(1, 1 / c) / min |g|.
+    """
     gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
     epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))
     hyper = {**_betas(random), "epsilon": epsilon}
@@ -266,7 +290,9 @@ def _epsilon_harmless(random: Random) -> Iterator[Measure]:
 
 
 def _spike(random: Random) -> Iterator[Measure]:
-    """After many small gradients a large one moves Adam far, Adam-atan2 by at most pi / 2 times the rate."""
+    """Check that after many small gradients a large one moves Adam far, and Adam-atan2 by at most pi / 2
+    rates.
+    """
     steps = int(random.integers(100, 301))
     gradients = 1e-3 * random.normal(size=(steps, 10))
     gradients[-1] = random.choice([-1.0, 1.0], 10) * 10 ** random.uniform(0, 3)
@@ -278,7 +304,7 @@ def _spike(random: Random) -> Iterator[Measure]:
 
 
 def _bounded(random: Random) -> Iterator[Measure]:
-    """On any gradients, and 0 where all of them are 0."""
+    """Check the bound of Adam-atan2 on any gradients, and that entries without gradients do not move."""
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0
     moved = moves("adam_atan2", gradients, betas)

@@ -1,4 +1,6 @@
-"""The Fisher matrix of small classifiers: Gauss-Newton, the Hessian, batches, and Adam's denominators."""
+"""Fisher matrix of small classifiers: relation to Gauss-Newton, Hessian, minibatches, and Adam's
+denominators.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +17,24 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
-BEYOND_ROUNDING = 1e-6  # for what the notes call unequal, without saying by how much
+# Minimum difference of quantities that the notes call unequal without a number.
+BEYOND_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class PopulationDerivatives:
-    """A softmax classifier on a finite population, with its derivatives in all d weights by autograd.
+    """Softmax classifier on a finite population, with its derivatives with respect to all d weights by
+    autograd.
 
     Args:
         inputs: probability of each input, (N,).
-        labels: the population's probability of each label, (N, K).
-        predicted: the model's, (N, K).
-        gradients: of the loss at each input and label, (N, K, d).
-        jacobian: of the logits, (N, K, d).
-        curvature: Hessian of the loss in the logits at each label, (N, K, K, K).
-        logit_hessians: (N, K, d, d).
-        hessian: of the expected loss, (d, d).
+        labels: probability of each label in the population, (N, K).
+        predicted: probability of each label under the model, (N, K).
+        gradients: gradient of the loss at each input and label, (N, K, d).
+        jacobian: Jacobian of the logits, (N, K, d).
+        curvature: Hessian of the loss with respect to the logits at each label, (N, K, K, K).
+        logit_hessians: Hessian of each logit, (N, K, d, d).
+        hessian: Hessian of the expected loss, (d, d).
     """
 
     inputs: np.ndarray
@@ -43,22 +47,28 @@ class PopulationDerivatives:
     hessian: np.ndarray
 
     def gauss_newton(self, label: int) -> np.ndarray:
-        """The first term of eq. 113 in expectation over inputs, with the loss's Hessian at one label."""
+        """Return the first term of eq. 113 in expectation over inputs, with the loss's Hessian at one
+        label.
+        """
         return np.einsum(
             "x,xkd,xkl,xle->de", self.inputs, self.jacobian, self.curvature[:, label], self.jacobian
         )
 
     def second_moment(self, labels: np.ndarray) -> np.ndarray:
-        """E[g g^T] with labels (N, K) distributed so: the model's for the Fisher matrix (eqs. 58-59)."""
+        """Return E[g g^T] for label probabilities (N, K); the model's probabilities give the Fisher matrix
+        (eqs. 58-59).
+        """
         return np.einsum("x,xk,xkd,xke->de", self.inputs, labels, self.gradients, self.gradients)
 
     def mean(self, labels: np.ndarray) -> np.ndarray:
-        """E[g], (d,)."""
+        """Return E[g], (d,), for label probabilities (N, K)."""
         return np.einsum("x,xk,xkd->d", self.inputs, labels, self.gradients)
 
 
 def _classifier(random: Random, linear: bool, labels_of_model: bool = False) -> PopulationDerivatives:
-    """2 or 3 classes and inputs, logits W x or W_2 tanh(W_1 x); some labels are certain."""
+    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels are
+    certain.
+    """
     import torch
     from torch.func import hessian, jacrev, vmap
 
@@ -124,7 +134,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
-    slopes = model.predicted - model.labels  # E[p - e_y]
+    slopes = model.predicted - model.labels  # the expectation E[p - e_y]
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))
     error = float(np.linalg.norm(model.gauss_newton(0) + rest - model.hessian)) / scale
@@ -134,7 +144,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
 
 
 def _pairs(model: PopulationDerivatives) -> tuple[np.ndarray, np.ndarray]:
-    """The probabilities (P,) and gradients (P, d) of the population's pairs (x, y)."""
+    """Return the probabilities (P,) and gradients (P, d) of the pairs (x, y) in the population."""
     shares = (model.inputs[:, None] * model.labels).ravel()
     return shares[shares > 0], model.gradients.reshape(len(shares), -1)[shares > 0]
 
@@ -160,7 +170,7 @@ def _empirical(random: Random) -> Iterator[Measure]:
 def _adam(random: Random) -> Iterator[Measure]:
     model, beta2 = _either(random), float(random.uniform(0.7, 0.99))
     shares, gradients = _pairs(model)
-    # each gradient as long as makes its share of Adam's running mean its probability
+    # Each gradient is scaled so that its weight in Adam's running mean becomes its probability.
     kept = (1 - beta2) * beta2 ** np.arange(len(shares) - 1, -1, -1.0)
     fed = np.sqrt(shares / (kept / kept.sum()))[:, None] * gradients
     step = -moves("adam", fed, {"beta1": 0.0, "beta2": beta2, "epsilon": 0.0})[-1]

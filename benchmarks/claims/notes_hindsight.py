@@ -1,4 +1,6 @@
-"""Claims of the adaptive-methods notes on preconditioners in hindsight, and what choosing early costs."""
+"""Claims of the adaptive-methods notes on preconditioners in hindsight, and on the cost of choosing them
+early.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ from curvebench.benchmarks.claims._online_games import draw_features
 from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-ROUNDING = 1e-9  # of ratios: roots of matrices with condition numbers up to 1e6
+# Tolerance of ratios with roots of matrices whose condition numbers reach 1e6.
+ROUNDING = 1e-9
 COMPETITORS = 50
 
 
 def _draw(random: Random) -> np.ndarray:
-    """Gradients (T, d) with T from 1 to 40 and d from 1 to 6."""
+    """Draw gradients (T, d) with T from 1 to 40 and d from 1 to 6."""
     return draw_features(random, int(random.integers(1, 41)), int(random.integers(1, 7)))
 
 
 def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients (T, d), d from 2 to 6, with condition numbers of O_T up to 1e4; and O_T."""
+    """Draw gradients (T, d), d from 2 to 6, with condition numbers of O_T up to 1e4; return them and O_T."""
     size = int(random.integers(2, 7))
     scales = 10 ** random.uniform(-1, 1, size)
     gradients = random.normal(size=(size + int(random.integers(10, 31)), size)) * scales
@@ -33,7 +36,10 @@ def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trace_of_root(vectors: np.ndarray) -> float:
-    """tr(X_T^(1/2)) of vectors (T, d), from their singular values: X_T has those to half precision only."""
+    """Return tr(X_T^(1/2)) for vectors (T, d), from their singular values.
+
+    X_T itself would give the singular values only to half of the precision.
+    """
     return float(np.linalg.svd(vectors, compute_uv=False).sum())
 
 
@@ -41,7 +47,7 @@ def _trace_of_root(vectors: np.ndarray) -> float:
 
 
 def _fact(random: Random) -> Iterator[Measure]:
-    """sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)), by the steps of full AdaGrad."""
+    """Check sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)), with the steps of full AdaGrad."""
     vectors = _draw(random)
     total = -float((vectors * moves("adagrad_full", vectors, {})).sum())
     trace = _trace_of_root(vectors)
@@ -49,8 +55,11 @@ def _fact(random: Random) -> Iterator[Measure]:
 
 
 def _scalar_fact(random: Random) -> Iterator[Measure]:
-    """sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for b_t >= 0, some of them 0, by the steps of diagonal AdaGrad."""
-    shape = (int(random.integers(1, 61)), 20)  # 20 sequences, one an entry
+    """Check sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for b_t >= 0, some of them 0, with the steps of diagonal
+    AdaGrad.
+    """
+    # One sequence per entry, 20 in all.
+    shape = (int(random.integers(1, 61)), 20)
     numbers = random.exponential(size=shape) * 10 ** random.uniform(-3, 3, shape)
     numbers *= random.random(shape) < random.uniform(0.2, 1)
     roots = np.sqrt(numbers)
@@ -61,7 +70,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
 
 
 def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
-    """tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X^(-1/2) x_t / 2, with X_t; printed with X_(t-1)."""
+    """Check tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X^(-1/2) x_t / 2 with X = X_t, or X_(t-1) as printed."""
     _, before = _draw_full_rank(random)
     vector = random.normal(size=before.shape[0]) * 10 ** random.uniform(-1, 1)
     after = before + np.outer(vector, vector)
@@ -75,30 +84,36 @@ def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _best_diagonal(squares: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Eq. 37."""
+    """Return the best diagonal preconditioner in hindsight (eq. 37)."""
     return np.sqrt(squares) / np.abs(distances)
 
 
 def _best_rate(squares: np.ndarray, distances: np.ndarray) -> float:
-    """eta* of Sec. 3, before eq. 32."""
+    """Return eta* of Sec. 3, before eq. 32."""
     return float(np.linalg.norm(distances) / np.sqrt(squares.sum()))
 
 
 def _bound(diagonal: np.ndarray, squares: np.ndarray, distances: np.ndarray) -> float:
-    """Eq. 20 with A = diag(a) and eta = 1; a coordinate without gradients has a = 0 and adds nothing."""
+    """Return eq. 20 with A = diag(a) and eta = 1. A coordinate without gradients has a = 0 and adds
+    nothing.
+    """
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=squares > 0)
     return float(distances**2 @ diagonal + squares @ inverse) / 2
 
 
 def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
-    """Eq. 38 over eq. 32: eq. 20 at the best diagonal over eq. 20 at the best learning rate."""
+    """Return eq. 38 over eq. 32, that is, eq. 20 at the best diagonal over eq. 20 at the best learning
+    rate.
+    """
     rates = np.full(len(squares), 1 / _best_rate(squares, distances))
     best = _best_diagonal(squares, distances)
     return _bound(best, squares, distances) / _bound(rates, squares, distances)
 
 
 def _diagonal_optimum(random: Random) -> Iterator[Measure]:
-    """a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36, and half of the minimum is the bound (38)."""
+    """Check that a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36, with half of the minimum equal to eq.
+    38.
+    """
     from scipy.optimize import minimize
 
     squares = (_draw(random) ** 2).sum(0) + 1e-6
@@ -129,17 +144,17 @@ def _diagonal_optimum(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
-    """Eq. 38 is at most eq. 32."""
+    """Check that eq. 38 is at most eq. 32."""
     squares = (_draw(random) ** 2).sum(0)
     distances = np.abs(random.normal(size=len(squares)))
     yield at_most("eq. 38 over eq. 32", _diagonal_over_norm(squares, distances), 1.0, 1e-12)
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
-    """Equality where distances and gradients are in proportion, and only there.
+    """Check equality where distances are proportional to gradients, and inequality otherwise.
 
-    Where one distance is off by a factor e^s and another by e^-s, s from 0.3 to 1, the ratio is below 0.9988
-    for roots from 0.5 to 2 in at most 6 dimensions.
+    If one distance is off by a factor e^s and another by e^-s, s from 0.3 to 1, the ratio is below 0.9988 for
+    roots from 0.5 to 2 in at most 6 dimensions.
     """
     size = int(random.integers(2, 7))
     roots = random.uniform(0.5, 2, size)
@@ -154,7 +169,7 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
 
 
 def _full_optimum(random: Random) -> Iterator[Measure]:
-    """c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) where tr(A) <= c (eq. 40)."""
+    """Check that c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c (eq. 40)."""
     _, outer = _draw_full_rank(random)
     size, budget = len(outer), float(10 ** random.uniform(-1, 1))
 
@@ -170,21 +185,22 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
         other = factor @ factor.T
         others.append(objective(budget * other / np.trace(other)))
     yield at_most("value at eq. 40 over the least of others", least / min(others), 1.0, ROUNDING)
-    # tr(A^(-1) O) is convex and its gradient -A^(-1) O A^(-1): a multiple of I is optimal
+    # Since tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1), A is optimal if the gradient is a multiple
+    # of I.
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
     distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
     yield vanishes("distance of the gradient from a multiple of I, relative", distance, ROUNDING)
 
 
 def _full_below_diagonal(random: Random) -> Iterator[Measure]:
-    """tr(O^(1/2)) <= sum_i sqrt(O_ii): eq. 41 against eq. 42 (Lemma S.1)."""
+    """Check tr(O^(1/2)) <= sum_i sqrt(O_ii), eq. 41 against eq. 42 (Lemma S.1)."""
     gradients = _draw(random)
     ratio = _trace_of_root(gradients) / float(np.linalg.norm(gradients, axis=0).sum())
     yield at_most("eq. 41 over eq. 42", ratio, 1.0, ROUNDING)
 
 
 def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
-    """The gap is at least |entries of O^(1/2) off the diagonal|^2 / (2 max_i sqrt(O_ii))."""
+    """Check that the gap is at least |off-diagonal entries of O^(1/2)|^2 / (2 max_i sqrt(O_ii))."""
     _, outer = _draw_full_rank(random)
     roots = np.sqrt(np.diag(outer))
     root = power(outer, 0.5)
@@ -194,7 +210,7 @@ def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
-    """Equality for diagonal O_T in any order; as printed only where the entries descend."""
+    """Check equality for diagonal O_T with entries in any order; as printed, only with descending entries."""
     size = int(random.integers(2, 7))
     gradients = np.linalg.qr(random.normal(size=(size + 5, size)))[0] * 10 ** random.uniform(-1, 1, size)
     outer = gradients.T @ gradients
@@ -206,7 +222,7 @@ def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
         yield equals("1 - eq. 41 over eq. 42, O_T diagonal", gap, 0.0, ROUNDING)
 
 
-# --- what it costs not to know the end ----------------------------------------------------------------------
+# --- the cost of not knowing the end ------------------------------------------------------------------------
 
 
 def _within(ratio: float) -> Iterator[Measure]:
@@ -215,20 +231,24 @@ def _within(ratio: float) -> Iterator[Measure]:
 
 
 def _norm_factor(random: Random) -> Iterator[Measure]:
-    """D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2 at eq. 33 against eq. 32, and at sqrt(1/2) of those rates."""
+    """Compare D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2 at eq. 33, and at sqrt(1/2) of these rates, with eq.
+    32.
+    """
     gradients = _draw(random)
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
     known = float(np.linalg.norm(gradients))
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
-    rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))  # eta_T / D
-    first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2  # both over D
+    # The rate is eta_T / D.
+    rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
+    # The two terms are divided by D.
+    first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known
     yield at_most("the same with rates sqrt(1/2) as large", scaled, np.sqrt(2), ROUNDING)
 
 
 def _diagonal_factor(random: Random) -> Iterator[Measure]:
-    """sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2) against eq. 38 (eq. 39)."""
+    """Compare sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2) with eq. 38 (eq. 39)."""
     gradients = _draw(random)
     distances = np.abs(random.normal(size=gradients.shape[1])) + 1e-3
     steps = -moves("adagrad", gradients, {"epsilon": 0.0})
@@ -238,7 +258,7 @@ def _diagonal_factor(random: Random) -> Iterator[Measure]:
 
 
 def _full_factor(random: Random) -> Iterator[Measure]:
-    """D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2 against eq. 41 (eq. 43)."""
+    """Compare D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2 with eq. 41 (eq. 43)."""
     gradients = _draw(random)
     trace = _trace_of_root(gradients)
     total = -float((gradients * moves("adagrad_full", gradients, {})).sum())

@@ -1,4 +1,6 @@
-"""Power, orthogonal and online orthogonal iteration: their limits, their rates, and what they follow."""
+"""Power, orthogonal and online orthogonal iteration: limits, convergence rates, and tracking of a drifting
+basis.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +15,35 @@ from curvebench.optimizers import matrix_functions
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
-MEASURED = (1e-13, 1e-9)  # errors between which a rate is read: below is rounding, above are faster terms
-RATE_TOLERANCE = 0.1  # of a logarithmic rate read there
+# A rate is read while the error is in this range. Smaller errors are rounding; larger ones contain faster
+# terms.
+MEASURED = (1e-13, 1e-9)
+# Relative tolerance of a logarithmic rate that is read in this range.
+RATE_TOLERANCE = 0.1
 
 
 def _tangent(basis: np.ndarray, exact: np.ndarray) -> float:
-    """The tangent of the greatest angle between the spans of two matrices (n, m) with orthonormal columns."""
+    """Return the tangent of the largest angle between the spans of two matrices (n, m) with orthonormal
+    columns.
+    """
     along = exact.T @ basis
     across = basis - exact @ along
     return float(np.linalg.norm(across @ np.linalg.inv(along), 2))
 
 
 def _angle(basis: np.ndarray, exact: np.ndarray) -> float:
-    """The greatest angle between two spans, exact for small ones."""
+    """Return the largest angle between two spans, accurate for small angles."""
     return float(np.arctan(_tangent(basis, exact)))
 
 
 def _errors(basis: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The sine of the angle between the columns of two matrices, one by one."""
+    """Return the sine of the angle between corresponding columns of two matrices."""
     inner = np.sum(basis * exact, axis=0)
     return np.asarray(np.linalg.norm(basis - exact * inner, axis=0))
 
 
 def _spectrum(random: Random, size: int, least: float, greatest: float) -> np.ndarray:
-    """Eigenvalues (size,) whose successive ratios lie in an interval, the first at any scale."""
+    """Draw eigenvalues (size,) with successive ratios in an interval, the first at any scale."""
     ratios = random.uniform(least, greatest, size - 1)
     return np.asarray(10.0 ** random.uniform(-100, 100) * np.cumprod([1.0, *ratios]))
 
@@ -51,7 +58,8 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
     found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
-    expected = vectors @ ((values / values[0]) ** steps * shares)  # eq. 141 over lambda_1^P
+    # Eq. 141 divided by lambda_1^P.
+    expected = vectors @ ((values / values[0]) ** steps * shares)
     expected /= np.linalg.norm(expected)
     yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)
     leading = vectors[:, :1]
@@ -94,7 +102,9 @@ def _subspace(random: Random) -> Iterator[Measure]:
 
 
 def logarithmic_rate(errors: np.ndarray) -> float:
-    """The logarithm of an error's factor a step, over the steps at which it can be measured."""
+    """Return the logarithm of the factor of an error per step, over the steps where the error is in
+    `MEASURED`.
+    """
     low, high = MEASURED
     inside = np.flatnonzero((errors < high) & (errors > low))
     first, last = inside[0], inside[-1]
@@ -102,18 +112,18 @@ def logarithmic_rate(errors: np.ndarray) -> float:
 
 
 def _separated_ratios(random: Random, size: int) -> np.ndarray:
-    """Ratios of successive eigenvalues, (size - 1,), each another one of 0.3, 0.45, 0.6, 0.75."""
+    """Draw ratios of successive eigenvalues, (size - 1,), distinct elements of 0.3, 0.45, 0.6 and 0.75."""
     return np.asarray(random.permutation([0.3, 0.45, 0.6, 0.75])[: size - 1])
 
 
 def _iterated(random: Random, ratios: np.ndarray, columns: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The exact eigenvectors (n, n), and 150 bases (n, columns) of orthogonal iteration."""
+    """Return the exact eigenvectors (n, n), and 150 bases (n, columns) of orthogonal iteration."""
     from scipy.linalg import expm
 
     size = len(ratios) + 1
     values, vectors = np.cumprod([1.0, *ratios]), orthonormal(random, size, size)
     matrix, mixed = (vectors * values) @ vectors.T, np.triu(random.uniform(0.1, 0.3, (size, size)), 1)
-    # from eigenvectors that are mixed pair by pair: no term starts so small that it leads too late to be seen
+    # The start mixes pairs of eigenvectors, so that no term starts too small to become visible.
     basis = (vectors @ expm(mixed - mixed.T))[:, :columns]
     bases = []
     for _ in range(150):
@@ -141,7 +151,7 @@ def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
     ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
     errors = np.array([_errors(basis, vectors) for basis in bases])
-    for column in range(size - 1):  # the last has no lambda_i+1
+    for column in range(size - 1):  # the last column has no lambda_i+1
         neighbours = ratios[column : column + 1] if printed else ratios[max(column - 1, 0) : column + 1]
         ratio = logarithmic_rate(errors[:, column]) / np.log(neighbours.max())
         yield equals("log rate of a column's error over what is said", ratio, 1.0, RATE_TOLERANCE)
@@ -151,7 +161,7 @@ def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _generator_of_rotation(random: Random, size: int) -> np.ndarray:
-    """A skew-symmetric matrix (size, size) of spectral norm 1."""
+    """Draw a skew-symmetric matrix (size, size) of spectral norm 1."""
     matrix = random.standard_normal((size, size))
     skew = matrix - matrix.T
     return np.asarray(skew / np.linalg.norm(skew, 2))
@@ -164,7 +174,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
     ratios = random.uniform(0.3, 0.8, size - 1)
     values, drift = np.cumprod([1.0, *ratios]), float(10.0 ** random.uniform(-4, -2.3))
     turn = expm(drift * _generator_of_rotation(random, size))
-    exact = -orthonormal(random, size, size)  # signs that QR does not give
+    exact = -orthonormal(random, size, size)  # QR would not give these signs
     first = basis = plain = exact
     drifted, behind, flips, plain_flips = 0.0, 0.0, 0, 0
     angles = np.zeros(size - 1)
@@ -175,7 +185,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
         plain_before, plain = plain, matrix_functions.orthogonal_iteration(OPS, matrix, plain)
         for m in range(1, size):
             moved = _angle(before[:, :m], exact[:, :m])
-            # a step contracts the tangent by the ratio; the angle before it is at most theta + the drift
+            # A step multiplies the tangent by the ratio. The angle before the step is at most theta + drift.
             bound = np.arctan(ratios[m - 1] * np.tan(angles[m - 1] + moved))
             angles[m - 1] = _angle(basis[:, :m], exact[:, :m])
             drifted = max(drifted, angles[m - 1] / (bound + ROUNDING))
@@ -185,7 +195,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
     yield at_most(
         "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, 1.0, ROUNDING
     )
-    # a span is at most drift r / (1 - r) behind, and a column is what two spans differ by
+    # A span lags by at most drift r / (1 - r), and a column is the difference between two spans.
     greatest = float(ratios.max())
     bound = 2 * drift * greatest / (1 - greatest)
     quantity = "greatest error of a column over 2 drift r / (1 - r), r the greatest ratio"
@@ -203,7 +213,8 @@ def _crossing(random: Random) -> Iterator[Measure]:
         order = random.permutation(size)
     start = np.cumprod([1.0, *random.uniform(0.7, 0.9, size - 1)])
     basis = plain = vectors
-    steps = 30  # too few for rounding, which grows by the ratio in a step, to put the old order right
+    # There are too few steps for rounding errors, which grow by the ratio in each, to correct the old order.
+    steps = 30
     for step in range(steps + 1):
         share = step / steps
         values = (1 - share) * start + share * start[order]

@@ -1,4 +1,4 @@
-"""The Kronecker product: its identities, the nearest one to a matrix, and the bounds on an outer product."""
+"""Kronecker products: identities, the nearest product to a matrix, and bounds on an outer product."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, va
 from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-EXACT = 1e-13  # of sums of some dozen products
-ROUNDING = 1e-8  # of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude
+# Tolerance of sums of some dozen products.
+EXACT = 1e-13
+# Tolerance of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude.
+ROUNDING = 1e-8
 
 
 def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
@@ -29,7 +31,7 @@ def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
 
 
 def _drawn(random: Random, *sizes: int) -> np.ndarray:
-    """Normal entries, at random over 4 orders of magnitude, or small whole numbers with zeros among them."""
+    """Draw normal entries, entries over 4 orders of magnitude, or small integers including zeros."""
     kind = random.integers(3)
     if kind == 0:
         return np.asarray(random.integers(-2, 3, sizes), np.float64)
@@ -49,13 +51,16 @@ def _definition(random: Random) -> Iterator[Measure]:
     product = np.kron(a, b)
     yield agrees("eq. 98, relative error", product, by_entries, EXACT)
     middle = _drawn(random, d, n)
-    right = np.kron(a, b.T) @ middle.ravel()  # vec(A X B) = (A (x) B^T) vec(X)
+    # vec(A X B) = (A (x) B^T) vec(X) in row-major order.
+    right = np.kron(a, b.T) @ middle.ravel()
     yield vanishes("eq. 99, relative error", _against(right, (a @ middle @ b).ravel(), a, middle, b), EXACT)
     yield agrees("the transpose, relative error", product.T, np.kron(a.T, b.T), EXACT)
 
 
 def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> float:
-    """The error over the product of the factors' Frobenius norms, which cancellation cannot make small."""
+    """Return the error relative to the product of the factors' Frobenius norms, which cancellation cannot
+    make small.
+    """
     size = float(np.prod([np.linalg.norm(factor) for factor in factors]))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
 
@@ -112,7 +117,7 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     matrix = random.standard_normal((m * n, d * length))
     once = rearrange(matrix, m, n, d, length)
-    # printed: the same function; corrected: its second axis is now d and its third n
+    # The printed statement applies the same function again; in the corrected one, the second axis is d.
     again = rearrange(once, m, n, d, length) if printed else rearrange(once, m, d, n, length)
     yield agrees("eq. 103, relative error", again.ravel(), matrix.ravel())
 
@@ -120,7 +125,7 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
 def _alternating_least_squares(
     matrix: np.ndarray, m: int, n: int, d: int, length: int, random: Random
 ) -> float:
-    """|C - A (x) B|_F where 30 rounds of least squares, for A and for B, end from a random B."""
+    """Return |C - A (x) B|_F after 30 rounds of alternating least squares for A and B, from a random B."""
     blocks = matrix.reshape(m, n, d, length)
     b = random.standard_normal((n, length))
     for _ in range(30):
@@ -133,13 +138,15 @@ def _nearest(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     if random.integers(2):
         matrix = random.standard_normal((m * n, d * length))
-    else:  # of two orthogonal products with equal singular values, and a third
+    else:  # a sum of two orthogonal products with equal singular values and a third one
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]
-        matrix = rearrange((terms * values) @ others.T, m, d, n, length)  # its own inverse so
+        # Rearranging with exchanged sizes is the inverse.
+        matrix = rearrange((terms * values) @ others.T, m, d, n, length)
     u, values, vh = np.linalg.svd(rearrange(matrix, m, n, d, length), full_matrices=False)
-    share = float(10.0 ** random.uniform(-2, 2))  # a b = sigma_1 for any a
+    # The factors are determined up to a scale, since only the product a b = sigma_1 matters.
+    share = float(10.0 ** random.uniform(-2, 2))
     a, b = share * u[:, 0].reshape(m, d), values[0] / share * vh[0].reshape(n, length)
     distance, size = float(np.linalg.norm(matrix - np.kron(a, b))), float(np.linalg.norm(matrix))
     rest = float(np.linalg.norm(values[1:]))
@@ -171,22 +178,21 @@ def _outer_product(random: Random) -> Iterator[Measure]:
 
 
 def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
-    """The mean of positive definite matrices, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
+    """Return the mean of positive definite matrices, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
 
-    It is X^share Y^(1 - share) where X and Y commute (Kubo and Ando 1980, "Means of positive linear
-    operators").
+    It is X^share Y^(1 - share) if X and Y commute (Kubo and Ando 1980, "Means of positive linear operators").
     """
     root, inverse = power(first, 0.5), power(first, -0.5)
     return np.asarray(root @ power(inverse @ second @ inverse, 1 - share) @ root)
 
 
 def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Two pairs X_i <= Y_i where X_1 commutes with X_2 and Y_1 with Y_2, not X_i with Y_i."""
+    """Draw two pairs X_i <= Y_i where X_1 commutes with X_2 and Y_1 with Y_2, but X_i not with Y_i."""
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []
     for _ in range(2):
         lower, upper = ((basis * 10.0 ** random.uniform(-1, 1, size)) @ basis.T for basis in bases)
-        pairs.append((lower, loewner_ratio(lower, upper) * upper))  # the least multiple above it
+        pairs.append((lower, loewner_ratio(lower, upper) * upper))  # the smallest multiple above it
     return pairs
 
 

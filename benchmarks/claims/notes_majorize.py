@@ -1,4 +1,6 @@
-"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and three ways to say smooth."""
+"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
+smoothness.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
 from curvebench.benchmarks.claims._parts import Random, bounds, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-EXACT = 1e-13  # of sums of some dozen products
+# Tolerance of sums of some dozen products.
+EXACT = 1e-13
 ROUNDING = 1e-10
 STEPS = 15
 
@@ -29,7 +32,7 @@ def _nuclear(matrix: np.ndarray) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False).sum())
 
 
-# by the rule's option: the rule, its options, the norm and its dual
+# Rule, options, norm and dual norm of each descent.
 DESCENTS: Mapping[str, tuple[str, dict[str, str], Function, Function]] = {
     "frobenius": ("sgd", {}, lambda x: float(np.linalg.norm(x)), lambda x: float(np.linalg.norm(x))),
     "max": (
@@ -49,11 +52,11 @@ DESCENTS: Mapping[str, tuple[str, dict[str, str], Function, Function]] = {
 
 @dataclass(frozen=True)
 class Smooth:
-    """A smooth function of matrices.
+    """Smooth function of matrices.
 
     Args:
-        value, gradient: of a matrix (m, n).
-        constants: L of eq. 132 by norm, or a number above it.
+        value, gradient: functions of a matrix (m, n).
+        constants: by norm, the constant L of eq. 132 or an upper bound of it.
     """
 
     value: Function
@@ -62,7 +65,7 @@ class Smooth:
 
 
 def _ridges(random: Random, shape: tuple[int, int]) -> Smooth:
-    """A sum of c_k cos(<A_k, W> + b_k), not convex; |h''| <= |c_k|, so that L <= sum |c_k| |A_k|_*^2."""
+    """Draw a nonconvex sum of c_k cos(<A_k, W> + b_k). Since |h''| <= |c_k|, L <= sum |c_k| |A_k|_*^2."""
     matrices = random.standard_normal((int(random.integers(1, 5)), *shape))
     shifts, factors = random.uniform(0, 2 * np.pi, len(matrices)), random.standard_normal(len(matrices))
 
@@ -80,12 +83,14 @@ def _ridges(random: Random, shape: tuple[int, int]) -> Smooth:
 
 
 def _signs(size: int) -> np.ndarray:
-    """All sign vectors, (2^size, size)."""
+    """Return all sign vectors, (2^size, size)."""
     return np.array(list(itertools.product([-1.0, 1.0], repeat=size)))
 
 
 def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
-    """<W, P W Q> / 2 + <B, W> with positive semi-definite P and Q, whose L are known exactly."""
+    """Draw <W, P W Q> / 2 + <B, W> with positive semi-definite P and Q, whose constants L are known
+    exactly.
+    """
     p, q = (semidefinite(random, size, int(random.integers(1, size + 1))) for size in shape)
     offset = p @ random.standard_normal(shape) @ q
     signs = _signs(shape[0] * shape[1])
@@ -96,9 +101,11 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         gradient=lambda weight: p @ weight @ q + offset,
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
-            # |H X|_1 over |X|_max <= 1 is greatest at signs; for a semi-definite H as x^T H x
+            # The maximum of |H X|_1 over |X|_max <= 1 is attained at signs; for a semi-definite H it is the
+            # maximum of x^T H x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
-            # |P X Q|_nuc over |X|_2 <= 1: von Neumann's trace inequality, met by aligned eigenvectors
+            # The maximum of |P X Q|_nuc over |X|_2 <= 1 is von Neumann's trace inequality, attained by
+            # aligned eigenvectors.
             "spectral": float(values[0][:count] @ values[1][:count]),
         },
     )
@@ -115,7 +122,7 @@ def _descent(random: Random) -> Iterator[Measure]:
         for _ in range(STEPS):
             weight = online.params["w"]
             gradient = function.gradient(weight)
-            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)  # the surrogate's minimum
+            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)  # minimum of the surrogate
             for _ in range(5):
                 away = random.standard_normal(shape) * 10.0 ** random.uniform(-1, 1)
                 error = function.value(weight + away) - values[-1] - float(np.sum(gradient * away))
@@ -135,7 +142,7 @@ ORDERS: Mapping[str, tuple[float, float]] = {"l1": (1, np.inf), "l2": (2, 2), "l
 
 
 def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
-    """sup |H h|_* over |h| = 1 and an h that attains it, at an extreme point of the ball (002 eq. 135)."""
+    """Return sup |H h|_* over |h| = 1 and an extreme point h of the ball that attains it (002 eq. 135)."""
     size = len(hessian)
     if norm == "l2":
         values, vectors = np.linalg.eigh(hessian)
@@ -147,7 +154,9 @@ def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
 
 
 def _symmetric(random: Random, size: int) -> np.ndarray:
-    """Indefinite, of any rank, eigenvalues over 4 orders of magnitude, or two of them opposite."""
+    """Draw an indefinite symmetric matrix of any rank, with eigenvalues over 4 orders of magnitude or two
+    opposite ones.
+    """
     values = random.choice([-1.0, 1.0], size) * 10.0 ** random.uniform(-2, 2, size)
     values[random.random(size) < 0.2] = 0.0
     values[0] = 1.0
@@ -205,7 +214,7 @@ def _limits(random: Random) -> Iterator[Measure]:
         quantity = f"eq. 134 over its bound, {name}, cosines"
         yield at_most(quantity, float(np.max(2 * np.array(errors) / lengths**2)) / bound, 1.0, 1e-8)
         constant, extreme = operator_norm(hessian, name)
-        # both sides of the point: the error is of second order in the distance
+        # The error of a difference across the point is of second order in the distance.
         change = gradient(point + small * extreme) - gradient(point - small * extreme)
         slope = float(np.linalg.norm(change, dual)) / (2 * small * float(np.linalg.norm(extreme, order)))
         yield equals(f"slope of the gradient over |Hessian|, {name}, cosines", slope / constant, 1.0, 1e-5)
@@ -225,7 +234,8 @@ def _strict(random: Random) -> Iterator[Measure]:
     opposed[j, j] = -scale
     for name, hessian in (("l1", mixed), ("linfinity", opposed)):
         constant, _ = operator_norm(hessian, name)
-        equal = np.eye(size)[[i]] + np.eye(size)[[j]]  # where it is greatest under l1
+        # Under l1, the quotient is largest in this direction.
+        equal = np.eye(size)[[i]] + np.eye(size)[[j]]
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))
         quotients = errors / np.linalg.norm(steps, ORDERS[name][0], axis=1) ** 2

@@ -1,4 +1,4 @@
-"""Optimization on manifolds: steps on the sphere in four forms, and on the Stiefel manifold."""
+"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from curvebench.optimizers import matrix_functions, stiefel
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-12
-READ = 1e-9  # of a step that is read from where the retraction brought it
-TANGENT = 1e-3  # of the iteration for the tangential direction, relative
+# Tolerance of a step that is reconstructed from the retracted point.
+READ = 1e-9
+# Relative tolerance of the iteration for the tangential direction.
+TANGENT = 1e-3
 STEPS = 12
-ENOUGH = 1000  # iterations for the tangential direction
+# Number of iterations for the tangential direction.
+ENOUGH = 1000
 
 
-# --- what is drawn and run --------------------------------------------------------------------------------
+# --- pairs, projections and runs ----------------------------------------------------------------------------
 
 
 def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
-    """A weight vector and a gradient, (d,): of any scale, with zeros, ties, or nearly parallel."""
+    """Draw a weight vector and a gradient, (d,), of any scale: general, with zeros or ties, or nearly
+    parallel.
+    """
     size, kind = int(random.integers(2, 9)), random.integers(4)
     if kind == 0:
         weight, gradient = (np.asarray(random.integers(-2, 3, size), np.float64) for _ in range(2))
@@ -43,7 +48,7 @@ def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tangential(gradient: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """(I - w w^T / r^2) g (002 eq. 71)."""
+    """Return (I - w w^T / r^2) g (002 eq. 71)."""
     return gradient - weight * (weight @ gradient / (weight @ weight))
 
 
@@ -55,7 +60,7 @@ def _path(
     options: Mapping[str, Any],
     schedules: list[float] | None = None,
 ) -> list[np.ndarray]:
-    """The weights before the first step and after each."""
+    """Return the weights before the first step and after each step."""
     return list(path(optimizer, weight, gradients, {"learning_rate": rate}, options, schedules))
 
 
@@ -66,8 +71,9 @@ def _first_order(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # of second order, c the cosine of w and g: the length of (3 c^2 - 1) w / (2 r) - c g / |g| is at most
-    # 1 / sqrt(3), at c^2 = 1/3; for the classical step it is |g_perp|^2 / (2 |g|^2)
+    # The error is of second order. With c the cosine of the angle between w and g, the length of (3 c^2 - 1)
+    # w / (2 r) - c g / |g| is at most 1 / sqrt(3), at c^2 = 1/3; for the classical step it is |g_perp|^2 / (2
+    # |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -83,8 +89,10 @@ def _updates(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-3, 1)) * radius / float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     moved = weight - rate * gradient
-    pinned = radius / np.linalg.norm(moved) * moved  # eq. 70
-    classical = radius / np.sqrt(radius**2 + rate**2 * along @ along) * (weight - rate * along)  # eq. 72
+    # This is eq. 70 of the source.
+    pinned = radius / np.linalg.norm(moved) * moved
+    # This is eq. 72 of the source.
+    classical = radius / np.sqrt(radius**2 + rate**2 * along @ along) * (weight - rate * along)
     for optimizer, expected, equation in (
         ("pin_to_sphere", pinned, 70),
         ("riemannian_sgd", classical, 72),
@@ -101,10 +109,10 @@ def _updates(random: Random) -> Iterator[Measure]:
 
 
 def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
-    """The minimum over lambda of the norm that is dual to a step's, of g + lambda w (002 Lemma S.21).
+    """Minimize the dual norm of g + lambda w over lambda (002 Lemma S.21).
 
-    The dual of l-infinity is piecewise linear with its minimum where an entry is 0, that of l1 where two
-    entries are equal in size or one has w_i = 0.
+    `norm` is the norm of the step. The dual of l-infinity is piecewise linear, with its minimum where an
+    entry is 0. The dual of l1 has its minimum where two entries are equal in size or one has w_i = 0.
     """
     if norm == "l2":
         return float(np.linalg.norm(tangential(gradient, weight)))
@@ -126,7 +134,8 @@ def _trust_region(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-2, 0)) * radius
     for norm, order in (("l1", 1), ("l2", 2), ("linfinity", np.inf)):
         after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": norm})[1]
-        step = weight - after * (radius**2 / (weight @ after))  # the tangential one that is retracted there
+        # This is the tangential step that is retracted to `after`.
+        step = weight - after * (radius**2 / (weight @ after))
         yield at_most(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, 1.0, READ)
         gain = float(step @ gradient) / (rate * least_dual_norm(gradient, weight, norm))
         yield equals(f"Delta^T g over eta min |g + lambda w|_*, {norm}", gain, 1.0, 1e-7)
@@ -141,7 +150,9 @@ def _trust_region(random: Random) -> Iterator[Measure]:
 
 
 def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
-    """A weight, gradients and a rate that moves it by up to its own length in a step."""
+    """Draw a weight, gradients, and a learning rate at which a step is at most about as long as the
+    weight.
+    """
     size = int(random.integers(2, 9))
     weight = random.standard_normal(size) * 10.0 ** random.uniform(-1, 1)
     gradients = list(random.standard_normal((STEPS, size)))
@@ -149,7 +160,9 @@ def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
 
 
 def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: float) -> list[float]:
-    """|v_t|^2 before each step: v_1 = w_1, and g_v = s / |v| g_perp is orthogonal to v (eq. 74)."""
+    """Return |v_t|^2 before each step, where v_1 = w_1 and g_v = s / |v| g_perp is orthogonal to v (eq.
+    74).
+    """
     squares = [float(path[0] @ path[0])]
     for weight, gradient in zip(path[:-1], gradients, strict=True):
         along = tangential(gradient, weight)
@@ -161,7 +174,8 @@ def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
-    schedules = [float(weight @ weight) / square for square in squares[:-1]]  # alpha_t / eta_t (eq. 76)
+    # Schedule factors alpha_t / eta_t by eq. 76.
+    schedules = [float(weight @ weight) / square for square in squares[:-1]]
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))
     yield vanishes(f"{STEPS} steps less classical ones at alpha_t, relative", error, READ)
@@ -200,9 +214,11 @@ def _locally(random: Random) -> Iterator[Measure]:
         square = _squared_lengths(path[:-1], gradients[:-1], rate)[-1]
         scale, unit, small = float(np.linalg.norm(before)), before / np.linalg.norm(before), rate * share
         along, outward = tangential(last, before), unit @ last
-        predicted = -small * (scale**2 / square * along + unit * outward)  # eq. 75
+        # This is eq. 75 of the source.
+        predicted = -small * (scale**2 / square * along + unit * outward)
         turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
-        # what eq. 75 leaves out: the direction's turn of second order, and turn times change of scale
+        # Eq. 75 neglects the second-order term of the direction's turn, and the product of turn and change of
+        # scale.
         bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
         error = float(np.linalg.norm(after - before - predicted))
         quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"
@@ -238,9 +254,9 @@ def _orthonormal_steps(random: Random) -> Iterator[Measure]:
 
 
 def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
-    """The minimum over symmetric Lambda of |G + W Lambda|_nuc (002 Lemma S.22), from above.
+    """Minimize |G + W Lambda|_nuc over symmetric Lambda (002 Lemma S.22); the result is an upper bound.
 
-    BFGS on singular values smoothed ever less, sqrt(s^2 + mu^2).
+    BFGS is applied to smoothed singular values sqrt(s^2 + mu^2), with decreasing mu.
     """
     from scipy.optimize import minimize
 
@@ -276,7 +292,7 @@ def _tangent_steps(random: Random) -> Iterator[Measure]:
     gradient = random.standard_normal((rows, rank)) @ random.standard_normal((rank, d))
     rate = float(10.0 ** random.uniform(-2, -0.5))
     after = _path("manifold_muon", weight, [gradient], rate, {"dual_steps": ENOUGH})[1]
-    # the tangential step that is retracted there: W - Delta = W' P with a symmetric P
+    # The tangential step that is retracted to `after` satisfies W - Delta = W' P with a symmetric P.
     step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
     yield at_most("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)

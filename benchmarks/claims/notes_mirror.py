@@ -24,7 +24,9 @@ COMPARATORS = 20
 
 
 def _distribution(random: Random, size: int, least: float) -> np.ndarray:
-    """A point of the simplex whose entries spread over up to six orders of magnitude."""
+    """Draw a point of the simplex whose entries span up to six orders of magnitude; the smallest is about
+    `least`.
+    """
     weights = np.maximum(random.dirichlet(np.full(size, 10 ** random.uniform(-1, 1))), least)
     return weights / weights.sum()
 
@@ -33,7 +35,9 @@ def _distribution(random: Random, size: int, least: float) -> np.ndarray:
 
 
 def _solved(weights: np.ndarray, pulls: np.ndarray) -> np.ndarray:
-    """argmin over the simplex of pulls^T w + KL(w, weights), searched for in the logarithms of w (eq. 90)."""
+    """Return the argmin over the simplex of pulls^T w + KL(w, weights), by BFGS in the logarithms of w (eq.
+    90).
+    """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
@@ -49,7 +53,7 @@ def _solved(weights: np.ndarray, pulls: np.ndarray) -> np.ndarray:
 
 
 def _proximal(random: Random) -> Iterator[Measure]:
-    """Eq. 91 against the numerical solution of eq. 90."""
+    """Compare eq. 91 with the numerical solution of eq. 90."""
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-2, 0.5))
     weights, gradient = _distribution(random, size, 1e-4), random.normal(size=size)
     found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
@@ -58,17 +62,22 @@ def _proximal(random: Random) -> Iterator[Measure]:
 
 
 def _certified(random: Random) -> Iterator[Measure]:
-    """The duality gap of eq. 90 at the rule's point, which bounds how far above the minimum it is."""
+    """Measure the duality gap of eq. 90 at the rule's point, an upper bound of its distance from the
+    minimum.
+    """
     size, rate = int(random.integers(2, 21)), float(10 ** random.uniform(-3, 2))
     weights, gradient = _distribution(random, size, 1e-8), random.normal(size=size)
     found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
-    terms = rate * gradient + np.log(found) - np.log(weights)  # the gradient in w, up to a constant
+    # The gradient with respect to w, up to a constant.
+    terms = rate * gradient + np.log(found) - np.log(weights)
     gap = float(found @ terms - terms.min()) / (1 + float(np.abs(terms).max()))
     yield vanishes("duality gap, relative", gap, 1e-12)
 
 
 def _policy(random: Random, printed: bool) -> Iterator[Measure]:
-    """pi_(t+1) = argmax E[r] - KL(pi, pi_t) / eta, printed with weights e^r and not e^(eta r) (App. D)."""
+    """Check pi_(t+1) = argmax E[r] - KL(pi, pi_t) / eta; as printed, with weights e^r instead of e^(eta r)
+    (App. D).
+    """
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-1.5, 1))
     policy, rewards = _distribution(random, size, 1e-4), random.normal(size=size)
     found = stepped("exponentiated_gradient", policy, [-rewards], {"learning_rate": rate})
@@ -83,7 +92,7 @@ DOMAINS = ("ball", "box", "simplex")
 
 
 def _inside(random: Random, domain: str, size: int, radius: float) -> np.ndarray:
-    """A point of a domain."""
+    """Draw a point of a domain."""
     if domain == "simplex":
         return random.dirichlet(np.ones(size))
     point = random.uniform(-radius, radius, size)
@@ -91,7 +100,7 @@ def _inside(random: Random, domain: str, size: int, radius: float) -> np.ndarray
 
 
 def _least(domain: str, slope: np.ndarray, radius: float) -> np.ndarray:
-    """The point of a domain where slope^T w is least."""
+    """Return the point of a domain that minimizes slope^T w."""
     if domain == "simplex":
         return np.eye(len(slope))[slope.argmin()]
     return -radius * (slope / (np.linalg.norm(slope) or 1.0) if domain == "ball" else np.sign(slope))
@@ -102,13 +111,16 @@ def _hyper(domain: str, rate: float, radius: float) -> dict[str, float]:
 
 
 def _projected(random: Random) -> Iterator[Measure]:
-    """Unconstrained step and projection (eqs. 2-3) solve eq. 1: no point of V lies downhill of the result."""
+    """Check that an unconstrained step with projection (eqs. 2-3) solves eq. 1: the duality gap of the result
+    is 0.
+    """
     domain = DOMAINS[random.integers(len(DOMAINS))]
     size, radius = int(random.integers(2, 9)), float(10 ** random.uniform(-1, 1))
     rate = float(10 ** random.uniform(-2, 2))
     weights, gradient = _inside(random, domain, size, radius), random.normal(size=size)
     found = stepped("mirror_descent", weights, [gradient], _hyper(domain, rate, radius), {"domain": domain})
-    slope = rate * gradient + found - weights  # the gradient of eta g^T w + |w - w_t|^2 / 2
+    # The gradient of eta g^T w + |w - w_t|^2 / 2.
+    slope = rate * gradient + found - weights
     gap = float(slope @ (found - _least(domain, slope, radius)))
     scale = 1 + radius**2 + float(np.linalg.norm(rate * gradient)) * (1 + radius)
     yield vanishes("duality gap, relative", gap / scale, 1e-12)
@@ -125,13 +137,16 @@ def _simplex_game(random: Random) -> Game:
 
 
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
-    """The greatest ratio of regret and bound over comparators u, (number, d)."""
+    """Measure the maximum ratio of regret to bound over comparators u, (number, d)."""
     regrets = np.array([played.regret_against(one) for one in comparators])
     return at_most("regret over its bound, greatest of all u", (regrets / bounds).max(), 1.0, ROUNDING)
 
 
 def _entropy_regret(random: Random) -> Iterator[Measure]:
-    """KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2: eq. 8 with the entropy, 1-strongly convex in l1."""
+    """Check the bound KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2.
+
+    It is eq. 8 with the entropy, which is 1-strongly convex in the l1 norm.
+    """
     game = _simplex_game(random)
     size = len(game.start)
     rate = float(10 ** random.uniform(-1.5, 0.5)) / game.losses.steepest(1.0)
@@ -145,7 +160,7 @@ def _entropy_regret(random: Random) -> Iterator[Measure]:
 
 
 def _euclidean_regret(random: Random) -> Iterator[Measure]:
-    """|w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2 (eq. 20)."""
+    """Check the bound |w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2 (eq. 20)."""
     domain = DOMAINS[random.integers(len(DOMAINS))]
     drawn = _simplex_game(random)
     size, radius = len(drawn.start), drawn.radius

@@ -1,4 +1,6 @@
-"""Claims of the adaptive-methods notes on momentum: Polyak's, Nesterov's, double, and Nesterov's in Adam."""
+"""Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and Nesterov's in
+Adam.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,25 @@ DESCENT = "regularized_update_descent"
 
 @dataclass(frozen=True)
 class Valley:
-    """Losses l_t(w) = (w - c_t)^T Q (w - c_t) / 2 + sum_i cos(w_i) / 10, of which the minimum moves."""
+    """Losses l_t(w) = (w - c_t)^T Q (w - c_t) / 2 + sum_i cos(w_i) / 10, whose minimum may move with t."""
 
-    curvature: np.ndarray  # Q, (d, d), its eigenvalues in (0, 1]
-    centers: np.ndarray  # c_t, (T, d)
+    # Q, (d, d), with eigenvalues in (0, 1].
+    curvature: np.ndarray
+    # c_t, (T, d).
+    centers: np.ndarray
 
     @property
     def steps(self) -> int:
-        """T."""
+        """T, the number of losses."""
         return len(self.centers)
 
     def gradient(self, number: int, weights: Weights) -> np.ndarray:
-        """That of l_t."""
+        """Return the gradient of l_t."""
         return self.curvature @ (weights - self.centers[number]) - 0.1 * np.sin(weights)
 
 
 def _valley(random: Random, steps: int) -> Valley:
-    """In 1 to 6 dimensions, with condition numbers up to 1e3, resting or moving."""
+    """Draw losses in 1 to 6 dimensions with condition numbers up to 1e3, whose minimum rests or moves."""
     size = int(random.integers(1, 7))
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     curvature = (turn * 10 ** random.uniform(-3, 0, size)) @ turn.T
@@ -47,11 +51,11 @@ def _valley(random: Random, steps: int) -> Valley:
 
 @dataclass(frozen=True)
 class Path:
-    """What a rule did.
+    """Run of a rule.
 
     Args:
         weights: w_1 ... w_(T+1), (T + 1, d).
-        points: where gradients were taken, x_1 ... x_T, (T, d).
+        points: x_1 ... x_T, the points at which gradients were taken, (T, d).
         gradients: (T, d).
     """
 
@@ -70,7 +74,16 @@ def _run(
     schedule: np.ndarray | None = None,
     point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
 ) -> Path:
-    """Run a rule on gradients where it asks for them, or at a point of the weights and past gradients."""
+    """Run a rule.
+
+    Args:
+        optimizer, hyper, options: the rule.
+        gradient: `gradient(number, weights)` is the gradient of the loss of a step.
+        start: initial weights, (d,).
+        steps: number of steps.
+        schedule: factor of the learning rate at each step; None for a constant rate.
+        point: `point(weights, past gradients)` is where the gradient is taken; None lets the rule decide.
+    """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
     points: list[np.ndarray] = []
@@ -85,7 +98,9 @@ def _run(
 
 
 def _path_error(one: np.ndarray, other: np.ndarray) -> float:
-    """The greatest difference of two paths over the distance that the second covers."""
+    """Return the maximum difference of two paths, relative to the maximum distance of the second from its
+    start.
+    """
     span = np.abs(other - other[0]).max()
     return float(np.abs(one - other).max() / span)
 
@@ -96,7 +111,7 @@ def _draw_rates(random: Random) -> dict[str, float]:
 
 
 def _draw(random: Random, least: int = 10) -> tuple[Valley, dict[str, float], Weights]:
-    """Losses of up to 60 steps, a learning rate and a momentum, and a start."""
+    """Draw losses of up to 60 steps, a learning rate and a momentum, and a start."""
     valley, hyper = _valley(random, int(random.integers(least, 61))), _draw_rates(random)
     return valley, hyper, random.normal(size=valley.centers.shape[1:])
 
@@ -105,7 +120,7 @@ def _draw(random: Random, least: int = 10) -> tuple[Valley, dict[str, float], We
 
 
 def _double(random: Random) -> Iterator[Measure]:
-    """Sec. 2.3.1: the weights of double momentum are the points x_t of eqs. 28-31."""
+    """Check that the weights of double momentum are the points x_t of eqs. 28-31 (Sec. 2.3.1)."""
     valley, hyper, start = _draw(random)
     lookahead = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
     fast = _run("nesterov", valley.gradient, start, valley.steps, hyper)
@@ -115,7 +130,7 @@ def _double(random: Random) -> Iterator[Measure]:
 
 
 def _classical(random: Random) -> Iterator[Measure]:
-    """Eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
+    """Check eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
     valley, hyper, start = _draw(random)
     path = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
     stepped = path.points - hyper["learning_rate"] * path.gradients
@@ -125,7 +140,7 @@ def _classical(random: Random) -> Iterator[Measure]:
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
-    """Lemma S.10 with changing rates: x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
+    """Check Lemma S.10 with changing rates, where x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
     name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]
@@ -141,7 +156,7 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
 
 
 def _velocity(random: Random) -> Iterator[Measure]:
-    """v_t = (1 - mu^t) g / (1 - mu), which tends to g / (1 - mu) (eq. 27)."""
+    """Check v_t = (1 - mu^t) g / (1 - mu), which tends to g / (1 - mu) (eq. 27)."""
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95, 0.99]))
     steps = int(np.ceil(np.log(1e-9) / np.log(max(momentum, 1e-9)))) + 1
     gradient = random.normal(size=int(random.integers(1, 7)))
@@ -152,19 +167,24 @@ def _velocity(random: Random) -> Iterator[Measure]:
     limit = gradient / (1 - momentum)
     shares = (velocities / limit).mean(1)
     stated = 1 - momentum ** np.arange(1, steps + 1)
-    # the differences of weights round at the size of the weights, which grow with the number of steps
+    # Differences of weights have rounding errors relative to the weights, which grow with the number of
+    # steps.
     rounding = 1e-13 * steps
     yield vanishes("velocity over g / (1 - mu), less 1 - mu^t", np.abs(shares - stated).max(), rounding)
     yield equals("last velocity over g / (1 - mu)", shares[-1], 1.0, 1e-9 + rounding)
 
 
 def _lagging(random: Random) -> Iterator[Measure]:
-    """Claims I and II of Lemma S.3's proof: w_t + mu / (1 - mu) (w_t - w_(t-1)) follows plain descent."""
+    """Check claims I and II in the proof of Lemma S.3.
+
+    The points w_t + mu / (1 - mu) (w_t - w_(t-1)) follow plain gradient descent.
+    """
     valley, hyper, start = _draw(random)
     path = _run("momentum", valley.gradient, start, valley.steps, hyper)
     rate, momentum = hyper["learning_rate"], hyper["momentum"]
     moves = np.diff(path.weights, axis=0)
-    before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])  # v_0 = 0
+    # The velocity before the first step is v_0 = 0.
+    before = np.concatenate([np.zeros((1, moves.shape[1])), moves[:-1]])
     points = path.weights[:-1] + momentum / (1 - momentum) * before
     stepped = points - rate / (1 - momentum) * path.gradients
     yield vanishes("error of claim I, relative", _path_error(stepped[:-1], points[1:]), 1e-10)
@@ -174,7 +194,7 @@ def _lagging(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent(random: Random) -> Iterator[Measure]:
-    """App. F: eq. 97 is Polyak's momentum with J'(theta) and Nesterov's with J'(theta + mu v)."""
+    """Check that eq. 97 is Polyak's momentum with J'(theta) and Nesterov's with J'(theta + mu v) (App. F)."""
     valley, hyper, start = _draw(random)
     rate = hyper["learning_rate"]
     regularized = {"learning_rate": rate, "regularization": (1 - hyper["momentum"]) / rate}
@@ -186,7 +206,7 @@ def _update_descent(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent_minimum(random: Random) -> Iterator[Measure]:
-    """App. F: exact regularized update descent rests at v = 0 and the minimum of J."""
+    """Check that exact regularized update descent converges to v = 0 and the minimum of J (App. F)."""
     size = int(random.integers(1, 7))
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     curvature = (turn * random.uniform(0.3, 1, size)) @ turn.T
@@ -235,7 +255,7 @@ NOTES_MOMENTUM = PropertyClaim(
 
 
 def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
-    """w_t - eta mu v_(t-1) (eq. 28), from the gradients so far."""
+    """Return a function that computes w_t - eta mu v_(t-1) (eq. 28) from the past gradients."""
 
     def point(weights: Weights, gradients: list[np.ndarray]) -> Weights:
         velocity = np.zeros_like(weights)
@@ -247,7 +267,9 @@ def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.n
 
 
 def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
-    """w_t - eta beta_1 times the corrected mean of the gradients so far (Sec. 4.3)."""
+    """Return a function that computes w_t - eta beta_1 m, with the corrected mean m of past gradients (Sec.
+    4.3).
+    """
     beta = hyper["beta1"]
 
     def point(weights: Weights, gradients: list[np.ndarray]) -> Weights:
@@ -260,7 +282,7 @@ def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarr
 
 
 def _without_transform(random: Random) -> Iterator[Measure]:
-    """Sec. 2.3.2: without a transform, gradients fed at the look-ahead point give double momentum."""
+    """Check that without a transform, gradients at the look-ahead point give double momentum (Sec. 2.3.2)."""
     valley, hyper, start = _draw(random, least=20)
     lookahead = _run("momentum", valley.gradient, start, valley.steps, hyper, point=_led_by_velocity(hyper))
     double = _run("nesterov", valley.gradient, start, valley.steps, hyper)
@@ -268,7 +290,9 @@ def _without_transform(random: Random) -> Iterator[Measure]:
 
 
 def _with_transform(random: Random) -> Iterator[Measure]:
-    """Sec. 4.3: Adam's double momentum moves neither through the other's points nor through its weights."""
+    """Check that Adam's double momentum differs from Adam with look-ahead gradients, in points and weights
+    (Sec. 4.3).
+    """
     steps = int(random.integers(20, 61))
     valley = _valley(random, steps)
     start = random.normal(size=valley.centers.shape[1:])

@@ -21,8 +21,10 @@ from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, 
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
-REACHED = 1e-9  # of an iteration that has converged
-THRESHOLD = 1.5e-3  # the least normalized singular value that Jordan's polynomial brings near to 1 in 5 steps
+# Tolerance of an iteration that has converged.
+REACHED = 1e-9
+# The smallest normalized singular value that Jordan's polynomial brings close to 1 in 5 steps.
+THRESHOLD = 1.5e-3
 STEPS = 5
 
 Norm = Callable[[np.ndarray], float]
@@ -35,7 +37,7 @@ def _singular_values(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.svd(matrix, compute_uv=False))
 
 
-# by the rule's option: the norm and its dual
+# Norm and dual norm, by the name of the rule's option.
 NORMS: Mapping[str, tuple[Norm, Norm]] = {
     "frobenius": (lambda x: float(np.linalg.norm(x)), lambda x: float(np.linalg.norm(x))),
     "max": (lambda x: float(np.abs(x).max()), lambda x: float(np.abs(x).sum())),
@@ -44,7 +46,7 @@ NORMS: Mapping[str, tuple[Norm, Norm]] = {
 
 
 def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
-    """G / |G|_F, sign(G) or U V^T (eq. 69); U and V of the singular values above rounding."""
+    """Return G / |G|_F, sign(G) or U V^T (eq. 69), with U and V of the singular values above rounding."""
     if norm == "frobenius":
         return gradient / np.linalg.norm(gradient)
     if norm == "max":
@@ -55,7 +57,9 @@ def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
 
 
 def _gradient(random: Random) -> np.ndarray:
-    """Of any rank and scale, singular values over up to 3 orders of magnitude, some with zero entries."""
+    """Draw a gradient of any rank and scale, with singular values over up to 3 orders of magnitude and some
+    zeros.
+    """
     m, n = (int(length) for length in random.integers(1, 7, 2))
     values = spread_values(random, int(random.integers(1, min(m, n) + 1))) * 10.0 ** random.uniform(-4, 4)
     gradient = with_singular_values(random, m, n, values)
@@ -69,12 +73,12 @@ def _gradient(random: Random) -> np.ndarray:
 def _step(
     optimizer: str, gradient: np.ndarray, rate: float, options: Mapping[str, Any], **hyper: float
 ) -> np.ndarray:
-    """What a rule adds to a weight matrix that is 0."""
+    """Return the update of a weight matrix that is 0."""
     return stepped(optimizer, np.zeros_like(gradient), [gradient], {"learning_rate": rate, **hyper}, options)
 
 
 def _rivals(random: Random, step: np.ndarray) -> Iterator[np.ndarray]:
-    """Steps near to one, and far from it."""
+    """Yield 30 random steps at three distances from a step."""
     size = np.abs(step).max()
     for distance in (1e-3, 1e-1, 10.0):
         for _ in range(10):
@@ -144,7 +148,9 @@ def _directions(random: Random) -> Iterator[Measure]:
 def _flattened(
     left: np.ndarray, values: np.ndarray, right: np.ndarray, coefficients: str, steps: int
 ) -> np.ndarray:
-    """The singular values to which Muon's iteration brings U diag(values) V^T, in their order."""
+    """Return the singular values that Muon's iteration produces from U diag(values) V^T, in the same
+    order.
+    """
     options = {
         "coefficients": coefficients,
         "steps": steps,
@@ -161,7 +167,7 @@ def _convergence(random: Random) -> Iterator[Measure]:
     values = spread_values(random, min(m, n))
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     least = values.min() / np.linalg.norm(values)
-    # below 1/2 a step multiplies by more than 11/8
+    # Below 1/2, a step multiplies by more than 11/8.
     steps = int(np.ceil(np.log(1 / least) / np.log(11 / 8))) + 7
     scale = 10.0 ** random.uniform(-8, 8)
     for name in ("cubic", "quintic"):
@@ -189,7 +195,8 @@ def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     reached = [_flattened(left, values, right, "jordan", STEPS)]
     normalized = [values / np.linalg.norm(values)]
-    for x in 10.0 ** random.uniform(np.log10(THRESHOLD), 0, 100):  # one value alone could only be 1
+    # A single normalized value could only be 1, so that pairs are used.
+    for x in 10.0 ** random.uniform(np.log10(THRESHOLD), 0, 100):
         pair = np.array([x, np.sqrt(1 - x**2)])
         normalized.append(pair)
         reached.append(_flattened(np.eye(2), pair, np.eye(2), "jordan", STEPS))
@@ -235,7 +242,7 @@ MUON = PropertyClaim(
 
 
 def _systems(random: Random) -> Iterator[Measure]:
-    # phi(1) = 1, phi'(1) = 0 and phi''(1) = 0
+    # The conditions are phi(1) = 1, phi'(1) = 0 and phi''(1) = 0.
     conditions = np.array([[1.0, 1.0, 1.0], [1.0, 3.0, 5.0], [0.0, 6.0, 20.0]])
     for name, polynomial in (("cubic", polynomials.CUBIC), ("quintic", polynomials.QUINTIC)):
         size = len(polynomial)
@@ -244,7 +251,7 @@ def _systems(random: Random) -> Iterator[Measure]:
 
 
 def _error_after_a_step(random: Random, error: float, coefficients: str) -> float:
-    """1 - phi(1 - error) for a 2 x 2 matrix whose normalized singular values are that and nearly 0."""
+    """Return 1 - phi(1 - error), with a 2 x 2 matrix of normalized singular values 1 - error and nearly 0."""
     left, right = orthonormal(random, 2, 2), orthonormal(random, 2, 2)
     pair = np.array([1 - error, np.sqrt(error * (2 - error))])
     return float(1 - _flattened(left, pair, right, coefficients, 1)[0])
@@ -252,7 +259,8 @@ def _error_after_a_step(random: Random, error: float, coefficients: str) -> floa
 
 def _orders(random: Random) -> Iterator[Measure]:
     error = float(10.0 ** random.uniform(-2.5, -1.5))
-    # 1 - phi(1 - e) = 3/2 e^2 - e^3 / 2, and 5/2 e^3 - 15/8 e^4 + 3/8 e^5
+    # The error is 1 - phi(1 - e) = 3/2 e^2 - e^3 / 2 for the cubic, and 5/2 e^3 - 15/8 e^4 + 3/8 e^5 for the
+    # quintic.
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
@@ -268,14 +276,14 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
     values = random.uniform(0.1, 1, size)
     distances = [np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)]
-    # from within 0.1 of 1 a step leads out of it
+    # A step from within 0.1 of 1 leads out of this range.
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
     yield at_least(quantity, least, 0.1)
 
 
 class _Counted(np.ndarray):
-    """An array that counts its multiplications and additions."""
+    """Array that counts multiplications and additions."""
 
     operations = 0.0
 
@@ -290,7 +298,7 @@ class _Counted(np.ndarray):
 
 
 def counted_operations(rows: int, columns: int, random: Random) -> float:
-    """Multiplications and additions of 5 steps of Jordan's polynomial."""
+    """Count the multiplications and additions of 5 steps of Jordan's polynomial."""
     matrix = random.standard_normal((rows, columns)).view(_Counted)
     _Counted.operations = 0.0
     newton_schulz(OPS, matrix, COEFFICIENTS["jordan"], STEPS)

@@ -31,7 +31,8 @@ from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for,
 from curvebench.engine.schedules import multipliers
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")  # with the same constant everywhere
+# Losses with one Lipschitz constant on the whole space.
+LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")
 REGRET, OWN = "regret over its bound", "regret over the run's own bound"
 
 
@@ -43,7 +44,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
 
 
 def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
-    """Gradient descent on all weights, or projected onto the box."""
+    """Play a game by gradient descent, at random on all weights or projected onto the box."""
     options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
     if random.random() < 0.5:
         options, hyper = {"domain": "box"}, {**hyper, "radius": game.radius}
@@ -51,7 +52,7 @@ def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndar
 
 
 def _constant_rate(random: Random) -> Iterator[Measure]:
-    """D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, at most D_1^2 / (2 eta) + (eta / 2) L^2 T (eq. 22)."""
+    """Check D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, and D_1^2 / (2 eta) + (eta / 2) L^2 T (eq. 22)."""
     game = draw_game(random)
     scale = game.diameter / (game.losses.steepest(game.radius) * np.sqrt(game.steps))
     rate = float(scale * 10 ** random.uniform(-1, 0.5))
@@ -63,7 +64,7 @@ def _constant_rate(random: Random) -> Iterator[Measure]:
 
 
 def _best_constant_rate(random: Random) -> Iterator[Measure]:
-    """D_1 L sqrt(T) at eta = D_1 / (L sqrt(T)) (eq. 23), with L a bound on the box."""
+    """Check D_1 L sqrt(T) at eta = D_1 / (L sqrt(T)) (eq. 23), where L is a bound on the box."""
     game = draw_game(random, kinds=OBLIVIOUS)
     steepest = game.losses.steepest(game.radius)
     distance = float(np.linalg.norm(game.start - game.losses.best(game.radius)))
@@ -73,7 +74,7 @@ def _best_constant_rate(random: Random) -> Iterator[Measure]:
 
 
 def _falling_rate(random: Random) -> Iterator[Measure]:
-    """(D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
+    """Check (D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
     game = draw_game(random)
     played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
     steepest = np.linalg.norm(played.gradients, axis=1).max()
@@ -81,20 +82,20 @@ def _falling_rate(random: Random) -> Iterator[Measure]:
 
 
 def _adagrad_norm(random: Random) -> Iterator[Measure]:
-    """3/2 D sqrt(sum |g_t|^2) at eta_t = D / sqrt(sum so far) (eqs. 33-34)."""
+    """Check 3/2 D sqrt(sum |g_t|^2) at eta_t = D / sqrt(sum so far) (eqs. 33-34)."""
     game = draw_game(random)
     rate = game.diameter
     hyper = {"learning_rate": rate, "epsilon": 0.0}
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # eq. 19 with the D of the run, before D is put in for the rate
+    # Eq. 19 with the D of the run, before D is inserted into the rate.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
 
 def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
-    """3/2 delta sum_i sqrt(sum_t g_ti^2), with the widths delta_i of the box for rates (eq. 39).
+    """Check 3/2 delta sum_i sqrt(sum_t g_ti^2), with the widths delta_i of the box as rates (eq. 39).
 
     Secs. 3 and 3.3 print the update as w_t + eta A_t^(-1) g_t.
     """
@@ -109,7 +110,7 @@ def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
-    """w_2 = w_1 - eta sign(g) in AdaGrad; printed in Sec. 3.3 as w_1 - eta."""
+    """Check w_2 = w_1 - eta sign(g) in AdaGrad; Sec. 3.3 prints w_1 - eta."""
     gradient = random.normal(size=int(random.integers(1, 7))) * 10 ** random.uniform(-3, 3)
     rate = float(10 ** random.uniform(-2, 2))
     (moved,) = moves("adagrad", gradient[None], {"learning_rate": rate, "epsilon": 0.0})
@@ -118,7 +119,7 @@ def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
-    """3/2 D sum_i sqrt(sum_t g_ti^2), with the diameter for a rate (Sec. 3.1.1)."""
+    """Check 3/2 D sum_i sqrt(sum_t g_ti^2), with the diameter as rate (Sec. 3.1.1)."""
     game = draw_game(random)
     hyper = {"learning_rate": game.diameter, "epsilon": 0.0}
     played = play(game, "adagrad", hyper, projection=clipping(game.radius))
@@ -126,12 +127,12 @@ def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
 
 
 def _full_preconditioner(gradients: np.ndarray) -> np.ndarray:
-    """O_t^(1/2)."""
+    """Return O_t^(1/2)."""
     return power(gradients.T @ gradients, 0.5)
 
 
 def _adagrad_full(random: Random) -> Iterator[Measure]:
-    """3/2 D tr(O_T^(1/2)) with A_t = O_t^(1/2) and eta = D (eq. 43)."""
+    """Check 3/2 D tr(O_T^(1/2)) with A_t = O_t^(1/2) and eta = D (eq. 43)."""
     game = draw_game(random)
     projection = weighted_clipping(game.radius, _full_preconditioner)
     played = play(game, "adagrad_full", {"learning_rate": game.diameter}, projection=projection)
@@ -142,11 +143,13 @@ def _adagrad_full(random: Random) -> Iterator[Measure]:
 
 
 def _shampoo(random: Random) -> Iterator[Measure]:
-    """D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) at eta = D / sqrt(2 r), gradients of rank r (Sec. 5)."""
+    """Check D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) at eta = D / sqrt(2 r), for gradients of rank r (Sec.
+    5).
+    """
     rows, columns = (int(size) for size in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(rows, columns) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), rows, columns, rank)
-    game = draw_game(random, features, OBLIVIOUS)  # an adversary's signs would raise the rank
+    game = draw_game(random, features, OBLIVIOUS)  # the signs of an adversary would raise the rank
 
     def statistics(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         matrices = gradients.reshape(-1, rows, columns)
@@ -160,13 +163,15 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # eq. 18 with the D of the run
+    # Eq. 18 with the D of the run.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 
 
 def _heavy_ball(random: Random, printed: bool) -> Iterator[Measure]:
-    """D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155), at a rate with (1 + mu) T, printed (1 + mu)^T."""
+    """Check D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155) at a rate with (1 + mu) T, printed as (1 +
+    mu)^T.
+    """
     game = draw_game(random, draw_features(random, int(random.integers(100, 301)), 2), LIPSCHITZ)
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95]))
     steepest = game.losses.steepest(game.radius)
@@ -189,11 +194,14 @@ ENVIRONMENTS = 5000
 
 
 def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
-    """E[regret] = E|x_1 + ... + x_T|, which is sqrt(2 T / pi) up to a share of 1 / (4 T) (App. B)."""
+    """Check E[regret] = E|x_1 + ... + x_T|, which is sqrt(2 T / pi) up to a relative error of 1 / (4 T) (App.
+    B).
+    """
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
     options = {"domain": "box"} if optimizer == "mirror_descent" else None
-    signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))  # one game an entry
+    # Each entry is a game of its own.
+    signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
     weights, suffered = np.zeros(ENVIRONMENTS), np.zeros(ENVIRONMENTS)
     free = path(optimizer, weights, list(-signs), hyper, options)
     for sign, move in zip(signs, np.diff(free, axis=0), strict=True):
@@ -260,17 +268,18 @@ NOTES_REGRET = PropertyClaim(
 
 @dataclass(frozen=True)
 class Learner:
-    """An online method.
+    """Online method.
 
     Args:
-        name: what it is called.
+        name: name in the claims.
         optimizer, options: the rule.
-        hyper: what it takes besides the learning rate.
-        kinds: the losses that it plays; without a bounded domain only squared ones surely have a best weight.
-        together: whether it updates named parameters apart, so that one call plays many games.
-        inverse_sqrt: whether its rate falls as 1 / sqrt(t).
+        hyper: hyperparameters other than the learning rate.
+        kinds: losses for which it is checked. Without a bounded domain, only squared losses surely have best
+            weights.
+        together: whether it updates each named parameter independently, so that one run plays many games.
+        inverse_sqrt: whether its rate decreases as 1 / sqrt(t).
         matrix: whether its weights are a matrix.
-        relative: whether its rate must be small beside the inverse of the losses' curvature.
+        relative: whether its rate must be small relative to the inverse of the losses' curvature.
     """
 
     name: str
@@ -296,14 +305,16 @@ BATCH_LEARNERS = (
     Learner("full AdaGrad", "adagrad_full", together=False),
     Learner("Shampoo", "shampoo", hyper=NO_EPSILON, matrix=True),
 )
-SEQUENCES = 256  # the most that there may be, all of which are played
-EXACT = 1e-12  # of means over all sequences: nothing but rounding
+# Maximum number of sequences, all of which are played.
+SEQUENCES = 256
+# Tolerance of means over all sequences, which have only rounding errors.
+EXACT = 1e-12
 
 
 def _paths(
     learner: Learner, population: Losses, order: np.ndarray, start: np.ndarray, rate: float
 ) -> np.ndarray:
-    """w_1 ... w_T of each sequence of examples: (sequences, T, d) for order (sequences, T)."""
+    """Return w_1 ... w_T for each sequence of examples, (sequences, T, d), with order (sequences, T)."""
     sequences, steps = order.shape
     schedule = multipliers({"name": "inverse_sqrt" if learner.inverse_sqrt else "constant"}, steps)
     shape = (2, len(start) // 2) if learner.matrix else start.shape
@@ -326,16 +337,17 @@ def _paths(
 
 
 def all_sequences(examples: int) -> np.ndarray:
-    """Every sequence of the greatest length T of which there are at most `SEQUENCES`, (sequences, T).
+    """Return all sequences of examples, (sequences, T), with the largest T for which there are at most
+    `SEQUENCES`.
 
-    Examples are equally likely, so that a mean over all of these is an expectation.
+    Examples are equally likely, so that a mean over all sequences is an expectation.
     """
     steps = int(np.log(SEQUENCES + 0.5) / np.log(examples))
     return np.indices((examples,) * steps).reshape(steps, -1).T
 
 
 def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
-    """E[J(mean of w_t)] - J* <= E[regret against w*] / T (App. A, eq. 82)."""
+    """Check E[J(mean of w_t)] - J* <= E[regret against w*] / T (App. A, eq. 82)."""
     size = int(random.integers(1, 4)) * 2
     features = random.normal(size=(int(random.integers(2, 7)), size)) * 10 ** random.uniform(-0.5, 0.5)
     population = draw_game(random, features, learner.kinds).losses
@@ -345,13 +357,15 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     rate /= float((features**2).sum(1).max()) if learner.relative else 1.0
     order = all_sequences(len(features))
     paths = _paths(learner, population, order, start, rate)
-    # J cancels from both sides at whatever w* it is taken: the best on the box stands for every domain
+    # J(w*) cancels on both sides, whichever w* it is taken at. The best weights on the box therefore serve
+    # for every domain.
     optimum = population.best(1.0)
 
     def expected(weights: np.ndarray) -> np.ndarray:
         return population.values(weights @ population.features.T).mean(-1)
 
-    every = population.values(paths @ population.features.T)  # (sequences, T, examples)
+    # Shape (sequences, T, examples).
+    every = population.values(paths @ population.features.T)
     suffered = np.take_along_axis(every, order[..., None], -1)[..., 0].mean(1)
     along = expected(paths).mean(1)
     averaged = expected(paths.mean(1))

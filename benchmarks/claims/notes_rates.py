@@ -20,11 +20,11 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SmoothObjective:
-    """A convex function with minimum 0 at 0.
+    """Convex function with minimum 0 at 0.
 
     Args:
-        value, gradient: of weights (d,).
-        smoothness: L, of the gradient.
+        value, gradient: functions of weights (d,).
+        smoothness: Lipschitz constant L of the gradient.
     """
 
     value: Callable[[np.ndarray], float]
@@ -33,7 +33,7 @@ class SmoothObjective:
 
 
 def _quadratic(random: Random, size: int) -> SmoothObjective:
-    """w^T Q w / 2, with eigenvalues down to 1e-5 of the greatest."""
+    """Draw w^T Q w / 2 with a condition number of up to 1e5."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     eigenvalues = 10 ** random.uniform(-5, 0, size) * 10 ** random.uniform(-2, 2)
     matrix = (turn * eigenvalues) @ turn.T
@@ -43,7 +43,10 @@ def _quadratic(random: Random, size: int) -> SmoothObjective:
 
 
 def _huber(random: Random, size: int) -> SmoothObjective:
-    """sum_i of squares w_i^2 / 2 that go on linearly beyond a width: the hardest case of both methods."""
+    """Draw a sum of Huber functions: squares w_i^2 / 2 that continue linearly beyond a width.
+
+    These are the hardest case for gradient descent and for Nesterov's method.
+    """
     widths = 10 ** random.uniform(-4, 0, size)
 
     def value(weights: np.ndarray) -> float:
@@ -54,13 +57,13 @@ def _huber(random: Random, size: int) -> SmoothObjective:
 
 
 def _strongly_convex(random: Random, size: int) -> SmoothObjective:
-    """A Bend with its smoothness."""
+    """Draw a `Bend` as a smooth objective."""
     bend = _bend(random, size)
     return SmoothObjective(bend.value, bend.gradient, bend.bounds[1])
 
 
 def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
-    """A function and a start."""
+    """Draw a function and a start."""
     size = int(random.integers(1, 7))
     made = (_quadratic, _huber, _strongly_convex)[random.integers(3)](random, size)
     return made, random.normal(size=size)
@@ -70,7 +73,7 @@ def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
 
 
 def _gradient_descent(random: Random) -> Iterator[Measure]:
-    """J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T) at eta = 1 / L, for every T (Lemma S.5)."""
+    """Check J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T) at eta = 1 / L, for every T (Lemma S.5)."""
     function, start = _smooth(random)
     steps = int(random.integers(50, 151)) - 1
     weights = path("sgd", start, [function.gradient] * steps, {"learning_rate": 1 / function.smoothness})
@@ -85,10 +88,11 @@ def _gradient_descent(random: Random) -> Iterator[Measure]:
 
 
 def _nesterov(random: Random) -> Iterator[Measure]:
-    """J(w_T) - J* <= 2 L |w_1 - w*|^2 / (T + 1)^2 for y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t) (A.1).
+    """Check J(w_T) - J* <= 2 L |w_1 - w*|^2 / (T + 1)^2 for y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t)
+    (A.1).
 
-    In the look-ahead form (eqs. 28-31) that is the momentum mu_t = (t - 1) / (t + 2), which changes at every
-    step: the rule's functions are called with it.
+    In the look-ahead form (eqs. 28-31), this is the momentum mu_t = (t - 1) / (t + 2). Since it changes at
+    every step, the functions of the rule are called directly.
     """
     function, start = _smooth(random)
     rule = rules()["nesterov_lookahead"]
@@ -105,13 +109,16 @@ def _nesterov(random: Random) -> Iterator[Measure]:
 
 # --- Newton in its ball -------------------------------------------------------------------------------------
 
-STEEPEST_BEND = 4 / (3 * np.sqrt(3))  # the greatest slope of 1 / cosh^2
+# The maximum slope of 1 / cosh^2.
+STEEPEST_BEND = 4 / (3 * np.sqrt(3))
 QUADRATURE, SHARES = (numbers.tolist() for numbers in np.polynomial.legendre.leggauss(20))
 
 
 @dataclass(frozen=True)
 class Bend:
-    """w^T Q w / 2 + sum_i c_i (log cosh(a_i^T w - b_i) + tanh(b_i) a_i^T w), with its minimum at 0.
+    """Strongly convex function with minimum at 0.
+
+    It is w^T Q w / 2 + sum_i c_i (log cosh(a_i^T w - b_i) + tanh(b_i) a_i^T w).
 
     Args:
         curvature: Q, (d, d).
@@ -125,7 +132,10 @@ class Bend:
     sizes: np.ndarray
 
     def gradient(self, weights: np.ndarray) -> np.ndarray:
-        """Of relative precision near 0, where tanh(x - b) + tanh(b) would cancel."""
+        """Return the gradient, (d,).
+
+        Near 0, where tanh(x - b) + tanh(b) would cancel, another form keeps the relative precision.
+        """
         margins = self.features @ weights
         near = np.clip(margins, -1.0, 1.0)
         slopes = np.where(
@@ -136,19 +146,21 @@ class Bend:
         return self.curvature @ weights + (self.sizes * slopes) @ self.features
 
     def hessian(self, weights: np.ndarray) -> np.ndarray:
-        """(d, d)."""
+        """Return the Hessian, (d, d)."""
         bends = self.sizes * (1 - np.tanh(self.features @ weights - self.shifts) ** 2)
         return self.curvature + (self.features.T * bends) @ self.features
 
     def value(self, weights: np.ndarray) -> float:
-        """J - J*, as the integral of the slope from 0: of relative precision too."""
+        """Return J - J*, as the integral of the slope from 0, which also keeps the relative precision."""
         places = [(1 + place) / 2 for place in QUADRATURE]
         slopes = [float(self.gradient(place * weights) @ weights) for place in places]
         return sum(share * slope for share, slope in zip(SHARES, slopes, strict=True)) / 2
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """m of strong convexity, M of smoothness, L of the Hessian, all on the whole space."""
+        """m of strong convexity, M of smoothness, and the Lipschitz constant L of the Hessian, on the whole
+        space.
+        """
         gram = (self.features.T * self.sizes) @ self.features
         greatest = float(np.linalg.eigvalsh(gram).max())
         longest = float(np.linalg.norm(self.features, axis=1).max())
@@ -160,10 +172,11 @@ class Bend:
 
 
 def _bend(random: Random, size: int) -> Bend:
-    """With condition numbers M / m from about 1 to 1e4."""
+    """Draw a function with condition number M / m from about 1 to 1e4."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     count = max(1, int(random.integers(-9, 11)))
-    hardest = np.full(count, np.arctanh(1 / np.sqrt(3)))  # at the minimum the Hessian changes fastest
+    # These shifts make the Hessian change fastest at the minimum.
+    hardest = np.full(count, np.arctanh(1 / np.sqrt(3)))
     features, sizes = random.normal(size=(count, size)), random.random(count)
     greatest = np.linalg.eigvalsh((features.T * sizes) @ features).max()
     return Bend(
@@ -175,7 +188,7 @@ def _bend(random: Random, size: int) -> Bend:
 
 
 def _newton(random: Random) -> Iterator[Measure]:
-    """Theorem A.1 and Lemma S.6, from inside the Newton ball |w - w*| <= m / L."""
+    """Check Theorem A.1 and Lemma S.6 for starts inside the Newton ball |w - w*| <= m / L."""
     size = int(random.integers(1, 7))
     function = _bend(random, size)
     convexity, smoothness, bending = function.bounds
@@ -189,7 +202,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     for number in range(1, burn_in + 8):
         before, distance = weights, float(np.linalg.norm(weights))
         weights = online.step({"w": function.gradient(before)}, hessian=function.hessian(before))["w"]
-        # a step rounds at the size of the weights that it moves, times the condition number
+        # The rounding error of a step is relative to the weights that it moves, times the condition number.
         rounding = 1e-14 * smoothness / convexity * distance
         reached = max(float(np.linalg.norm(weights)) - rounding, 0.0)
         gap = function.value(weights) if reached else 0.0
@@ -210,7 +223,7 @@ def _newton(random: Random) -> Iterator[Measure]:
 
 
 def _quartic_gaps(random: Random) -> list[float]:
-    """The gaps of Newton's method on w^4 / 4 from a random start, after 0 to 40 steps."""
+    """Return the gaps of Newton's method on w^4 / 4 from a random start, after 0 to 40 steps."""
     weights = float(random.choice([-1, 1]) * 10 ** random.uniform(-3, 3))
     online = curvebench.Online("newton", {"w": np.array([weights])}, {"learning_rate": 1.0})
     gaps = [weights**4 / 4]
@@ -222,14 +235,17 @@ def _quartic_gaps(random: Random) -> list[float]:
 
 
 def _quartic(random: Random) -> Iterator[Measure]:
-    """On w^4 / 4 the gap is (16/81)^T of the first: w_(t+1) = 2/3 w_t (A.2.1)."""
+    """Check that on w^4 / 4 the gap is (16/81)^T times the first, since w_(t+1) = 2/3 w_t (A.2.1)."""
     gaps = _quartic_gaps(random)
     error = max(abs(gap / gaps[0] / (16 / 81) ** number - 1) for number, gap in enumerate(gaps))
     yield vanishes("greatest error of (16/81)^T, relative", error, 1e-12)
 
 
 def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
-    """There the gap falls more slowly than 2^(-2^T), and its ratio to that grows; printed with 2^(-2T)."""
+    """Check that on w^4 / 4 the gap decreases more slowly than 2^(-2^T), so that their ratio grows.
+
+    The source prints 2^(-2T).
+    """
     gaps = _quartic_gaps(random)
     first, last = (gaps[steps] * 2.0 ** (2 * steps if printed else 2**steps) for steps in (4, 8))
     quantity = "gap over that of the quadratic phase, after 8 steps over after 4"
@@ -237,11 +253,13 @@ def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _jump(random: Random) -> Iterator[Measure]:
-    """On e^w - w a step from -100 leads beyond 1e43, and no further step leads back (A.2.1)."""
+    """Check that on e^w - w a step from -100 leads beyond 1e43, and that no further step leads back
+    (A.2.1).
+    """
     online = curvebench.Online("newton", {"w": np.array([-100.0])}, {"learning_rate": 1.0})
 
     def stepped(weights: float) -> float:
-        # the step is that of the function times any number; e^-w keeps both derivatives finite
+        # A common factor of gradient and Hessian does not change the step; e^-w keeps both finite.
         gradient = np.array([-np.expm1(-weights)])
         return float(online.step({"w": gradient}, hessian=np.ones((1, 1)))["w"][0])
 

@@ -1,4 +1,4 @@
-"""Shampoo: its preconditioner and regret, the power 1/2, and where the idealized iteration is exact."""
+"""Shampoo: its preconditioner and regret, the power 1/2, and cases where the idealized iteration is exact."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from curvebench.benchmarks.claims._online_games import (
 from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude
+# Tolerance of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude.
+ROUNDING = 1e-8
 
 
 # --- gradients and their statistics ---------------------------------------------------------------------
@@ -37,18 +38,18 @@ ROUNDING = 1e-8  # of fourth and square roots of statistics whose eigenvalues sp
 
 @dataclass(frozen=True)
 class Gradients:
-    """A sequence of gradients.
+    """Sequence of gradients.
 
     Args:
-        matrices: each (m, n).
-        rank: the greatest rank of one, r.
+        matrices: gradients, each (m, n).
+        rank: r, the maximum rank of a gradient.
     """
 
     matrices: list[np.ndarray]
     rank: int
 
     def statistics(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The weighted sums of g g^T, (m n, m n), of G G^T and of G^T G."""
+        """Return the weighted sums of g g^T, (m n, m n), of G G^T, (m, m), and of G^T G, (n, n)."""
         stack = np.sqrt(weights)[:, None, None] * np.array(self.matrices)
         flat = stack.reshape(len(stack), -1)
         left = np.einsum("tik,tjk->ij", stack, stack)
@@ -57,7 +58,10 @@ class Gradients:
 
 
 def _gradients(random: Random, longest: int = 8) -> Gradients:
-    """Of rank 1 to full, singular values over up to 3 orders of magnitude, few or many, some rows empty."""
+    """Draw 1 to `longest` gradients of any rank, with singular values over up to 3 orders of magnitude.
+
+    In some cases the last row of all gradients is 0.
+    """
     m, n = (int(length) for length in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(m, n) + 1))
     count = int(random.integers(1, longest + 1))
@@ -73,7 +77,9 @@ def _gradients(random: Random, longest: int = 8) -> Gradients:
 
 
 def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
-    """The share of each gradient in a bias-corrected running mean, (steps,), the last one's at the end."""
+    """Return the weights of gradients in a bias-corrected running mean, (steps,), in the order of the
+    gradients.
+    """
     shares = (1 - beta2) * beta2 ** np.arange(steps - 1, -1, -1.0)
     return np.asarray(shares / shares.sum())
 
@@ -81,14 +87,14 @@ def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
 def _last_step(
     optimizer: str, matrices: list[np.ndarray], options: dict[str, Any], **hyper: float
 ) -> np.ndarray:
-    """A rule's last step over its learning rate, (m, n); it moves against it."""
+    """Return the last step of a rule with negative sign, divided by its learning rate, (m, n)."""
     return -moves(optimizer, np.array(matrices), {"epsilon": 0.0, **hyper}, options)[-1]
 
 
 def _draw_statistics(
     random: Random,
 ) -> tuple[Gradients, np.ndarray, dict[str, Any], dict[str, float]]:
-    """Gradients, the weights of their sum or of their running mean, and Shampoo's settings for it."""
+    """Draw gradients; return them, their weights in a sum or running mean, and Shampoo's settings for it."""
     gradients = _gradients(random)
     count = len(gradients.matrices)
     if random.integers(2):
@@ -128,7 +134,9 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
 
 
 def _separated(random: Random) -> list[np.ndarray]:
-    """Gradients on one entry, and smaller ones on each entry of the other rows and columns, rotated."""
+    """Draw gradients: one on a single entry, and smaller ones on each entry of the other rows and columns,
+    all rotated.
+    """
     m, n = (int(length) for length in random.integers(2, 5, 2))
     single = np.zeros((m, n))
     single[0, 0] = np.sqrt(2.0 * np.sqrt((m - 1) * (n - 1)))
@@ -139,7 +147,7 @@ def _separated(random: Random) -> list[np.ndarray]:
 
 
 def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The rearranged sum of g g^T, (m^2, n^2), and its singular value decomposition."""
+    """Return the rearranged sum of g g^T, (m^2, n^2), and its singular value decomposition."""
     m, n = matrices[0].shape
     outer, *_ = Gradients(matrices, 0).statistics(np.ones(len(matrices)))
     rearranged = rearrange(outer, m, n, m, n)
@@ -149,7 +157,9 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 def _with_a_gap(
     random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """That of the given gradients, or else of the next ones where sigma_1 > sigma_2: v_1 is determined."""
+    """Decompose the gradients, or if sigma_1 = sigma_2 the next ones that are drawn, so that v_1 is
+    determined.
+    """
     found = _decomposed(matrices)
     while len(found[2]) > 1 and found[2][1] > (1 - 1e-6) * found[2][0]:
         found = _decomposed(_gradients(random).matrices)
@@ -179,14 +189,14 @@ def _identity_start(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rank_one_rearrangement(random: Random, weights: np.ndarray, m: int, n: int) -> Gradients:
-    """m n gradients whose weighted sum of g g^T is one Kronecker product A (x) B."""
+    """Draw m n gradients whose weighted sum of g g^T is a single Kronecker product A (x) B."""
     ranks = [int(random.integers(1, size + 1)) for size in (m, n)]
-    # roots, so that the eigenvalues of the product span no more than 6 orders of magnitude
+    # Roots are used so that the eigenvalues of the product span at most 6 orders of magnitude.
     left, right = (
         with_singular_values(random, size, size, np.sqrt(spread_values(random, rank)))
         for size, rank in zip((m, n), ranks, strict=True)
     )
-    # any orthonormal basis of R^(m n) has the sum of z z^T = I
+    # For any orthonormal basis of R^(m n), the sum of z z^T is I.
     basis = orthonormal(random, m * n, m * n).reshape(m * n, m, n)
     matrices = [left @ z @ right / np.sqrt(weight) for z, weight in zip(basis, weights, strict=True)]
     return Gradients(matrices, min(m, n))
@@ -214,7 +224,7 @@ def _inexact_decomposition(random: Random) -> Iterator[Measure]:
 
 
 def _preconditioner_of(gradients: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """L_t^1/4 (x) R_t^1/4 of raveled gradients (t, m n)."""
+    """Return L_t^1/4 (x) R_t^1/4 for flattened gradients (t, m n)."""
     played = Gradients(list(gradients.reshape(-1, *shape)), 0)
     _, left, right = played.statistics(np.ones(len(gradients)))
     return np.kron(power(left, 0.25), power(right, 0.25))
@@ -247,7 +257,8 @@ def _singular(random: Random) -> Iterator[Measure]:
     m, n = (int(length) for length in random.integers(2, 6, 2))
     count = int(random.integers(1, 4))
     matrices = list(random.standard_normal((count, m, n)))
-    for matrix in matrices:  # a dead unit and a dead input: statistics with rows of zeros
+    # A dead unit and a dead input give statistics with rows of zeros.
+    for matrix in matrices:
         matrix[random.integers(1, m) if count == 1 else -1] = 0.0
         matrix[:, -1] = 0.0
     _, left, right = Gradients(matrices, 0).statistics(np.ones(count))
@@ -264,7 +275,7 @@ def _singular(random: Random) -> Iterator[Measure]:
     yield agrees("pseudo-inverse's step, relative error", step, expected, ROUNDING)
     epsilon = float(10.0 ** random.uniform(-8, -4))
     damped = _last_step("shampoo", matrices, {}, epsilon=epsilon)
-    # (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda) on each side
+    # On each side, (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda).
     least = [np.linalg.eigvalsh(side) for side in (left, right)]
     bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
     quantity = "distance of the step with epsilon from it, over its bound"

@@ -1,4 +1,6 @@
-"""Claims of the adaptive-methods notes on weight decay: its steps, the sizes it leads to, sensitivity."""
+"""Claims of the adaptive-methods notes on weight decay: its steps, stationary weight sizes, and
+sensitivity.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.workloads.digits import DIGITS_MLP
 
 DECOUPLED: Mapping[str, Any] = {"decoupled_weight_decay": True}
-SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}  # Adam's update is then the gradient's sign
+# Hyperparameters with which Adam's update is the sign of the gradient.
+SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}
 ENTRIES = 2000
 
 
@@ -29,7 +32,7 @@ ENTRIES = 2000
 
 
 def _draw(random: Random) -> tuple[np.ndarray, np.ndarray, float, float]:
-    """Weights and a gradient (d,), a learning rate and a decay."""
+    """Draw weights and a gradient (d,), a learning rate and a decay."""
     size = int(random.integers(1, 21))
     rate, decay = float(10 ** random.uniform(-4, 0)), float(10 ** random.uniform(-4, -0.1))
     return random.normal(size=size), random.normal(size=size), rate, decay
@@ -40,7 +43,9 @@ def _error(found: np.ndarray, stated: np.ndarray) -> float:
 
 
 def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
-    """(1 - eta lambda) w beside Adam's step; printed at the end of Sec. 4.4 with (1 + eta lambda)."""
+    """Check that coupled decay adds -eta lambda w to Adam's step; the end of Sec. 4.4 prints the factor (1 +
+    eta lambda).
+    """
     weights, gradient, rate, decay = _draw(random)
     factor = float(random.uniform(0, 1))
     free = stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
@@ -52,7 +57,7 @@ def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _decoupled(random: Random) -> Iterator[Measure]:
-    """(1 - s lambda) w beside Adam's step, whatever the learning rate."""
+    """Check that decoupled decay adds -s lambda w to Adam's step, whatever the learning rate."""
     weights, gradient, rate, decay = _draw(random)
     factor = float(random.uniform(0, 1))
     free = stepped("adam", weights, [gradient], {"learning_rate": rate}, schedule=[factor])
@@ -62,7 +67,7 @@ def _decoupled(random: Random) -> Iterator[Measure]:
 
 
 def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
-    """SGD on l + lambda |w|^2 / 2 shrinks w by 1 - eta lambda; printed with l - lambda |w|^2 / 2."""
+    """Check that SGD on l + lambda |w|^2 / 2 shrinks w by 1 - eta lambda; printed is l - lambda |w|^2 / 2."""
     weights, gradient, rate, decay = _draw(random)
     sign = -1 if printed else 1
     found = stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
@@ -71,7 +76,9 @@ def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _not_a_penalty(random: Random) -> Iterator[Measure]:
-    """In Adam the penalty is not that decay: both steps differ by more than a tenth of what decay moves."""
+    """Check that in Adam an l2 penalty differs from coupled decay, by more than a tenth of the effect of the
+    decay.
+    """
     size = int(random.integers(2, 21))
     weights, rate, decay = random.normal(size=size), 0.01, 0.1
     gradients = [random.normal(size=size) * 10 ** np.linspace(-2, 2, size) for _ in range(5)]
@@ -90,9 +97,14 @@ def _not_a_penalty(random: Random) -> Iterator[Measure]:
 def _sizes(
     random: Random, settings: Sequence[tuple[float, float]], options: Mapping[str, Any] | None = None
 ) -> list[np.ndarray]:
-    """w at rest for settings (eta, share of w lost in a step), on the same random signs: (ENTRIES,) each.
+    """Return the stationary weights (ENTRIES,) of each setting, on the same random signs.
 
-    At rest: the share of the variance that is still missing is below 1e-6.
+    They are stationary when less than 1e-6 of the variance is missing.
+
+    Args:
+        random: generator of the instance.
+        settings: (eta, relative decay of w per step) each.
+        options: options of AdamW; None for coupled decay.
     """
     least = min(share for _, share in settings)
     steps = int(np.ceil(np.log(1e-6) / (2 * np.log1p(-least))))
@@ -113,14 +125,14 @@ def _sizes(
 
 
 def _size(weights: np.ndarray) -> tuple[float, float]:
-    """Root mean square, and 4 standard errors of it relative to it."""
+    """Return the root mean square, and 4 standard errors of it relative to it."""
     squares = weights**2
     mean = float(squares.mean())
     return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
 
 
 def _decoupled_size(random: Random) -> Iterator[Measure]:
-    """eta sigma / sqrt(lambda (2 - lambda)) (eq. 48, exact)."""
+    """Check eta sigma / sqrt(lambda (2 - lambda)) (eq. 48, exact)."""
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(decay * (2 - decay)))
@@ -128,7 +140,7 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
-    """eta sigma / sqrt(2 lambda) at lambda of at most 0.01 (eq. 48, approximate)."""
+    """Check eta sigma / sqrt(2 lambda) for lambda of at most 0.01 (eq. 48, approximate)."""
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(2 * decay))
@@ -136,7 +148,7 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
-    """sqrt(eta / (2 lambda)) sigma (eq. 49), for eta lambda of at most 0.03."""
+    """Check sqrt(eta / (2 lambda)) sigma (eq. 49) for eta lambda of at most 0.03."""
     rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
     size, error = _size(_sizes(random, [(rate, share)])[0])
     stated = float(np.sqrt(rate / (2 * share / rate)))
@@ -144,7 +156,10 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
-    """eta -> c eta with lambda -> c^2 lambda keeps the size, up to sqrt((2 - lambda) / (2 - c^2 lambda))."""
+    """Check that eta -> c eta with lambda -> c^2 lambda keeps the size.
+
+    It is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
+    """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     factor = float(2 ** (random.choice([-1, 1]) * random.uniform(0.5, 1)))
     plain, scaled = _sizes(random, [(rate, decay), (factor * rate, factor**2 * decay)], DECOUPLED)
@@ -158,9 +173,11 @@ def _scaling(random: Random) -> Iterator[Measure]:
 REDUCED = (
     "the sensitivity is that of a small network on the 1,797 digits that can be installed, for 40 epochs"
 )
-DIGITS_STEPS = 160  # 40 epochs of minibatches of 300
+# 40 epochs with minibatches of 300.
+DIGITS_STEPS = 160
 TUNING_SEEDS, FINAL_SEEDS = 3, 10
-DRAWS = 10  # of a decay and of seeds
+# Number of draws of a decay and of seeds.
+DRAWS = 10
 COARSE = 10.0 ** np.arange(-3, 0.01, 0.5)
 AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
 
@@ -168,7 +185,9 @@ AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
 def _digits(
     seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
 ) -> np.ndarray:
-    """Final training losses of the digits network under AdamW, at most the initial ones: (seeds, rates)."""
+    """Return final training losses of the digits network under AdamW, clipped at the initial ones, (seeds,
+    rates).
+    """
     settings = DIGITS_MLP.complete({})
     randoms = [WorkloadRandom("digits_mlp", seed) for seed in seeds]
     problems = [DIGITS_MLP.problem(settings, one) for one in randoms]
@@ -192,15 +211,17 @@ def _digits(
 
 
 def _sensitivities(losses: np.ndarray) -> np.ndarray:
-    """Of each seed, the mean number of decades that a rate's loss is above the best rate's: (seeds,)."""
+    """Return for each seed the mean over rates of the decades by which the loss exceeds that at the best
+    rate.
+    """
     decades = np.log10(losses)
     return (decades - decades.min(1, keepdims=True)).mean(1)
 
 
 def _sensitivity(random: Random) -> Iterator[Measure]:
-    """Whether decoupled decay makes the final loss depend less on the learning rate (Sec. 4.4).
+    """Check that decoupled decay makes the final loss depend less on the learning rate (Sec. 4.4).
 
-    By a paired t interval over the seeds, of 95 % for all draws together.
+    The criterion is a paired t interval over the seeds, of 95 % for all draws together.
     """
     from scipy.stats import t
 

@@ -1,4 +1,4 @@
-"""Spectral-factorized curvature: as fast as other steps of the curvature, and how near to them."""
+"""Spectral-factorized curvature: its speed and accuracy compared with other updates of the curvature."""
 
 from __future__ import annotations
 
@@ -37,17 +37,25 @@ from curvebench.optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
 from curvebench.results.verdicts import Variant
 
-TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])  # of steps times beta_2: what is left of S_0 is exp(-time)
-AS_FAST = 1.1  # times a baseline's error, at every time
-AS_NEAR = 1.5  # times the Cholesky step's distance from the default update
-CLOSE = 0.5  # of the default update's own distance from the covariance
-MATCHES = 1.5  # times a baseline's loss, or one over that
-FALLS = 0.1  # of the first loss, a baseline's last
+# Numbers of steps times beta_2. The remaining share of S_0 is exp(-time).
+TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+# Maximum ratio of the error to the error of a baseline, at every time.
+AS_FAST = 1.1
+# Maximum ratio of the distance from the default update to the Cholesky step's distance from it.
+AS_NEAR = 1.5
+# Maximum ratio of the distance from the default update to the default update's distance from the covariance.
+CLOSE = 0.5
+# Maximum ratio of a loss to the loss of a baseline, or its inverse.
+MATCHES = 1.5
+# Maximum ratio of a baseline's last loss to the first loss.
+FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
-TIME_SHARES = np.array([0.4, 0.2, 0.1])  # beta_2 n, of gaps after 1 / beta_2 steps
+# beta_2 n, for gaps after 1 / beta_2 steps.
+TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
-SHARES = (0.2, 0.5, 1.0)  # beta_2 n: the weight of a step against n dimensions
+# beta_2 n, the weight of a step relative to n dimensions.
+SHARES = (0.2, 0.5, 1.0)
 TIED = 1e-2
 INSTANCES = 5
 AXES = ("steps times β₂", "relative distance")
@@ -60,12 +68,15 @@ TOLERANCES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, TIE
 
 
 def _by_ties(source: str, cases: Cases, **quick: Any) -> tuple[Check, ...]:
-    """Parts as printed, where equal values alone are tied, and with a tolerance, on the same instances.
+    """Return the checks of several cases as printed, where only equal values are tied, and with a tie
+    tolerance.
+
+    Both variants use the same instances.
 
     Args:
         source: file and place.
-        cases: their names and measures(random, tie_tolerance).
-        quick: what they are measured for at quick scale.
+        cases: name and `measures(random, tie_tolerance)` of each case.
+        quick: arguments of `measures` at scale `quick`.
     """
     return tuple(
         Check(
@@ -86,14 +97,19 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Infinite where what was found diverged, and else 0 where the baseline did."""
+    """Divide errors by the errors of a baseline: infinity where the method diverged, otherwise 0 where the
+    baseline did.
+    """
     found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))
-    with np.errstate(invalid="ignore"):  # infinite over infinite, of which the first counts
+    # The quotient of two infinities is not used: then the first one decides.
+    with np.errstate(invalid="ignore"):
         return np.where(np.isinf(found), np.inf, found / baseline)
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:
-    """That distances (times,) are at most AS_FAST times another method's, on the way and at the end."""
+    """Measure that distances (times,) are at most AS_FAST times another method's, on the way and at the
+    end.
+    """
     ratios = _ratios(found, other)
     yield at_most(f"{what} on the way over {over}", ratios[:-1].max(), AS_FAST)
     yield at_most(f"{what} at the end over {over}", ratios[-1], AS_FAST)
@@ -102,7 +118,7 @@ def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iter
 def _lines(
     figure: str, panel: str, found: Mapping[str, np.ndarray], axes: tuple[str, str] = AXES
 ) -> Iterator[Series]:
-    """What is drawn of distances (times,) by method."""
+    """Yield the figure's series of distances (times,) by method."""
     for name, values in found.items():
         if np.isfinite(values).all():
             yield Series(figure, name, TIMES[: len(values)], values, axes, panel=panel, log="y")
@@ -113,12 +129,13 @@ def _lines(
 
 @dataclass(frozen=True)
 class Learned:
-    """A covariance (n, n), and S by method at the times, (times, n, n), along the same gradients."""
+    """Covariance (n, n), and S at the times, (times, n, n), for each method on the same gradients."""
 
     covariance: np.ndarray
     default: np.ndarray
     cholesky: np.ndarray
-    spectral: Mapping[str, np.ndarray]  # by exponential
+    # The keys are kinds of the exponential map.
+    spectral: Mapping[str, np.ndarray]
 
 
 def _learned(
@@ -180,10 +197,15 @@ def _orders(
     rates: np.ndarray,
     counts: np.ndarray,
 ) -> Iterator[tuple[str, float]]:
-    """The slope of the gap to the default update in the rate, of logarithms by least squares, and its name.
+    """Yield the slope of log(gap to the default update) in log(rate), by least squares, with its name.
 
     Args:
-        rates, counts: beta_2, and after how many steps.
+        random: generator of the instance.
+        start: key of `STARTS`.
+        condition: condition number of the covariance.
+        tie_tolerance: relative difference below which eigenvalues are tied.
+        size: n.
+        rates, counts: beta_2, and the number of steps for each.
     """
     covariance, begun = spread_matrix(random, size, condition), STARTS[start](random, size)
     gradients = gradients_of(random, covariance, int(counts.max()))
@@ -351,13 +373,14 @@ KRONECKER = PropertyClaim(
 # --- losses of positive definite matrices ------------------------------------------------------------
 
 
-class MatrixLoss(NamedTuple):  # a tuple: the rule of a claim then holds its functions
-    """A loss l(S) of positive definite S whose least value is at Q^-1.
+# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+class MatrixLoss(NamedTuple):
+    """Loss l(S) of a positive definite S with its minimum at Q^-1.
 
     Args:
-        excess: l(S) less the least value, of Q (n, n) and S (times, n, n).
-        gradient: dl / dS, symmetric, of Q, S and inputs (n, count) that are observed at a step.
-        conditions: of Q.
+        excess: l(S) minus its minimum, from Q (n, n) and S (times, n, n).
+        gradient: dl / dS, symmetric, from Q, S and the inputs (n, count) that are observed in a step.
+        conditions: condition numbers of Q.
         rates: beta_2.
     """
 
@@ -372,18 +395,20 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
 
 
 def nearness(q: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """The mean over x ~ N(0, I) of |S Q x - x|^2 / 2."""
+    """Return the mean of |S Q x - x|^2 / 2 over x ~ N(0, I)."""
     return np.asarray(np.sum((s @ q - np.eye(len(q))) ** 2, axis=(-2, -1)) / 2)
 
 
 def nearness_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Of the mean of |S Q x - x|^2 / 2 over the inputs."""
+    """Return the gradient of the mean of |S Q x - x|^2 / 2 over the inputs."""
     moved = q @ inputs
     return _symmetric((s @ moved - inputs) @ moved.T) / inputs.shape[1]
 
 
 def log_det(q: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Tr(S Q) - log det S less its least value: of the eigenvalues v of S Q the sum of v - 1 - log v."""
+    """Return Tr(S Q) - log det S minus its minimum, the sum of v - 1 - log v over the eigenvalues v of S
+    Q.
+    """
     root, are_finite = np.linalg.cholesky(q), np.isfinite(s).all((-2, -1))
     values = np.linalg.eigvalsh(root.T @ np.where(are_finite[..., None, None], s, 0.0) @ root)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -391,7 +416,7 @@ def log_det(q: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def log_det_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Q - S^-1, whatever is observed."""
+    """Return Q - S^-1, which does not depend on the inputs."""
     return _symmetric(q - np.linalg.inv(s))
 
 

@@ -1,4 +1,4 @@
-"""Spectral-factorized curvature in half precision, and with its Cayley map truncated."""
+"""Spectral-factorized curvature in half precision, and with a truncated Cayley map."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ from curvebench.results.verdicts import Variant
 
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
-WORSE = 0.05  # of the logarithm of a loss: the most that half precision may cost, and maps may differ by
-RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}  # best of 0.003, 0.01, ... 0.3 for float32, 300 steps, other seeds
+# Maximum cost of half precision, and maximum difference between maps, in the logarithm of the loss.
+WORSE = 0.05
+# The best learning rate for each power, of 0.003, 0.01, ... 0.3 for float32, with 300 steps and other seeds.
+RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
 TRAINED: Mapping[str, Any] = {"cayley": "truncated", "clipping": 1.0}
 AXES = ("steps", "greatest |B^T B - I|")
 REDUCED = "a network of 512 weights is trained where 003 trains vision transformers of 50 to 86 million"
@@ -49,7 +51,9 @@ Measures = Callable[..., Iterator[Measure | Series]]
 def _by_ties(
     name: str, source: str, measures: Measures, quick: Mapping[str, Any], **case: Any
 ) -> list[Check]:
-    """Estimates on one draw of seeds: as printed with equal values alone tied, and with a tolerance."""
+    """Return the checks on one draw of seeds as printed, where only equal values are tied, and with a tie
+    tolerance.
+    """
     return [
         Check(
             name,
@@ -65,7 +69,9 @@ def _by_ties(
 
 
 def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means over seeds, the last axis, and half of t intervals that cover them all by 95 %."""
+    """Return means over seeds (the last axis) and half-widths of t intervals with 95 % simultaneous
+    coverage.
+    """
     from scipy.stats import t
 
     seeds = values.shape[-1]
@@ -75,18 +81,21 @@ def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarra
 
 # --- half precision (003 Sec. 3.4, Sec. 4.4) ------------------------------------------------------
 
-PARTS = 6  # of each variant, whose intervals hold together
+# Number of checks per variant, whose intervals hold simultaneously.
+PARTS = 6
 
 
 def _stable(
     random: Random, power: float, weights: str, ties: float, seeds: int = SEEDS, steps: int = STEPS
 ) -> Iterator[Measure | Series]:
-    """Training in bfloat16 beside float32, from the same weights along the same minibatches."""
+    """Compare training in bfloat16 with training in float32, from the same weights on the same
+    minibatches.
+    """
     lanes = draw_lanes(random, seeds, steps)
     options = {**TRAINED, "power": power, "tie_tolerance": ties}
     hyper = {"learning_rate": RATES[power]}
     full, half = train(lanes, options, hyper), train(lanes, options, hyper, "bfloat16", weights)
-    with np.errstate(invalid="ignore"):  # of what is not finite
+    with np.errstate(invalid="ignore"):  # some losses may not be finite
         worse, tolerance = _interval(np.log(half.losses[-1] / full.losses[-1]), PARTS)
     is_finite = np.isfinite(worse)
     loss = "logarithm of the last loss over float32's, mean"
@@ -105,29 +114,31 @@ def _stable(
 # --- drift of B -----------------------------------------------------------------------------------
 
 SIZE, DRAWS, DRIFT_STEPS = 16, 5, 4000
-RATE, TURN = 0.05, 0.05  # beta_2 and bar beta_2, the rule's defaults
-EVERY = 10  # steps between two corrections
+# beta_2 and bar beta_2, at the defaults of the rule.
+RATE, TURN = 0.05, 0.05
+# Number of steps between two corrections.
+EVERY = 10
 
 
 def inverse_of(ops: Any, skew: Any) -> Any:
-    """(I - X)^-1; in bfloat16, of which no library solves, rounded from float32."""
+    """Return (I - X)^-1. In bfloat16, where no library can solve, it is computed in float32 and rounded."""
     table = torch_ops_of("float32") if ops.dtype == "bfloat16" else ops
     matrix = ops.cast(ops.eye(skew.shape[-1]) - skew, table.dtype)
     return ops.cast(table.solve(matrix, table.zeros_like(matrix) + table.eye(skew.shape[-1])), ops.dtype)
 
 
 def exact_product(ops: Any, basis: Any, skew: Any) -> Any:
-    """B ((I + X) (I - X)^-1)."""
+    """Return B ((I + X) (I - X)^-1)."""
     return basis @ ((ops.eye(skew.shape[-1]) + skew) @ inverse_of(ops, skew))
 
 
 def exact_sum(ops: Any, basis: Any, skew: Any) -> Any:
-    """B + B E with E = 2 X (I - X)^-1."""
+    """Return B + B E with E = 2 X (I - X)^-1."""
     return basis + basis @ (2 * skew @ inverse_of(ops, skew))
 
 
 def truncated_product(ops: Any, basis: Any, skew: Any) -> Any:
-    """B ((I + X)^2 (I + X^2) (I + X^4)), as 003 Sec. 3.4 has it."""
+    """Return B ((I + X)^2 (I + X^2) (I + X^4)), as in 003 Sec. 3.4."""
     one, square = ops.eye(skew.shape[-1]), skew @ skew
     return basis @ ((one + skew) @ (one + skew) @ (one + square) @ (one + square @ square))
 
@@ -146,12 +157,18 @@ def drifting(
     draws: int = DRAWS,
     steps: int = DRIFT_STEPS,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Full-matrix steps along gradients N(0, Sigma): steps, |B^T B - I|_2 after them, and the least d.
+    """Take full-matrix steps on gradients N(0, Sigma).
 
     Args:
-        form: `form(ops, basis, skew)`, of the Cayley map.
-        precision: of all steps.
-        corrects: whether bases are brought nearer to orthogonal at every EVERY-th step.
+        random: generator of the instance.
+        form: `form(ops, basis, skew)`, a form of the Cayley map.
+        precision: precision of all steps.
+        corrects: whether bases are made more orthogonal at every EVERY-th step.
+        draws: number of independent runs.
+        steps: number of steps.
+
+    Returns:
+        Steps, maximum |B^T B - I|_2 after these steps, and the minimum of d.
     """
     ops = ops_of(precision)
     covariance = spread_matrix(random, SIZE, 100.0)
@@ -172,7 +189,8 @@ def drifting(
         if number % (steps // CHECKPOINTS) == 0:
             at.append(number)
             found.append(defect(_double(ops, basis)))
-            least = float(np.minimum(least, _double(ops, values).min()))  # NaN where one is
+            # The minimum is NaN if an entry is.
+            least = float(np.minimum(least, _double(ops, values).min()))
     return np.array(at), np.array(found), least
 
 
@@ -183,7 +201,7 @@ def _double(ops: Any, array: Any) -> np.ndarray:
 def _drift(
     random: Random, precision: str, cayley: str, draws: int = DRAWS, steps: int = DRIFT_STEPS
 ) -> Iterator[Measure | Series]:
-    seed = int(random.integers(2**32))  # all see the same gradients
+    seed = int(random.integers(2**32))  # the same gradients for all forms
     for form, function in FORMS[cayley].items():
         for corrects in (False, True):
             name = f"{form}, {'corrected' if corrects else 'as it drifts'}"
@@ -250,23 +268,28 @@ HALF_PRECISION = PropertyClaim(
 
 # --- the truncated Cayley map (003 Sec. 3.4, Fig. 10) ---------------------------------------------
 
-TURNS = (0.05, 0.5, 1.5)  # bar beta_2: |b N|_F is half of it, and below 1
-TIMES = 5  # at which losses are compared
-SAME_PATH = 0.01  # of S, relative
-MUCH_FASTER = 1.5  # the exact map's step over the truncated one's
-REPETITIONS, EAGER = 101, 100  # samples of each; steps for which nothing is worth compiling
+# bar beta_2: |b N|_F is half of it and thus below 1.
+TURNS = (0.05, 0.5, 1.5)
+# Number of times at which losses are compared.
+TIMES = 5
+# Maximum relative difference of S.
+SAME_PATH = 0.01
+# Minimum ratio of the exact map's step time to the truncated map's.
+MUCH_FASTER = 1.5
+# Number of samples of each step, and planned number of steps, so small that nothing is compiled.
+REPETITIONS, EAGER = 101, 100
 
 
 def _same_losses(
     random: Random, turn: float, ties: float, seeds: int = SEEDS, steps: int = STEPS
 ) -> Iterator[Measure | Series]:
-    """Training in float32 with both maps, from the same weights along the same minibatches."""
+    """Compare training with both maps in float32, from the same weights on the same minibatches."""
     lanes = draw_lanes(random, seeds, steps)
     hyper = {"learning_rate": RATES[2.0], "rotation_rate": turn}
     options = {"power": 2.0, "clipping": 1.0, "tie_tolerance": ties}
     found = {name: train(lanes, {**options, "cayley": name}, hyper) for name in CAYLEYS}
     every = CHECKPOINTS // TIMES
-    with np.errstate(invalid="ignore"):  # of what is not finite
+    with np.errstate(invalid="ignore"):  # some losses may not be finite
         ratios = np.log(found["truncated"].losses / found["exact"].losses)[every::every]
         means, halves = _interval(ratios, TIMES * len(TURNS))
     for number, (mean, half) in enumerate(zip(means, halves, strict=True), start=1):
@@ -279,7 +302,7 @@ def _same_losses(
 
 
 def _same_path(random: Random, turn: float, ties: float, steps: int = 500) -> Iterator[Measure]:
-    """S of both maps along the same gradients N(0, S_1 x S_2), in float64."""
+    """Compare S under both maps on the same gradients N(0, S_1 x S_2), in float64."""
     shape = (6, 8)
     roots = [np.linalg.cholesky(spread_matrix(random, size, 10.0)) for size in shape]
     begun = KroneckerSpectrum(np.ones(1), tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape))
@@ -297,7 +320,9 @@ def _same_path(random: Random, turn: float, ties: float, steps: int = 500) -> It
 
 
 def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
-    """The product is Cayley(X) (I - X^8); its middle form is printed with inverses of the factors."""
+    """Check that the product is Cayley(X) (I - X^8); its middle form is printed with inverses of the
+    factors.
+    """
     size = int(random.integers(2, 9))
     drawn = random.standard_normal((size, size))
     skew = (drawn - drawn.T) / np.linalg.norm(drawn - drawn.T) * random.uniform(0.3, 0.95)
@@ -313,8 +338,8 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
-    """Steps of the rule for one matrix (n, n) in float32, in turn on one thread of a CPU."""
-    # the order is part of the rule, and so of its instances
+    """Compare step times of the rule for one matrix (n, n) in float32, in turn on one CPU thread."""
+    # The order of these imports is part of the hash of the claim's rule, and thus determines its instances.
     from curvebench.timing.clocks import one_thread
     from curvebench.timing.interleaving import interleaved
 

@@ -1,4 +1,6 @@
-"""Gradient-free search by normal laws: the spectral-factorized scheme beside natural evolution strategies."""
+"""Gradient-free search with normal distributions: the spectral-factorized scheme and natural evolution
+strategies.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,21 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-KEPT = 0.75  # of a baseline's decades: what studies call comparable
-DECADES = 1.0  # that a baseline must gain, else anything could compete with it
-RECORDS = 20  # of the loss at the mean, evenly over the generations
+# Minimum ratio of the decades gained to a baseline's decades; studies call this comparable.
+KEPT = 0.75
+# Minimum number of decades that a baseline must gain. Otherwise, anything could compete with it.
+DECADES = 1.0
+# Number of evenly spaced generations at which the loss at the mean is recorded.
+RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-FLOOR = 1e-12  # of losses: a hundred times the rounding of Ackley's terms of 20
-MEASURES = 60  # of 10 parts, 4 against the limit 0 and 2 of the baselines' own gains each
-SUPPORT = 1 - 2 * 0.05  # of the interval whose lower end supports: 5 % for each measure, since all must hold
-REFUTATION = 1 - 2 * 0.05 / MEASURES  # of the upper end: 5 % for all together, since one refutes
+# Losses below this count as equal to it: a hundred times the rounding error of Ackley's terms of 20.
+FLOOR = 1e-12
+# 10 subclaims with 6 measures each: 4 against the limit 0, and 2 of the gains of the baselines.
+MEASURES = 60
+# Level of the interval whose lower end supports a measure: 5 % for each measure, since all must hold.
+SUPPORT = 1 - 2 * 0.05
+# Level of the interval whose upper end refutes a measure: 5 % for all measures together, since one refutes.
+REFUTATION = 1 - 2 * 0.05 / MEASURES
 MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
 CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
 RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATES])
@@ -35,13 +44,15 @@ RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATE
 # --- functions (003 App. C) ----------------------------------------------------------------------------
 
 
-class Objective(NamedTuple):  # a tuple: the rule of a claim then holds its function
-    """A function whose least value is 0.
+# A tuple, and not a dataclass, so that the hash of a claim's rule includes the function.
+class Objective(NamedTuple):
+    """Function with minimum 0.
 
     Args:
-        loss: of points (..., d), of which there are d >= 2; the values (...,).
-        low, high: of the first mean's entries, uniform: off the middle of what surrounds the minimum.
-        generations: at paper scale.
+        loss: values (...,) at points (..., d), d >= 2.
+        low, high: range of the entries of the first mean, which are uniform. The minimum is not at its
+            centre.
+        generations: number of generations at scale `paper`.
     """
 
     loss: Callable[[np.ndarray], np.ndarray]
@@ -51,32 +62,36 @@ class Objective(NamedTuple):  # a tuple: the rule of a claim then holds its func
 
 
 def ackley(w: np.ndarray) -> np.ndarray:
-    """20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)), 0 at 0."""
+    """Return 20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)), which is 0 at 0."""
     far = np.exp(-0.2 * np.sqrt((w**2).mean(-1)))
     return np.asarray(20 - 20 * far + math.e - np.exp(np.cos(2 * np.pi * w).mean(-1)))
 
 
 def rosenbrock(w: np.ndarray) -> np.ndarray:
-    """The sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2, 0 at 1."""
+    """Return the sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2, which is 0 at 1."""
     one, next_one = w[..., :-1], w[..., 1:]
     return np.asarray((100 * (next_one - one**2) ** 2 + (one - 1) ** 2).sum(-1))
 
 
 def bohachevsky(w: np.ndarray) -> np.ndarray:
-    """The sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7, 0 at 0."""
+    """Return the sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7, which is 0 at
+    0.
+    """
     one, next_one = w[..., :-1], w[..., 1:]
     waves = 0.3 * np.cos(3 * np.pi * one) + 0.4 * np.cos(4 * np.pi * next_one)
     return np.asarray((one**2 + 2 * next_one**2 - waves + 0.7).sum(-1))
 
 
 def schaffer(w: np.ndarray) -> np.ndarray:
-    """The sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2, 0 at 0."""
+    """Return the sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2, which is 0 at 0."""
     squares = w[..., :-1] ** 2 + w[..., 1:] ** 2
     return np.asarray((squares**0.25 * (np.sin(50 * squares**0.1) ** 2 + 1)).sum(-1))
 
 
 def griewank(w: np.ndarray) -> np.ndarray:
-    """The sum of w_i^2 / 4000 less the product of cos(w_i / sqrt(i)), i from 1, plus 1; 0 at 0."""
+    """Return the sum of w_i^2 / 4000 minus the product of cos(w_i / sqrt(i)), i from 1, plus 1, which is 0 at
+    0.
+    """
     waves = np.cos(w / np.sqrt(np.arange(1, w.shape[-1] + 1)))
     return np.asarray((w**2).sum(-1) / 4000 - waves.prod(-1) + 1)
 
@@ -93,14 +108,15 @@ OBJECTIVES: Mapping[str, Objective] = {
 # --- searches ------------------------------------------------------------------------------------------
 
 
-class SearchMethod(NamedTuple):  # a tuple: the rule of a claim then holds its functions
-    """How the covariance S^-1 = A A^T of a normal law learns.
+# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+class SearchMethod(NamedTuple):
+    """Method that learns the covariance S^-1 = A A^T of a normal distribution.
 
     Args:
-        begin: its state, of the spectrum of S.
-        root: A of a state, (..., d, d); a sample is mu + A z, z ~ N(0, I).
-        step: the next state, of a state, M = A^T H A (..., d, d), H being the curvature that S is moved
-            along, and beta_2, (..., 1).
+        begin: `begin(spectrum)` is the initial state, from the spectrum of S.
+        root: `root(state)` is A, (..., d, d); a sample is mu + A z with z ~ N(0, I).
+        step: `step(state, M, beta_2)` is the next state, with M = A^T H A (..., d, d) for the curvature H
+            along which S moves, and beta_2 (..., 1).
     """
 
     begin: Callable[[Spectrum], Any]
@@ -109,19 +125,19 @@ class SearchMethod(NamedTuple):  # a tuple: the rule of a claim then holds its f
 
 
 def inverse_root(spectrum: Spectrum) -> np.ndarray:
-    """B diag(d)^-1/2, (..., d, d)."""
+    """Return B diag(d)^-1/2, (..., d, d)."""
     return np.asarray(spectrum.basis / np.sqrt(spectrum.values)[..., None, :])
 
 
 def _moved_root(
     root: np.ndarray, inside: np.ndarray, rate: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """A f(beta_2 M), (..., d, d), of a function of symmetric matrices."""
+    """Return A f(beta_2 M), (..., d, d), for a function f of symmetric matrices."""
     values, vectors = np.linalg.eigh(inside)
     return np.asarray((root @ vectors * factor(rate * values)[..., None, :]) @ vectors.swapaxes(-1, -2))
 
 
-# NaN where the covariance is no longer positive definite
+# The result is NaN where the covariance is no longer positive definite.
 NES = SearchMethod(inverse_root, np.asarray, partial(_moved_root, factor=lambda change: np.sqrt(1 - change)))
 CHOLESKY_NES = SearchMethod(
     inverse_root, np.asarray, partial(_moved_root, factor=lambda change: np.exp(-change / 2))
@@ -130,22 +146,23 @@ BASELINES = {"NES": NES, "Cholesky-based NES": CHOLESKY_NES}
 
 
 def _spectral(spectrum: Spectrum, inside: np.ndarray, rate: np.ndarray, tie_tolerance: float) -> Spectrum:
-    root = spectrum.basis * np.sqrt(spectrum.values)[..., None, :]  # A^-T
+    # This is A^-T.
+    root = spectrum.basis * np.sqrt(spectrum.values)[..., None, :]
     curvature = root @ inside @ root.swapaxes(-1, -2)
     return spectral_step(OPS, spectrum, curvature, rate, 0.0, SpectralMaps(tie_tolerance=tie_tolerance))
 
 
 def spectral_search(tie_tolerance: float) -> SearchMethod:
-    """The full-matrix scheme with the exact exponential, gamma 0 and root 1 (003 Fig. 1, Sec. 4.3)."""
+    """Return the full-matrix scheme with the exact exponential, gamma 0 and root 1 (003 Fig. 1, Sec. 4.3)."""
     return SearchMethod(
         lambda spectrum: spectrum, inverse_root, partial(_spectral, tie_tolerance=tie_tolerance)
     )
 
 
 def rank_costs(count: int) -> np.ndarray:
-    """What stands for the losses of `count` samples, the best first, (count,), of sum 0.
+    """Return costs that replace the losses of `count` samples, the best first, (count,), with sum 0.
 
-    They are 1 / count - max(0, log(count / 2 + 1) - log k) over the sum of these maxima, k from 1
+    The cost of rank k, from 1, is 1 / count - m_k / sum m_k with m_k = max(0, log(count / 2 + 1) - log k)
     (Glasmachers et al. 2010).
     """
     shares = np.maximum(0, np.log(count / 2 + 1) - np.log(np.arange(1, count + 1)))
@@ -153,10 +170,10 @@ def rank_costs(count: int) -> np.ndarray:
 
 
 def moments(draws: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A^T g and A^T H A of the estimate by REINFORCE (003 eq. 7), the sums of c z and of c z z^T.
+    """Return A^T g and A^T H A as estimated by REINFORCE (003 eq. 7): the sums of c z and of c z z^T.
 
-    They are E[c grad_mu log q] and E[2 c grad_(S^-1) log q] in the coordinates z = A^-1 (w - mu); the
-    identity that is subtracted from z z^T there has no weight, since costs have the sum 0.
+    They are E[c grad_mu log q] and E[2 c grad_(S^-1) log q] in the coordinates z = A^-1 (w - mu). The
+    identity that is subtracted from z z^T in that formula has no effect, since the costs have sum 0.
 
     Args:
         draws: z, (..., samples, d).
@@ -175,15 +192,18 @@ def search(
     samples: int,
     generations: int,
 ) -> np.ndarray:
-    """Losses at the mean, before the first generation and evenly after, (RECORDS + 1, settings, seeds).
+    """Return losses at the mean, before the first generation and evenly spaced, (RECORDS + 1, settings,
+    seeds).
 
-    The mean moves with the covariance that was sampled from, as in 003 eqs. 9-11 and in both baselines.
+    The mean moves with the covariance of the current samples, as in 003 eqs. 9-11 and in both baselines.
 
     Args:
-        begun: the first means (seeds, d), and the spectra of S.
+        method: the method that learns the covariance.
+        loss: the objective.
+        begun: first means (seeds, d), and the spectra of S.
         rates: beta_1 and beta_2, (settings, 2).
-        draws: of which all settings get the same normal numbers.
-        samples: of a generation, half of them the mirrored others.
+        draws: generator; all settings get the same normal numbers.
+        samples: samples per generation; the second half mirrors the first.
         generations: at least RECORDS.
     """
     count, size = begun[0].shape
@@ -200,7 +220,7 @@ def search(
     costs = rank_costs(samples)
     recorded = np.rint(np.linspace(0, generations, RECORDS + 1)).astype(int)
     found = [loss(mean)]
-    # a search that diverged goes on without a number
+    # a search that diverged continues with NaN
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for generation in range(1, generations + 1):
             half = draws.standard_normal((count, samples // 2, size))
@@ -220,13 +240,13 @@ def search(
 
 @dataclass(frozen=True)
 class SearchSizes:
-    """Of a comparison.
+    """Sizes of a comparison.
 
     Args:
         dimension: d.
-        share: of an objective's generations.
-        tuning_seeds: on which rates are chosen.
-        seeds: fresh ones, on which methods are compared.
+        share: fraction of an objective's generations.
+        tuning_seeds: number of seeds by which rates are chosen.
+        seeds: number of fresh seeds on which methods are compared.
     """
 
     dimension: int
@@ -236,7 +256,9 @@ class SearchSizes:
 
     @property
     def samples(self) -> int:
-        """Of a generation: twice what is usual in evolution strategies, since half are mirrored."""
+        """Samples per generation: twice the usual number of evolution strategies, since half of them are
+        mirrored.
+        """
         return 2 * (4 + int(3 * np.log(self.dimension)))
 
 
@@ -244,25 +266,28 @@ PAPER, QUICK = SearchSizes(10, 1.0, 10, 20), SearchSizes(3, 0.15, 5, 20)
 
 
 def floored(losses: np.ndarray) -> np.ndarray:
-    """From FLOOR to the first loss, which that of a search counts as that diverged; (records, ...)."""
+    """Clip losses (records, ...) to the range from FLOOR to the first loss; a diverged search gets the first
+    loss.
+    """
     first = np.broadcast_to(losses[0], losses.shape)
     return np.clip(np.where(np.isfinite(losses), losses, first), FLOOR, first)
 
 
 def best_setting(losses: np.ndarray) -> int:
-    """That of the least median of last losses, of those that tie the one with the least half-way.
+    """Return the setting with the minimum median of last losses; ties are decided by the median half-way.
 
     Args:
         losses: (records, settings, seeds).
     """
     medians = np.median(losses[list(JUDGED.values())], -1)
-    return int(np.lexsort(medians)[0])  # by the last key first
+    # The last key of lexsort is the first criterion.
+    return int(np.lexsort(medians)[0])
 
 
 def _losses(
     method: SearchMethod, objective: Objective, start: str, seed: int, sizes: SearchSizes
 ) -> np.ndarray:
-    """On fresh seeds, at the best of RATES on the tuning seeds: (RECORDS + 1, seeds)."""
+    """Return losses on fresh seeds, (RECORDS + 1, seeds), with the best of RATES on the tuning seeds."""
 
     def run(stream: int, seeds: int, rates: np.ndarray) -> np.ndarray:
         random = np.random.default_rng([seed, stream])
@@ -281,11 +306,12 @@ def _losses(
     return run(1, sizes.seeds, RATES[[best]])[:, 0]
 
 
-_baseline_losses = lru_cache(maxsize=32)(_losses)  # the same for both tolerances of ties
+# Both tie tolerances are compared with the same baselines.
+_baseline_losses = lru_cache(maxsize=32)(_losses)
 
 
 def _interval_at_least(quantity: str, values: np.ndarray, limit: float) -> Measure:
-    """The median (seeds,) against a limit: the middle of its interval, with half of that's length."""
+    """Compare the median of values (seeds,) with a limit: its interval as midpoint and half-length."""
     low, high = median_interval(values, SUPPORT).low, median_interval(values, REFUTATION).high
     return at_least(quantity, (low + high) / 2, limit, (high - low) / 2)
 

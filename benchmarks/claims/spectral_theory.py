@@ -1,4 +1,4 @@
-"""What spectral-factorized curvature rests on: linear invariance, its metric, and its constraints."""
+"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints."""
 
 from __future__ import annotations
 
@@ -52,24 +52,27 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- linear invariance (003 Claim 1, App. F) ----------------------------------------------------------------
 
-DESCENT = 20  # steps
-FOLLOWED = 1e-8  # of so many steps with metrics of condition numbers up to some 1e4
+# Number of steps.
+DESCENT = 20
+# Tolerance after this number of steps with metrics of condition numbers up to about 1e4.
+FOLLOWED = 1e-8
 
 
 @dataclass(frozen=True)
 class OutcomeLaws:
-    """A family of laws of N outcomes, whose Fisher metric depends on the parameters and is never singular.
+    """Family of distributions of N outcomes, with a Fisher metric that depends on the parameters and is
+    regular.
 
     Args:
         features: X (N, d); outcome i has the natural parameter (X tau)_i.
-        kind: `bernoulli`, or `normal` of mean and log variance both equal to that.
+        kind: `bernoulli`, or `normal` with mean and log variance both equal to the natural parameter.
     """
 
     features: np.ndarray
     kind: str
 
     def metric(self, tau: np.ndarray) -> np.ndarray:
-        """F = X^T Diag(w) X, (d, d)."""
+        """Return F = X^T Diag(w) X, (d, d)."""
         natural = self.features @ tau
         if self.kind == "bernoulli":
             weights = np.exp(-np.logaddexp(0, natural) - np.logaddexp(0, -natural))
@@ -78,13 +81,13 @@ class OutcomeLaws:
         return self.features.T @ (weights[:, None] * self.features)
 
     def within(self, coordinates: np.ndarray) -> OutcomeLaws:
-        """The same laws in lambda, where tau = U lambda."""
+        """Return the same distributions in lambda, where tau = U lambda."""
         return OutcomeLaws(self.features @ coordinates, self.kind)
 
 
 @dataclass(frozen=True)
 class LogCosh:
-    """L = sum log cosh(A tau - b): smooth, with gradients A^T tanh(A tau - b)."""
+    """Smooth loss L = sum log cosh(A tau - b), with gradients A^T tanh(A tau - b)."""
 
     maps: np.ndarray
     targets: np.ndarray
@@ -97,13 +100,14 @@ class LogCosh:
 
 
 def moore_penrose(metric: np.ndarray) -> np.ndarray:
-    """The pseudo-inverse of a metric, by the project's own root."""
-    cutoff = 100 * rank_cutoff(OPS, len(metric))  # of the rounding of U^T F U
+    """Return the pseudo-inverse of a metric, by the project's own matrix root."""
+    # The factor covers the rounding error of U^T F U.
+    cutoff = 100 * rank_cutoff(OPS, len(metric))
     return np.asarray(inverse_root(OPS, metric, 1.0, cutoff=cutoff))
 
 
 def draw_coordinates(random: Random, size: int, more: int) -> np.ndarray:
-    """U (d, p) of rank d, singular values over an order of magnitude; p = d + more."""
+    """Draw U (d, p) of rank d with p = d + more, and singular values over an order of magnitude."""
     values = 10.0 ** random.uniform(-0.5, 0.5, size)
     return with_singular_values(random, size, size + more, values)
 
@@ -115,7 +119,8 @@ def _invariance(random: Random, redundant: bool) -> Iterator[Measure]:
     start, rate = random.standard_normal(size) / 2, float(random.uniform(0.02, 0.2))
     coordinates = draw_coordinates(random, size, int(random.integers(1, 5)) if redundant else 0)
     point = np.linalg.pinv(coordinates) @ start
-    if redundant:  # tau = U lambda leaves the rest of lambda open
+    # tau = U lambda does not determine lambda.
+    if redundant:
         free = random.standard_normal(len(point))
         point = point + free - np.linalg.pinv(coordinates) @ (coordinates @ free)
     law_within, loss_within = law.within(coordinates), loss.within(coordinates)
@@ -134,11 +139,13 @@ def _pseudo_inverse(random: Random, printed: bool) -> Iterator[Measure]:
     size, more = int(random.integers(1, 6)), int(random.integers(0, 4))
     coordinates = draw_coordinates(random, size, more)
     metric = assembled(Spectrum(orthonormal(random, size, size), 10.0 ** random.uniform(-1, 1, size)))
-    right = np.linalg.cholesky(metric).T @ coordinates  # D = L^T U and C = D^T
+    # D = L^T U and C = D^T.
+    right = np.linalg.cholesky(metric).T @ coordinates
     left = right.T
     inner = left @ left.T if printed else left.T @ left
     outer = right.T @ np.linalg.inv(right @ right.T)
-    error = np.inf  # where the printed product has no shape
+    # The error if the printed product has no shape.
+    error = np.inf
     if outer.shape[1] == len(inner):
         found = outer @ np.linalg.pinv(inner) @ left.T
         error = relative_error(found, moore_penrose(coordinates.T @ metric @ coordinates))
@@ -170,20 +177,24 @@ LINEAR_INVARIANCE = PropertyClaim(
 
 # --- the Fisher-Rao metric (003 Claims 4 and 6, App. I, K, L) -----------------------------------------------
 
-DIFFERENTIATED = 1e-9  # of second derivatives of cross-entropies, relative to the metric's largest entry
-SOLVED = 1e-7  # of steps with the inverse of a metric whose entries span 4 orders of magnitude
-TIED = 1e-8  # relative to the metric's largest entry: a pair 5 % apart has some 1e-5
+# Tolerance of second derivatives of cross-entropies, relative to the metric's largest entry.
+DIFFERENTIATED = 1e-9
+# Tolerance of steps with the inverse of a metric whose entries span 4 orders of magnitude.
+SOLVED = 1e-7
+# Largest eigenvalue that counts as 0, relative to the metric's largest entry; a pair 5 % apart has about
+# 1e-5.
+TIED = 1e-8
 
 
 def rotation_entries(values: np.ndarray) -> np.ndarray:
-    """4 (d_i / d_j + d_j / d_i - 2) for i > j (003 eq. 17)."""
+    """Return 4 (d_i / d_j + d_j / d_i - 2) for i > j (003 eq. 17)."""
     rows, columns = np.tril_indices(len(values), -1)
     ratios = values[rows] / values[columns]
     return np.asarray(4 * (ratios + 1 / ratios - 2))
 
 
 def off_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> float:
-    """The largest entry outside of blocks on the diagonal, relative to the largest of all."""
+    """Return the largest entry outside of diagonal blocks, relative to the largest entry."""
     rest = matrix.copy()
     for block in blocks:
         rest[block, block] = 0.0
@@ -221,10 +232,10 @@ def _block_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def stated_block(coordinates: LocalCoordinates, name: str, inverse: bool) -> np.ndarray:
-    """A block of F, or of its pseudo-inverse: as App. K states it, or must where coordinates are corrected.
+    """Return a block of F or its pseudo-inverse as stated in App. K, with or without its misprints.
 
-    Of m only the inverse is stated. The constants are nm / 2 of alpha and not 1 / 2; for M and m the other
-    factor's length and not 1; and off the diagonal of m's inverse -1 / l and not 1 / l.
+    For m, only the inverse is stated. The corrected constants are n m / 2 for alpha instead of 1 / 2; for M
+    and m the other factor's length instead of 1; and off the diagonal of m's inverse -1 / l instead of 1 / l.
     """
     printed, lengths = coordinates.printed, coordinates.lengths
     size = int(np.prod(lengths))
@@ -267,9 +278,9 @@ def natural_step(
     rate: float,
     gamma: float,
 ) -> tuple[Any, np.ndarray]:
-    """The factors after a step of Riemannian gradient descent (003 eqs. 10, 11), and mu's move.
+    """Return the factors after a step of Riemannian gradient descent (003 eqs. 10, 11), and the change of mu.
 
-    The loss is quadratic, of which curvature is not approximated.
+    The loss is quadratic, so that its curvature is exact.
     """
     eta = -rate * inverse @ coordinates.gradient(gradient, curvature, gamma)
     return coordinates.at(eta), coordinates.mean_map @ eta[coordinates.blocks["delta"]]
@@ -279,7 +290,8 @@ def _natural_full(random: Random) -> Iterator[Measure]:
     size, gamma = int(random.integers(2, 6)), float(random.integers(2))
     spectrum = draw_spectrum(random, size, tied=True)
     root, drawn = assembled(spectrum, 0.5), random.standard_normal((size, size))
-    curvature = root @ (drawn + drawn.T) @ root / 2  # of any sign, of the size of S
+    # The curvature has any sign and the magnitude of S.
+    curvature = root @ (drawn + drawn.T) @ root / 2
     rate, gradient = float(random.uniform(0.02, 0.3)), random.standard_normal(size)
     coordinates = LocalCoordinates(spectrum)
     inverse = np.linalg.pinv(coordinates.metric(), rcond=TIED, hermitian=True)
@@ -314,7 +326,7 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rule_steps(random: Random, optimizer: str) -> Iterator[Measure]:
-    """The rule's second step, with the S of the first: natural-gradient steps from I."""
+    """Check the rule's second step, with the S of the first, against natural-gradient steps from I."""
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 2, 4)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
     gradients = draw_gradients(random, shape, 2)
@@ -371,27 +383,32 @@ METRIC = PropertyClaim(
 
 # --- constraints (003 Claims 3, 5 and 9, Sec. 3.3) ----------------------------------------------------------
 
-KEPT = 1e-11  # of 20 steps whose rotations have generators of norms up to 100
+# Tolerance after 20 steps, whose rotations have generators of norms up to 100.
+KEPT = 1e-11
 STEPS = 20
-INVERTED = 1e-9  # of Cayley maps of generators of norms up to 100
-ROTATION_RATES = (1e-3, 1.9)  # of normalized rotations
+# Tolerance of Cayley maps with generators of norms up to 100.
+INVERTED = 1e-9
+# Range of the lengths of normalized rotations.
+ROTATION_RATES = (1e-3, 1.9)
 
 
 def draw_maps(random: Random) -> tuple[SpectralMaps, float]:
-    """The exact maps, with the rotation of the curvature or of a given length, and that length."""
+    """Draw the exact maps with rotations from the curvature or normalized ones, and a length for the
+    latter.
+    """
     normalized = bool(random.integers(2))
     return SpectralMaps("exact", "exact", normalized), float(random.uniform(*ROTATION_RATES))
 
 
 def draw_skew(random: Random, size: int) -> np.ndarray:
-    """A skew-symmetric matrix (n, n) of a Frobenius norm from 1e-3 to 100; 0 for n = 1."""
+    """Draw a skew-symmetric matrix (n, n) with a Frobenius norm from 1e-3 to 100; for n = 1 it is 0."""
     drawn = random.standard_normal((size, size))
     skew = drawn - drawn.T
     return np.asarray(skew * 10.0 ** random.uniform(-3, 2) / (np.linalg.norm(skew) or 1.0))
 
 
 def identity_error(matrix: np.ndarray) -> float:
-    """The largest entry of Q^T Q - I."""
+    """Return the largest entry of |Q^T Q - I|."""
     return float(np.abs(matrix.T @ matrix - np.eye(len(matrix))).max())
 
 
@@ -401,7 +418,8 @@ def _full_constraints(random: Random) -> Iterator[Measure]:
     rate, errors, least = float(random.uniform(0.01, 1)), [], []
     for _ in range(STEPS):
         root, drawn = assembled(spectrum, 0.5), random.standard_normal((size, size))
-        curvature = root @ (drawn + drawn.T) @ root / np.sqrt(size)  # of any sign, of the size of S
+        # The curvature has any sign and the magnitude of S.
+        curvature = root @ (drawn + drawn.T) @ root / np.sqrt(size)
         spectrum = spectral_step(OPS, spectrum, curvature, rate, gamma, maps, 0.0, turn)
         errors.append(identity_error(spectrum.basis))
         least.append(spectrum.values.min())
@@ -427,9 +445,11 @@ def _kronecker_constraints(random: Random) -> Iterator[Measure]:
 
 
 def decomposed(matrix: np.ndarray, shape: Sequence[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """alpha, S_1 and S_2 of determinant 1 of S = alpha S_1 x S_2, and how far S is from a product, relative.
+    """Decompose S = alpha S_1 x S_2 with factors of determinant 1; return alpha, S_1, S_2 and the relative
+    residual.
 
-    The rearranged matrix of a Kronecker product has rank one, and its factors but for a number.
+    The rearranged matrix of a Kronecker product has rank one, and its singular vectors are the factors up to
+    scale.
     """
     first, second = shape
     left, values, right = np.linalg.svd(rearrange(matrix, first, second, first, second))
@@ -455,7 +475,9 @@ def _unique(random: Random) -> Iterator[Measure]:
 
 
 def _rule_constraints(random: Random, optimizer: str) -> Iterator[Measure]:
-    """S^(-1) of a rule is positive definite; of Kronecker factors a product, with the scheme's factors."""
+    """Check that S^(-1) of a rule is positive definite, and with Kronecker factors a product of the scheme's
+    factors.
+    """
     kronecker = optimizer == "spectral"
     shape = lengths_of(random, 2, 2, 3) if kronecker else lengths_of(random, 1, 2, 5)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))

@@ -1,4 +1,4 @@
-"""Spectral-factorized curvature with its exponential map truncated, and on diagonal matrices."""
+"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices."""
 
 from __future__ import annotations
 
@@ -35,16 +35,21 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- the truncated exponential map (003 Figs. 5 and 6, App. A.2 and A.3, Claims 7 and 8) --------------------
 
-SECOND_ORDER = 0.05  # of an observed order at rates that change d by a hundredth at most
-TRUNCATED_MAPS = SpectralMaps("first_order", "exact")  # of 003 Figs. 5 and 6
-# of gradients of any size: a plain rotation's generator X may leave nothing but X of I - X
+# Tolerance of an observed order, at rates that change d by at most a hundredth.
+SECOND_ORDER = 0.05
+# The maps of 003 Figs. 5 and 6.
+TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
+# Maps for gradients of any size. A plain rotation's generator X could be so large that I - X rounds to -X.
 STEADY_MAPS, TURN = SpectralMaps("first_order", "exact", normalized=True), 0.05
-DAMPED = 200  # steps with damping
+# Number of steps with damping.
+DAMPED = 200
 FORMS = {"full": "full", "Kronecker": "kronecker"}
 
 
 def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
-    """A spectrum, and a gradient of its size: N(0, S), each entry besides times 1/3 to 3."""
+    """Draw a spectrum and a gradient of matching magnitude: N(0, S), with each entry multiplied by 1/3 to
+    3.
+    """
     if form == "full":
         shape: tuple[int, ...] = lengths_of(random, 1)
         spectrum: Any = draw_spectrum(random, shape[0], tied=True)
@@ -57,7 +62,9 @@ def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
 
 
 def growths_of(spectrum: Any, gradient: np.ndarray, gamma: float) -> list[np.ndarray]:
-    """m of each factor: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k) - gamma (003 Fig. 1)."""
+    """Return m of each factor: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k) - gamma (003 Fig.
+    1).
+    """
     if isinstance(spectrum, Spectrum):
         return [(spectrum.basis.T @ gradient) ** 2 / spectrum.values - gamma]
     return [
@@ -71,7 +78,8 @@ def _claim_7(random: Random) -> Iterator[Measure]:
     rate, gamma, flat = float(random.uniform(0.02, 0.3)), float(random.integers(2)), gradient.ravel()
     trace = flat @ np.linalg.inv(assembled(spectrum)) @ flat / gradient.size
     for number, inside in enumerate(axes_curvatures(spectrum, gradient)):
-        # alpha moves by the mean of what both factors ask for: the other one is asked for nothing
+        # The two factors contribute to the growth of alpha, which is the mean. A curvature of 0 removes the
+        # other factor's share.
         alone = [np.zeros((length, length)) for length in gradient.shape]
         alone[number] = inside
         moved = kronecker_spectral_step(OPS, spectrum, tuple(alone), rate, 0.0)
@@ -85,7 +93,9 @@ def _claim_7(random: Random) -> Iterator[Measure]:
 
 
 def _log_determinant(random: Random) -> Iterator[Measure]:
-    """The rule's log det S grows by beta_2 (Tr(S^-1 g g^T) - gamma m n), which is Claim 7 for alpha."""
+    """Check that the rule's log det S grows by beta_2 (Tr(S^-1 g g^T) - gamma m n), which is Claim 7 for
+    alpha.
+    """
     shape = lengths_of(random, 2, 2, 3)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
     gradients = draw_gradients(random, shape, 3)
@@ -105,7 +115,9 @@ def _log_determinant(random: Random) -> Iterator[Measure]:
 def boxes(
     spectrum: Any, gradient: np.ndarray, rate: float, gamma: float, damping: Sequence[float]
 ) -> list[Any]:
-    """n of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k) (003 Figs. 5, 6)."""
+    """Return n of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k) (003 Figs. 5,
+    6).
+    """
     if isinstance(spectrum, Spectrum):
         inside = np.diag(spectrum.basis.T @ np.outer(gradient, gradient) @ spectrum.basis)
         return [(1 - gamma * rate) * spectrum.values + rate * (inside + damping[0])]
@@ -119,7 +131,9 @@ def boxes(
 
 
 def adaptive_damping(spectrum: KroneckerSpectrum, damping: float, printed: bool) -> list[float]:
-    """Lambda^(l) (003 Fig. 6, caption): over Tr(S^(l))^-1 as printed, Tr((S^(l))^-1) as corrected."""
+    """Return Lambda^(l) (003 Fig. 6, caption): divided by Tr(S^(l))^-1 as printed, by Tr((S^(l))^-1) as
+    corrected.
+    """
     wholes = [assembled(factor) for factor in spectrum.factors]
     inverses = [float(np.trace(np.linalg.inv(whole))) for whole in wholes]
     below = [1 / float(np.trace(whole)) for whole in wholes] if printed else inverses
@@ -127,7 +141,7 @@ def adaptive_damping(spectrum: KroneckerSpectrum, damping: float, printed: bool)
 
 
 def _figure_5(random: Random) -> Iterator[Measure]:
-    """Steps of the rule and of the box, from I."""
+    """Compare steps of the rule from I with the steps of 003 Fig. 5."""
     (size,) = lengths_of(random, 1, 2, 5)
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
     damping, gradients = float(10.0 ** random.uniform(-3, 0)), draw_gradients(random, (size,), 3)
@@ -147,7 +161,9 @@ def _figure_5(random: Random) -> Iterator[Measure]:
 
 
 def _rule_figure_6(random: Random) -> Iterator[Measure]:
-    """Steps of the rule from I, and those that are held against the box."""
+    """Compare steps of the rule from I with the scheme's steps, which `_figure_6` compares with 003 Fig.
+    6.
+    """
     shape = lengths_of(random, 2, 2, 3)
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
     damping, gradients = float(10.0 ** random.uniform(-3, 0)), draw_gradients(random, shape, 3)
@@ -162,7 +178,8 @@ def _rule_figure_6(random: Random) -> Iterator[Measure]:
 def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
     spectrum, gradient = draw_state(random, "kronecker")
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
-    damping = float(spectrum.scale[0] * 10.0 ** random.uniform(-2, 0))  # beside S, not the gradient alone
+    # Damping is relative to S, and not only to the gradient.
+    damping = float(spectrum.scale[0] * 10.0 ** random.uniform(-2, 0))
     after = stepped(spectrum, gradient, rate, gamma, TRUNCATED_MAPS, damping)
     traces = adaptive_damping(spectrum, damping, printed)
     means = []
@@ -177,7 +194,9 @@ def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
-    """The exact step merges to alpha d exp(beta_2 m), whose truncation is of the second order."""
+    """Check that the exact step multiplies alpha d by exp(beta_2 m), and that truncation is of second
+    order.
+    """
     spectrum, gradient = draw_state(random, "kronecker")
     gamma = float(random.integers(2))
     growths, gaps = growths_of(spectrum, gradient, gamma), []
@@ -187,7 +206,8 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
         before = [np.log(spectrum.scale * factor.values) for factor in spectrum.factors]
         expected = [one + rate * growth for one, growth in zip(before, growths, strict=True)]
         yield vanishes("log(alpha d) less beta_2 m and that before", _farthest(found, expected), READ)
-        share = 1.0 if printed else rate  # as the proof ends, and as the claim has it
+        # 1 as at the end of the printed proof, beta_2 as in the claim.
+        share = 1.0 if printed else rate
         truncated = [
             one + np.log(1 - rate * gamma + share * (growth + gamma))
             for one, growth in zip(before, growths, strict=True)
@@ -198,7 +218,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _small_rates(growths: list[np.ndarray]) -> tuple[float, float]:
-    """Rates at which the logarithm of no d changes by more than 0.01 and 0.001."""
+    """Return rates at which no logarithm of d changes by more than 0.01 and 0.001."""
     largest = max(float(np.abs(one).max()) for one in growths)
     return 1e-2 / largest, 1e-3 / largest
 
@@ -208,7 +228,7 @@ def _farthest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 
 
 def _second_order(random: Random, form: str) -> Iterator[Measure]:
-    """How far the steps of both maps are apart from equal states."""
+    """Check that from equal states, the steps of both maps differ by the second order in beta_2."""
     spectrum, gradient = draw_state(random, form)
     gamma, gaps = float(random.integers(2)), []
     for rate in _small_rates(growths_of(spectrum, gradient, gamma)):
@@ -221,12 +241,14 @@ def _second_order(random: Random, form: str) -> Iterator[Measure]:
 
 
 def _draw_growing(random: Random, shape: tuple[int, ...]) -> np.ndarray:
-    """Entries of 1.5 to 3 and either sign, of which S = I grows whatever gamma is."""
+    """Draw entries of 1.5 to 3 with random sign, for which S = I grows whatever gamma is."""
     return random.choice([-1.0, 1.0], shape) * random.uniform(1.5, 3, shape)
 
 
 def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
-    """The same of a rule's S after its first step, which starts from I."""
+    """Check that a rule's S after its first step from I differs between the maps by the second order in
+    beta_2.
+    """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 1, 5)
     gamma, gradients, gaps = float(random.integers(2)), [_draw_growing(random, shape)], []
     largest = float(np.square(gradients[0]).sum()) + 1
@@ -243,9 +265,10 @@ def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
 
 
 def _between(growths: list[np.ndarray], rate: float) -> np.ndarray:
-    """A bound on the maps' gap in the logarithms of S's eigenvalues, (n,) or (n, m).
+    """Return a bound of the difference between the maps in the logarithms of S's eigenvalues, (n,) or (n, m).
 
-    0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)); of Kronecker factors half of both means is taken away.
+    It uses 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)). With Kronecker factors, half of both means is
+    subtracted.
     """
     least = [(rate * one) ** 2 / (2 * np.minimum(1, 1 + rate * one)) for one in growths]
     if len(least) == 1:
@@ -258,18 +281,19 @@ def _gap_bound(random: Random, form: str) -> Iterator[Measure]:
     spectrum, gradient = draw_state(random, form)
     gamma, rate = float(random.integers(2)), float(10.0 ** random.uniform(-4, -0.5))
     growths = growths_of(spectrum, gradient, gamma)
-    rate = min(rate, 5 / max(np.abs(one).max() for one in growths))  # far from the exponential's overflow
+    # Larger rates would overflow the exponential.
+    rate = min(rate, 5 / max(np.abs(one).max() for one in growths))
     exact, truncated = (
         logarithms(stepped(spectrum, gradient, rate, gamma, maps)) for maps in (EXACT_MAPS, TRUNCATED_MAPS)
     )
     bound = _between(growths, rate)
-    counts = bound > 1e-11  # the others are of the size of rounding
+    counts = bound > 1e-11  # smaller bounds are of the magnitude of rounding errors
     ratio = np.abs(exact - truncated)[counts] / bound[counts]
     yield at_most("gap of log S over its bound", ratio.max(initial=0.0), 1.0, 1e-3)
 
 
 def logarithms(spectrum: Any) -> np.ndarray:
-    """Of the eigenvalues of S, (n,), or (n, m) of Kronecker factors."""
+    """Return the logarithms of the eigenvalues of S, (n,), or (n, m) with Kronecker factors."""
     if isinstance(spectrum, Spectrum):
         return np.log(spectrum.values)
     first, second = (np.log(factor.values) for factor in spectrum.factors)
@@ -277,7 +301,7 @@ def logarithms(spectrum: Any) -> np.ndarray:
 
 
 def _wild(random: Random, shape: tuple[int, ...]) -> np.ndarray:
-    """Gradients (DAMPED, ...) over 12 orders of magnitude, half of their entries 0."""
+    """Draw gradients (DAMPED, ...) over 12 orders of magnitude; half of the entries are 0."""
     sizes = 10.0 ** random.uniform(-6, 6, (DAMPED, *(1,) * len(shape)))
     return np.asarray(
         random.standard_normal((DAMPED, *shape)) * sizes * random.integers(0, 2, (DAMPED, *shape))
@@ -285,13 +309,16 @@ def _wild(random: Random, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _draw_damped(random: Random) -> tuple[float, float, float]:
-    """beta_2, often 1, where gamma 1 leaves nothing of d; gamma; and a damping over 8 orders of magnitude."""
+    """Draw beta_2, gamma, and a damping over 8 orders of magnitude.
+
+    In half of the cases beta_2 is 1, where with gamma 1 nothing of d remains.
+    """
     rate = 1.0 if random.integers(2) else float(random.uniform(0.01, 1))
     return rate, float(random.integers(2)), float(10.0 ** random.uniform(-8, 0))
 
 
 def _positive_values(random: Random) -> Iterator[Measure]:
-    """Each step leaves at least (1 - gamma beta_2) d + beta_2 lambda."""
+    """Check that each step leaves d at least (1 - gamma beta_2) d + beta_2 lambda."""
     spectrum, (rate, gamma, damping) = draw_spectrum(random, int(random.integers(1, 6))), _draw_damped(random)
     least, ratios = [], []
     for gradient in _wild(random, spectrum.values.shape):
@@ -305,7 +332,7 @@ def _positive_values(random: Random) -> Iterator[Measure]:
 
 
 def _positive_rule(random: Random, optimizer: str) -> Iterator[Measure]:
-    """A root of what is not above 0 is not finite, nor is any step after it."""
+    """Check that all steps of a rule are finite: the root of a non-positive d would not be."""
     shape = lengths_of(random, 2, 2, 4) if optimizer == "spectral" else lengths_of(random, 1)
     rate, gamma, damping = _draw_damped(random)
     options = {"exponential": "first_order", "start": "identity", "velocity": False, "normalized": True}
@@ -352,14 +379,16 @@ TRUNCATED_EXPONENTIAL = PropertyClaim(
 
 # --- the diagonal case (003 Sec. 3.2, App. A.1) -------------------------------------------------------------
 
-PATH = 30  # steps
+# Number of steps.
+PATH = 30
 ROOTS = (1.0, 2.0, 4.0)
-FOLLOWED_DIAGONAL = 1e-10  # of moves that are differences of weights
+# Tolerance of updates, which are differences of weights.
+FOLLOWED_DIAGONAL = 1e-10
 DIAGONAL_OPTIONS: Mapping[str, Any] = {"exponential": "first_order", "start": "identity", "velocity": False}
 
 
 def _draw_diagonal(random: Random) -> tuple[np.ndarray, float]:
-    """Gradients (T, m, n) with deviations over 2 orders of magnitude, some entries 0; and beta_2."""
+    """Draw gradients (T, m, n) with deviations over 2 orders of magnitude, some entries 0; and beta_2."""
     shape = lengths_of(random, int(random.integers(1, 3)))
     gradients = random.standard_normal((PATH, *shape)) * 10.0 ** random.uniform(-1, 1, shape)
     return gradients * (random.random(gradients.shape) < 0.9), float(random.uniform(0.01, 0.3))
@@ -371,7 +400,7 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 
 
 def _is_adagrad(random: Random) -> Iterator[Measure]:
-    """S = beta_2 (1 / beta_2 + sum g^2) from I."""
+    """Compare with Adagrad, using S = beta_2 (1 / beta_2 + sum g^2) from I."""
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}
     expected = moves("adagrad", gradients, hyper) / np.sqrt(rate)
@@ -380,7 +409,10 @@ def _is_adagrad(random: Random) -> Iterator[Measure]:
 
 
 def _is_rmsprop(random: Random) -> Iterator[Measure]:
-    """RMSprop from v = 1: its state starts at 0, and a gradient of 1 / sqrt(beta_2) makes that 1."""
+    """Compare with RMSprop from v = 1.
+
+    Since its state starts at 0, a first gradient of 1 / sqrt(beta_2) makes it 1.
+    """
     gradients, rate = _draw_diagonal(random)
     hyper = {"beta1": 0.0, "beta2": 1 - rate, "epsilon": 0.0}
     first = np.full((1, *gradients.shape[1:]), rate**-0.5)
@@ -390,7 +422,7 @@ def _is_rmsprop(random: Random) -> Iterator[Measure]:
 
 
 def _default_moves(gradients: np.ndarray, rate: float, gamma: float, power: float) -> np.ndarray:
-    """-S^(-1/p) g with S <- (1 - beta_2 gamma) S + beta_2 g^2 from 1 (003 eq. 2)."""
+    """Return -S^(-1/p) g with S <- (1 - beta_2 gamma) S + beta_2 g^2 from 1 (003 eq. 2)."""
     diagonal, found = np.ones(gradients.shape[1:]), []
     for gradient in gradients:
         diagonal = (1 - rate * gamma) * diagonal + rate * gradient * gradient
@@ -408,7 +440,7 @@ def _is_default(random: Random, power: float) -> Iterator[Measure]:
 
 
 def _keeps_basis(random: Random) -> Iterator[Measure]:
-    """The full step where B is a matrix of signs and the curvature's diagonal alone is seen."""
+    """Check the full step if B is a matrix of signs and the curvature is diagonal."""
     gradients, rate = _draw_diagonal(random)
     gradients, size = gradients.reshape(PATH, -1), gradients[0].size
     gamma, power = float(random.integers(2)), float(random.choice(ROOTS))
@@ -424,7 +456,7 @@ def _keeps_basis(random: Random) -> Iterator[Measure]:
 
 
 def _exact_diagonal(random: Random) -> Iterator[Measure]:
-    """One step from I with the exact exponential, which eq. 12 truncates."""
+    """Take one step from I with the exact exponential, which eq. 12 truncates."""
     gradient = _draw_growing(random, (1, *lengths_of(random, int(random.integers(1, 3)))))
     gamma = float(random.integers(2))
     rates, gaps = 1 / (np.square(gradient).max() + 1) * np.array([1e-2, 1e-3]), []

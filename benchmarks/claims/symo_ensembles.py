@@ -1,4 +1,4 @@
-"""Gradients and Hessians over initializations: the zero and equal blocks of covariances and means."""
+"""Gradients and Hessians over initializations: zero and equal blocks of their covariances and means."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from curvebench.benchmarks.claims._symmetries import Perceptron, SymmetryGroup, 
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 from curvebench.results.verdicts import Variant
 
-LEVEL = 0.01  # of each part: at most five parts of a claim are tests, so that 0.05 is that of all
-EXACT = 1e-11  # of products of orthogonal matrices, and of projections
+# Level of each subclaim's test. A claim has at most five, so that the level of all is 0.05.
+LEVEL = 0.01
+# Tolerance of products of orthogonal matrices, and of projections.
+EXACT = 1e-11
 
 TANH_2 = Lesson(Perceptron((5, 5, 5), "tanh", True), (0.0, -5.0), 0.5, 1 / 3, 0.2, 20, 500)
 TANH_3 = replace(TANH_2, network=Perceptron((5, 5, 5, 5), "tanh", True))
@@ -46,14 +48,14 @@ SCALED, SHIFTED = UnitChange(scale=1.2), UnitChange(shift=0.5)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a test.
+    """Sizes of a test.
 
     Args:
-        problems: teachers with inputs of their own, each with an ensemble; one test is of all.
-        teams: of models to which one map is applied together.
-        models: in a team.
-        draws: of maps.
-        points: inputs; None as the lesson has them.
+        problems: number of teachers with their inputs, each with one ensemble; one test covers all.
+        teams: number of teams of models; the models of a team get the same map.
+        models: models per team.
+        draws: number of random maps per team.
+        points: number of inputs; None for the number of the lesson.
     """
 
     problems: int
@@ -63,12 +65,14 @@ class Sizes:
     points: int | None = None
 
     def of(self, lesson: Lesson) -> Lesson:
-        """The lesson with so many inputs."""
+        """Return the lesson with this number of inputs."""
         return lesson if self.points is None else replace(lesson, points=self.points)
 
 
-TANH = Sizes(2, 64, 156)  # 9,984 models of each problem
-RELU = Sizes(2, 64, 1563)  # 100,032
+# 9,984 models of each problem.
+TANH = Sizes(2, 64, 156)
+# 100,032 models of each problem.
+RELU = Sizes(2, 64, 1563)
 QUICK_TANH = Sizes(1, 32, 60, 149, 20)
 QUICK_RELU = Sizes(1, 32, 80, 149, 20)
 
@@ -81,7 +85,7 @@ def _both(
     quick: Sizes,
     variant: Variant = "",
 ) -> Check:
-    """A part that is one test at each scale, of ensembles of other sizes."""
+    """Return a check that is one test at each scale, with ensembles of different sizes."""
     return Check(
         name,
         source,
@@ -95,7 +99,7 @@ def _both(
 def _ensembles(
     random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature | None, change: UnitChange = ALIKE
 ) -> list[EnsembleMoments]:
-    """Of each problem."""
+    """Return the moments of each problem's ensemble."""
     return [
         ensemble(sizes.of(lesson), seed, sizes.teams, sizes.models, curvature, change)
         for seed in seeds(random, sizes.problems)
@@ -109,7 +113,9 @@ def _blocks(
     curvature: Curvature,
     printed: frozenset[Misprint] = frozenset(),
 ) -> Iterator[Measure]:
-    """The p-values of the blocks, before and after training; and of what printed forms exclude."""
+    """Measure the p-values of the blocks, before and after training, and of components that printed forms
+    exclude.
+    """
     found = _ensembles(random, lesson, sizes, curvature)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
     for block, value in adjusted(statistics).items():
@@ -122,7 +128,9 @@ def _blocks(
 
 
 def _noticed(random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature) -> Iterator[Measure]:
-    """The least p-value of all blocks where the first hidden unit starts at 1.2 times its parameters."""
+    """Measure the minimum p-value of all blocks if the first hidden unit starts at 1.2 times its
+    parameters.
+    """
     found = _ensembles(random, lesson, sizes, curvature, SCALED)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
     yield at_most("least adjusted p-value of all blocks", min(adjusted(statistics).values()), LEVEL)
@@ -142,7 +150,7 @@ def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: UnitCha
 
 
 def _forms(random: Random, groups: tuple[SymmetryGroup, ...], printed: bool) -> Iterator[Measure]:
-    """That the equations' forms are left alone by the group, and that nothing else is."""
+    """Check that the group leaves the equations' forms invariant, and nothing else."""
     depth, bias = int(random.integers(2, 6)), bool(random.integers(2))
     outside = random.integers(2, 4, 2)
     widths = (int(outside[0]), *(int(width) for width in random.integers(2, 4, depth - 1)), int(outside[1]))
@@ -253,7 +261,9 @@ def _misprinted(
     paper: Sizes,
     quick: Sizes,
 ) -> tuple[Check, Check]:
-    """The blocks of ReLU networks, by the equations as printed and as corrected, on the same ensembles."""
+    """Return the checks of blocks of ReLU networks, by the equations as printed and as corrected, on the same
+    ensembles.
+    """
     measures = partial(_blocks, lesson=lesson, curvature=curvature)
     return (
         _both(name, source, partial(measures, printed=misprints), paper, quick, PRINTED),

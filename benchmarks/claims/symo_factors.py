@@ -1,4 +1,6 @@
-"""How well one network estimates the factors of SymO: against an ensemble, and by momentum in training."""
+"""Accuracy of the factors of SymO that a single network estimates: relative to an ensemble, and with
+momentum.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from curvebench.workloads.teacher_student import answers, sample_features, sampl
 from curvebench.workloads.workload import Role
 
 ROLES = {"W1": Role("weight", 0), "W2": Role("weight", 1)}
-ENTRIES = 1 << 22  # hidden units of all points that are held at a time
+# Number of hidden activations that are in memory at a time.
+ENTRIES = 1 << 22
 FACTORS = ("Φ₁", "Ψ₁", "Φ₂")
 
 
@@ -27,14 +30,14 @@ FACTORS = ("Φ₁", "Ψ₁", "Φ₂")
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs (points, d0) and what a tanh teacher answers, (points, d2)."""
+    """Inputs (points, d0), and the outputs of a tanh teacher, (points, d2)."""
 
     inputs: np.ndarray
     targets: np.ndarray
 
 
 def data_of(random: Random, widths: Sequence[int], points: int) -> Data:
-    """Those of the workload teacher_student_tanh, in float32."""
+    """Draw the data of the workload teacher_student_tanh, in float32."""
     eigenvectors = orthonormal(widths[0], widths[0], random)
     inputs = sample_features(eigenvectors, points, random).astype(np.float32)
     targets = answers(lambda x, w: x @ w.T, np.tanh, _weights(random, widths), inputs)
@@ -47,7 +50,9 @@ def _weights(random: Random, widths: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The gradients of the mean over points of |W2 tanh(W1 x) - y|^2 / 2; weights (..., outputs, inputs)."""
+    """Return the gradients of the mean over points of |W2 tanh(W1 x) - y|^2 / 2, for weights (..., outputs,
+    inputs).
+    """
     first, second = np.zeros_like(w1), np.zeros_like(w2)
     count = len(data.inputs)
     piece = max(1, ENTRIES // max(1, w1[..., 0].size))
@@ -61,7 +66,9 @@ def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, n
 
 
 def factors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Phi_1 (..., d0, d0), Psi_1 (..., d0, d2), Phi_2 (..., d2, d2) (004 eqs. 37-39), by what symo does."""
+    """Return Phi_1 (..., d0, d0), Psi_1 (..., d0, d2), Phi_2 (..., d2, d2) (004 eqs. 37-39), by the code of
+    symo.
+    """
     inputs, shapes = first.shape[-1], {"W1": first.shape[-2:], "W2": second.shape[-2:]}
     ops = numpy_ops(str(first.dtype))
     (block,) = isotypic_blocks(chain_of_layers("symo", shapes, ROLES))
@@ -70,7 +77,7 @@ def factors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Pearson's, over all entries."""
+    """Return Pearson's correlation over all entries."""
     return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
 
 
@@ -79,12 +86,12 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is drawn.
+    """Sample sizes.
 
     Args:
-        points: behind each gradient.
-        reference: networks whose factors are averaged.
-        single: other networks, each compared with that.
+        points: number of points behind each gradient.
+        reference: number of networks whose factors are averaged.
+        single: number of further networks, each compared with the average.
     """
 
     points: int
@@ -93,9 +100,10 @@ class Amount:
 
 
 def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
-    """Of single networks' factors with those of an ensemble, (single, 3), layers (100, width, 100).
+    """Return the correlations of single networks' factors with an ensemble's, (single, 3), layers (100,
+    width, 100).
 
-    They are what they would be with an endless ensemble (`without_noise`).
+    They are corrected to the values for an infinite ensemble (see `without_noise`).
     """
     widths = (100, width, 100)
     data = data_of(random, widths, sample.points)
@@ -116,10 +124,10 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
 
 def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
-    """Correlations with the mean of all networks, from those with the mean of `count` others.
+    """Estimate correlations with the mean of all networks, from those with the mean of `count` networks.
 
-    A network's factor is the mean plus noise, and correlates with the mean by rho. What is left of the noise
-    in the mean of `count` lowers that to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), which is a quadratic
+    A network's factor is the mean plus noise, and has the correlation rho with the mean. The remaining noise
+    in the mean of `count` networks lowers it to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a quadratic
     equation for rho^2 (correction for attenuation, Spearman 1904).
     """
     square = seen**2
@@ -127,9 +135,8 @@ def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(np.sign(seen) * np.sqrt(half + np.sqrt(half**2 + square / count)))
 
 
-TABLE_1: dict[
-    int, tuple[tuple[float, float], ...]
-] = {  # by width, of each factor the mean and what follows +-
+# Table 1: for each width and factor, the mean and the number after +-.
+TABLE_1: dict[int, tuple[tuple[float, float], ...]] = {
     10: ((0.67, 0.05), (0.38, 0.06), (0.30, 0.05)),
     100: ((0.90, 0.02), (0.61, 0.04), (0.52, 0.03)),
     1000: ((0.96, 0.01), (0.64, 0.03), (0.54, 0.03)),
@@ -224,18 +231,22 @@ ESTIMATES = PropertyClaim(
 WIDTHS = (100, 70, 40)
 STUDENTS = 10
 RATE = 0.8
-OWN_BETA = 0.95  # SymO's own (004 App. M)
+# SymO's own beta_h (004 App. M).
+OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
-ABOUT = 0.1  # how far a correlation may be from the paper's
-TIMESCALES = 10.0  # 1 / (1 - beta_h) each, after which correlations are back
-MIDWAY = 0.6  # between what they are with momentum and without
+# Tolerance of a correlation that the paper gives as "about".
+ABOUT = 0.1
+# Number of timescales 1 / (1 - beta_h) after which correlations return to their value without momentum.
+TIMESCALES = 10.0
+# A correlation halfway between its values with and without momentum.
+MIDWAY = 0.6
 
 
 def training(random: Random, points: int, steps: int, betas: Sequence[float]) -> np.ndarray:
-    """The mean correlation over pairs of students of their factors, (betas, steps), along gradient descent.
+    """Return the mean correlation of factors over pairs of students, (betas, steps), during gradient descent.
 
-    All factors of a student are one vector, a running mean over steps (004 eqs. 192-194). Its bias correction
-    is a number, which correlations do not see.
+    All factors of a student form one vector, which is averaged over steps (004 eqs. 192-194). The bias
+    correction of the average is a number and does not affect correlations.
     """
     data = data_of(random, WIDTHS, points)
     drawn = [_weights(random, WIDTHS) for _ in range(STUDENTS)]
@@ -252,7 +263,7 @@ def training(random: Random, points: int, steps: int, betas: Sequence[float]) ->
 
 
 def pairwise(vectors: np.ndarray) -> float:
-    """The mean correlation over all pairs of vectors (count, n)."""
+    """Return the mean correlation over all pairs of vectors (count, n)."""
     table = np.corrcoef(vectors)
     return float(table[np.triu_indices(len(vectors), 1)].mean())
 
@@ -287,7 +298,7 @@ def _back(random: Random, points: int, steps: int) -> Iterator[Measure | Series]
 
 
 def _trained_part(name: str, measures: Measures, paper: Mapping[str, int], quick: Mapping[str, int]) -> Check:
-    """A part of Fig. 10, from so many points, steps and teachers at each scale."""
+    """Return a check of Fig. 10 with given numbers of points, steps and teachers at each scale."""
     return Check(
         name,
         "004 Fig. 10",

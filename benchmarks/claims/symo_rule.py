@@ -1,4 +1,6 @@
-"""SymO as a rule: its factored update and the dense one, and which optimizers maps of hidden units change."""
+"""SymO as a rule: its factored update and the dense one, and optimizers that commute with maps of hidden
+units.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,19 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-EXACT = 1e-11  # of inverse roots of matrices whose eigenvalues that are not 0 span CONDITION
+# Tolerance of inverse roots of matrices whose nonzero eigenvalues have a ratio of up to CONDITION.
+EXACT = 1e-11
 CONDITION = 1e3
-FOLLOWED = 1e-7  # of runs that feed their rounding back through gradients and inverse roots
-APART = 1e-3  # of runs that are not the same
+# Tolerance of runs, in which gradients and inverse roots feed rounding errors back.
+FOLLOWED = 1e-7
+# Minimum relative distance of runs that differ.
+APART = 1e-3
 
 Arrays = dict[str, np.ndarray]
 
 
 def arrays_of(vector: np.ndarray, widths: Sequence[int], bias: bool) -> Arrays:
-    """W_l (d_l, d_(l-1)) and b_l (d_l,) by name, of a vector (p,) as in 004 eq. 16."""
+    """Split a vector (p,) as in 004 eq. 16 into W_l (d_l, d_(l-1)) and b_l (d_l,), by name."""
     found = {}
     for tensor, place in zip(tensors_of(len(widths) - 1, bias), places(widths, bias).values(), strict=True):
         found[tensor.name] = vector[place].reshape([widths[axis] for axis in tensor.axes]).T
@@ -41,7 +46,7 @@ def arrays_of(vector: np.ndarray, widths: Sequence[int], bias: bool) -> Arrays:
 
 
 def vector_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The vector of all of them, each column by column."""
+    """Return the vector (p,) of all arrays, each in column-major order."""
     return np.concatenate([array.T.ravel() for array in arrays.values()])
 
 
@@ -52,7 +57,9 @@ def online(
     group: SymmetryGroup,
     hyper: Mapping[str, float],
 ) -> curvebench.Online:
-    """A rule at parameters (p,) of a network of these widths, with biases or without."""
+    """Return a rule at parameters (p,) of a network, which is given by its widths and whether it has
+    biases.
+    """
     arrays = arrays_of(start, *network)
     return curvebench.Online(
         optimizer,
@@ -69,7 +76,7 @@ def online(
 def factored(
     gradients: Sequence[np.ndarray], widths: Sequence[int], bias: bool, group: SymmetryGroup, decay: float
 ) -> np.ndarray:
-    """The rule's last update (p,) on gradients (p,), at learning rate 1."""
+    """Return the rule's last update (p,) after gradients (p,), at learning rate 1."""
     hyper = {"learning_rate": 1.0, "factor_decay": decay}
     start = np.zeros(len(gradients[0]))
     rule = online("symo", start, (widths, bias), group, hyper)
@@ -80,7 +87,7 @@ def factored(
 def second_moment(
     gradients: Sequence[np.ndarray], widths: Sequence[int], bias: bool, group: SymmetryGroup, decay: float
 ) -> np.ndarray:
-    """Sigma (p, p): the running mean of g g^T with its bias corrected, averaged over the group."""
+    """Return Sigma (p, p), the bias-corrected running mean of g g^T, averaged over the group."""
     total = np.zeros((len(gradients[0]),) * 2)
     for gradient in gradients:
         total = decay * total + (1 - decay) * np.outer(gradient, gradient)
@@ -89,14 +96,16 @@ def second_moment(
 
 
 def _draw_network(random: Random, depth: int, bias: bool) -> tuple[int, ...]:
-    """1 to 3 inputs and outputs, hidden widths of 2 to 5; with fewer tensors than four, of 3 to 5."""
+    """Draw widths: 1 to 3 inputs and outputs, hidden layers of 2 to 5; without biases, of 3 to 5."""
     inputs, outputs = random.integers(1, 4, 2)
     hidden = random.integers(2 if bias else 3, 6, depth - 1)
     return (int(inputs), *(int(width) for width in hidden), int(outputs))
 
 
 def _draw_gradient(random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup) -> np.ndarray:
-    """A normal one whose Sigma has none near 0 but 0, since roots round by the least eigenvalue."""
+    """Draw a normal gradient whose Sigma has no small eigenvalues other than 0, since they amplify rounding
+    in roots.
+    """
     while True:
         drawn = random.standard_normal(size_of(widths, bias))
         values = np.linalg.eigvalsh(second_moment([drawn], widths, bias, group, 0.0))
@@ -121,7 +130,10 @@ def _general(random: Random, depth: int, group: SymmetryGroup) -> Iterator[Measu
 
 
 def _polar(random: Random) -> Iterator[Measure]:
-    """Two layers without biases, signed: the first step is sqrt(d_1) times [G_1 G_2^T]'s polar factor."""
+    """Check that with two signed layers without biases, the first step is sqrt(d_1) times a polar factor.
+
+    It is the polar factor of [G_1 G_2^T].
+    """
     widths = _draw_network(random, 2, bias=False)
     gradient = _draw_gradient(random, widths, False, "signed")
     given = arrays_of(gradient, widths, bias=False)
@@ -186,13 +198,13 @@ FUNCTIONS: Mapping[str, Any] = {
 
 
 def of_eigenvalues(function: Any, matrix: np.ndarray) -> np.ndarray:
-    """f of a symmetric matrix."""
+    """Return f of a symmetric matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * function(values)) @ vectors.T)
 
 
 def _functions(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
-    """Lemma 2.4 for a random covariance that the group leaves alone."""
+    """Check Lemma 2.4 for a random covariance that is invariant under the group."""
     depth, bias = int(random.integers(2, 5)), bool(random.integers(2))
     widths = _draw_network(random, depth, bias)
     size = size_of(widths, bias)
@@ -207,7 +219,7 @@ def _functions(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
 def run(
     optimizer: str, network: Perceptron, start: np.ndarray, data: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """The parameters after each step of a rule, (T + 1, p)."""
+    """Return the parameters before the first and after each step of a rule, (T + 1, p)."""
     group: SymmetryGroup = "permutations" if network.activation == "relu" else "signed"
     rule = online(optimizer, start, (network.widths, network.bias), group, HYPER[optimizer])
     path = [start]
@@ -220,9 +232,10 @@ def run(
 def _runs(
     random: Random, optimizer: str, activation: Activation, group: SymmetryGroup
 ) -> tuple[float, float]:
-    """How far the run from G theta is from G times the run from theta, over the distance covered.
+    """Return the distance of the run from G theta to G times the run from theta, relative to the distance
+    covered.
 
-    After the first step and at the end, over what the run had covered by then.
+    It is measured after the first step and at the end.
     """
     depth, bias = int(random.integers(2, 4)), bool(random.integers(2))
     network = Perceptron(_draw_network(random, depth, bias), activation, bias)

@@ -1,4 +1,6 @@
-"""What SymO rests on: the surrogate matrix, factors without widths, initial laws, and a quadratic loss."""
+"""Foundations of SymO: the surrogate matrix, factors that do not depend on widths, initial laws, a quadratic
+loss.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ from curvebench.benchmarks.claims._parts import Random, part, printed_and_correc
 from curvebench.benchmarks.claims._symmetries import SymmetryGroup, draw_matrix, tensors_of
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-EXACT = 1e-11  # of roots of matrices of condition numbers below 100
-LEAST = 0.2  # eigenvalue of the matrices that are drawn
+# Tolerance of roots of matrices with condition numbers below 100.
+EXACT = 1e-11
+# Minimum eigenvalue of the matrices that are drawn.
+LEAST = 0.2
 
 # --- the surrogate matrix (004 App. L) ----------------------------------------------------------------------
 
@@ -25,20 +29,20 @@ LEAST_WIDTH: Mapping[SymmetryGroup, int] = {"orthogonal": 1, "signed": 1, "permu
 
 
 def surrogate(structure: Structure, widths: Sequence[int]) -> Widths:
-    """Its widths: the least hidden ones that keep all factors apart."""
+    """Return the widths of the surrogate: the smallest hidden widths that distinguish all factors."""
     return (widths[0], *[LEAST_WIDTH[structure.group]] * (structure.depth - 1), widths[-1])
 
 
 def draw_widths(random: Random, depth: int) -> Widths:
-    """1 to 4 inputs and outputs, and hidden widths of 3 to 6."""
+    """Draw 1 to 4 inputs and outputs, and hidden widths of 3 to 6."""
     inputs, outputs = random.integers(1, 5, 2)
     return (int(inputs), *(int(width) for width in random.integers(3, 7, depth - 1)), int(outputs))
 
 
 def positive_factors(random: Random, structure: Structure, among: Sequence[Widths]) -> dict[Any, np.ndarray]:
-    """Random factors of which the matrices at all of these widths are positive definite.
+    """Draw factors whose matrices at all of these widths are positive definite.
 
-    Those of I + t B with the largest t at which no eigenvalue is below 0.2.
+    They are the factors of I + t B, with the largest t for which no eigenvalue is below 0.2.
     """
     small = surrogate(structure, among[0])
     drawn = random.standard_normal((structure.size(small),) * 2)
@@ -49,12 +53,14 @@ def positive_factors(random: Random, structure: Structure, among: Sequence[Width
 
 
 def inverse_root_factors(structure: Structure, factors: Factors, widths: Widths) -> dict[Any, np.ndarray]:
-    """phi^isr by the matrix at hidden widths (004 eqs. 199 and 200)."""
+    """Return phi^isr, from the matrix at given hidden widths (004 eqs. 199 and 200)."""
     return structure.factors(power(structure.built(factors, widths), -0.5), widths)
 
 
 def apart(some: np.ndarray, others: np.ndarray) -> float:
-    """The largest distance of a number from the nearest of the others, either way, over the largest."""
+    """Return the Hausdorff distance of two sets of numbers, relative to the largest absolute value of
+    `others`.
+    """
     distances = np.abs(some[:, None] - others)
     return float(max(distances.min(0).max(), distances.min(1).max()) / np.abs(others).max())
 
@@ -66,7 +72,7 @@ def _structure(depth: int, bias: bool, group: SymmetryGroup, printed: bool) -> S
 def _drawn(
     random: Random, depth: int, bias: bool, group: SymmetryGroup, printed: bool
 ) -> tuple[Structure, dict[Any, np.ndarray], Widths, Widths]:
-    """A structure, its factors, the full widths and those of the surrogate."""
+    """Draw a structure and its factors; return them, the full widths and the widths of the surrogate."""
     structure, widths = _structure(depth, bias, group, printed), draw_widths(random, depth)
     small = surrogate(structure, widths)
     return structure, positive_factors(random, structure, (small, widths)), widths, small
@@ -157,7 +163,9 @@ def _width_free(
 
 
 def _least_widths(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
-    """That forms are independent at the surrogate's widths, and for ReLU not at 1."""
+    """Check that forms are independent at the surrogate's widths, and for ReLU dependent at hidden widths of
+    1.
+    """
     depth, bias = int(random.integers(2, 5)), bool(random.integers(2))
     structure = Structure(depth, bias, group)
     small = surrogate(structure, draw_widths(random, depth))
@@ -168,7 +176,7 @@ def _least_widths(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
 
 
 def _lost(structure: Structure, widths: Widths) -> int:
-    """How many factors cannot be told from the matrix."""
+    """Return the number of factors that the matrix does not determine."""
     lost = 0
     for first, second in structure.pairs:
         forms = structure.forms(first, second, widths)
@@ -222,17 +230,22 @@ WIDTH_FREE = PropertyClaim(
 
 Law = Literal["normal", "orthogonal", "uniform", "sparse"]
 WIDTHS: Widths = (3, 4, 4, 3)
-ZEROS = 0.5  # of a column of a sparse weight
-LEVEL = 0.01  # of each of the four laws' tests, so that 0.04 is that of all
+# Share of zeros in each column of a sparse weight.
+ZEROS = 0.5
+# Level of the test of each of the four distributions, so that the level of all is 0.04.
+LEVEL = 0.01
 
 
 def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: float = 0.0) -> np.ndarray:
-    """Parameters (count, p) of a network with biases, which start as weights with one input do.
+    """Draw parameters (count, p) of a network with biases, which are initialized as weights with one input.
 
     Args:
-        law: normal, orthogonal (Haar), uniform on [-a, a], or sparse, with as many zeros in each column.
+        random: generator of the instance.
+        law: normal, orthogonal (Haar), uniform on [-a, a], or sparse, with the same number of zeros in each
+            column.
         layered: whether scales depend on the layer, as 1 / sqrt(fan-in).
-        shift: what a uniform interval is moved by, in a.
+        count: number of networks.
+        shift: shift of the uniform interval, in units of a.
     """
     found = []
     for tensor in tensors_of(len(WIDTHS) - 1, True):
@@ -244,7 +257,7 @@ def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: flo
 
 
 def _orthogonal(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
-    """Uniform on the matrices with orthonormal columns, or rows (Mezzadri 2007)."""
+    """Draw from the uniform distribution on matrices with orthonormal columns, or rows (Mezzadri 2007)."""
     wide = shape[1] < shape[2]
     normal = random.standard_normal(shape)
     q, r = np.linalg.qr(normal.swapaxes(1, 2) if wide else normal)
@@ -253,7 +266,7 @@ def _orthogonal(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _sparse(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
-    """Normal but for half of the entries of each column, which are 0."""
+    """Draw normal entries, and set half of the entries of each column to 0."""
     order = np.argsort(random.random(shape), axis=1)
     return np.where(order < np.ceil(ZEROS * shape[1]), 0.0, random.standard_normal(shape))
 
@@ -267,10 +280,10 @@ _LAWS: Mapping[Law, Any] = {
 
 
 def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws: int) -> float:
-    """Of two samples (n, p) being of one law, by permutations of both together.
+    """Return the p-value of a permutation test that two samples (n, p) have the same distribution.
 
-    The statistics are energy distances (Szekely and Rizzo 2013) with the distances of the coordinates summed
-    and with Euclidean ones, the larger one once both are standardized.
+    The statistics are two energy distances (Szekely and Rizzo 2013), with the sum of distances of coordinates
+    and with the Euclidean distance. Both are standardized, and the larger one counts.
     """
     from scipy.spatial.distance import cdist
 
@@ -289,7 +302,9 @@ def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws
 def _moved(
     random: Random, law: Law, group: SymmetryGroup, layered: bool, count: int, draws: int, shift: float = 0.0
 ) -> float:
-    """The p-value of parameters and mapped ones being of one law."""
+    """Return the p-value of the hypothesis that parameters and mapped parameters have the same
+    distribution.
+    """
     one, other = (draw_initial(random, law, layered, count, shift) for _ in range(2))
     turn = draw_matrix(random, WIDTHS, True, group)
     return two_sample_p_value(random, one, other @ turn.T, draws)
@@ -314,7 +329,7 @@ def _changed(
 
 
 def _sampled(name: str, source: str, measures: Any, **case: Any) -> Check:
-    """A part that is one test at each scale, of fewer samples at scale `quick`."""
+    """Return a check that is one test at each scale, with fewer samples at scale `quick`."""
     given = partial(measures, **case)
     return Check(
         name,
@@ -362,29 +377,38 @@ INIT = PropertyClaim(
 
 # --- a quadratic loss (004 App. B) --------------------------------------------------------------------------
 
-FOLLOWED = 1e-8  # of paths of up to some hundred steps, with roots of covariances at each
-INTEGRATED = 1e-6  # of Runge-Kutta steps
-CLOSE = 0.95  # what "closely" is taken to be: 5 %
-HORIZON = 0.05  # of beta^t: the loss has then fallen to a 400th
-CONDITIONS = (10.0, 1000.0)  # of Hessians
+# Tolerance of paths of up to some hundred steps, with roots of covariances in each.
+FOLLOWED = 1e-8
+# Tolerance of Runge-Kutta steps.
+INTEGRATED = 1e-6
+# Minimum ratio that counts as "closely": 5 % off.
+CLOSE = 0.95
+# Last value of beta^t; the loss has then fallen to 1/400.
+HORIZON = 0.05
+# Range of condition numbers of Hessians.
+CONDITIONS = (10.0, 1000.0)
 
 
 def draw_hessian(random: Random, size: int) -> np.ndarray:
-    """Positive definite (size, size), eigenvalues from 1 down to 1/10 to 1/1000."""
+    """Draw a positive definite matrix (size, size) with maximum eigenvalue 1 and minimum from 1/1000 to
+    1/10.
+    """
     condition = np.exp(random.uniform(*np.log(CONDITIONS)))
     vectors = orthonormal(random, size, size)
     return np.asarray((vectors * np.geomspace(1 / condition, 1, size)) @ vectors.T)
 
 
 def update(hessian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Sigma_g^(-1/2) H, which an ensemble's distance from the minimum is multiplied with (004 eq. 44)."""
+    """Return Sigma_g^(-1/2) H, by which an ensemble's distance from the minimum is multiplied (004 eq.
+    44).
+    """
     return np.asarray(power(hessian @ covariance @ hessian, -0.5) @ hessian)
 
 
 def follow(
     hessian: np.ndarray, offset: np.ndarray, root: float, rates: Sequence[float] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean's offset from the minimum and sqrt(s) after each step, (T + 1, p) and (T + 1,).
+    """Return the mean's offset from the minimum and sqrt(s) after each step, (T + 1, p) and (T + 1,).
 
     Args:
         hessian: H.
@@ -404,33 +428,36 @@ def follow(
 
 
 def off_line(path: np.ndarray) -> float:
-    """How far points (T, p) are from the line through 0 and the first, at most, over its length."""
+    """Return the maximum distance of points (T, p) from the line through 0 and the first, relative to its
+    length.
+    """
     direction = path[0] / np.linalg.norm(path[0])
     rest = path - (path @ direction)[:, None] * direction
     return float(np.linalg.norm(rest, axis=1).max() / np.linalg.norm(path[0]))
 
 
 def _draw_decay(random: Random) -> tuple[float, float]:
-    """alpha_0 and beta: those of Table 2 or others."""
+    """Draw alpha_0 and beta, in half of the cases from Table 2."""
     if random.random() < 0.5:
         return ((0.05, 0.95), (0.09, 0.91))[random.integers(2)]
     return float(10 ** random.uniform(-2, 0)), float(random.uniform(0.85, 0.98))
 
 
 def _decaying(first: float, share: float) -> np.ndarray:
-    """alpha_0 beta^t while beta^t is above the horizon."""
+    """Return alpha_0 beta^t for all t with beta^t above the horizon."""
     return first * share ** np.arange(int(np.log(HORIZON) / np.log(share)) + 1)
 
 
 def _straight(random: Random) -> Iterator[Measure]:
-    """A finite ensemble whose covariance is isotropic, and gradient descent from the same mean."""
+    """Follow a finite ensemble with isotropic covariance, and gradient descent from the same mean."""
     size = int(random.integers(2, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)
     first, share = _draw_decay(random)
     rates = _decaying(first, share)
     members = random.standard_normal((4 * size, size))
     members -= members.mean(0)
-    members = members @ power(members.T @ members / len(members), -0.5)  # of covariance I
+    # The covariance is now I.
+    members = members @ power(members.T @ members / len(members), -0.5)
     members = members * first / (1 - share) * random.uniform(1, 2) + offset
     path, descent = [offset], [offset]
     for rate in rates:
@@ -443,7 +470,9 @@ def _straight(random: Random) -> Iterator[Measure]:
 
 
 def _draw_rates(random: Random, first: float) -> np.ndarray:
-    """40 rates of 0.01 to 1 that keep sqrt(s) above a fiftieth of the first: rounding is relative to that."""
+    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of the first, since rounding is relative to the
+    first.
+    """
     root, rates = first, list[float]()
     while len(rates) < 40:
         rate = float(10.0 ** random.uniform(-2, 0))
@@ -493,12 +522,14 @@ def _closely(random: Random, printed: bool) -> Iterator[Measure]:
 def flow(
     hessian: np.ndarray, offset: np.ndarray, root: float, rate: Any, duration: float, steps: int = 400
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The mean's offset and the covariance at the end of 004 eqs. 45 and 46, by Runge and Kutta's method.
+    """Integrate 004 eqs. 45 and 46 by Runge-Kutta steps; return the mean's offset and the covariance at the
+    end.
 
     Args:
-        rate: alpha of time.
-        duration: the end.
-        steps: of it.
+        hessian, offset, root: as in `follow`.
+        rate: alpha as a function of time.
+        duration: end of the time interval, which starts at 0.
+        steps: number of steps.
     """
     state = np.concatenate([offset[None], root**2 * np.eye(len(offset))])
 
@@ -535,7 +566,9 @@ def _flows(random: Random, constant: bool) -> Iterator[Measure]:
 
 
 def _constant(random: Random) -> Iterator[Measure]:
-    """Discrete steps of a constant rate: on eqs. 51 and 52 until they end, and then to and fro."""
+    """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate, and then
+    alternate.
+    """
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)
     whole, rest = int(random.integers(5, 30)), float(random.uniform(0.1, 0.9))

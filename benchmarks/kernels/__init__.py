@@ -1,1 +1,1 @@
-"""What is timed over commits: one list of kernel cases, its peers, and the clocks that compare them."""
+"""Kernel benchmarks: pieces of work that are timed over commits and compared with other libraries."""

@@ -1,7 +1,7 @@
-"""The kernel cases for asv: seconds, peak memory, and the error against float64.
+"""Kernel cases for asv: seconds, peak memory, and the error relative to float64.
 
-asv loads this folder as a package of its own name: imports among its modules are relative, and libraries
-are imported when a case is set up, not when cases are listed.
+asv loads this folder as a package of its own name. The imports between its modules are therefore relative,
+and libraries are imported when a case is set up and not when cases are listed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from .cases import timed
 
 @cache
 def _prepared(label: str) -> ReadyCase:
-    """A case, compiled once in a process: asv sets a benchmark up anew before each call."""
-    each = timed()[label]
-    prepared = each.case.prepare(each.backend, each.dtype)
+    """Compile a case once per process, since asv sets up a benchmark before each call."""
+    timed_case = timed()[label]
+    prepared = timed_case.case.prepare(timed_case.backend, timed_case.dtype)
     with prepared.context():
         prepared.run()
     return prepared
 
 
 class Kernel:
-    """Every case on each of its backends."""
+    """Benchmark that asv runs for every case on each of its backends."""
 
     params = list(timed())  # noqa: RUF012 (asv reads a plain list)
     param_names = ["case"]  # noqa: RUF012
-    version = "1"  # of what is measured; asv would take a hash of this file's text
+    # Change the version when a kernel case does other work. By default, asv uses a hash of this file's text.
+    version = "1"
     timeout = 600.0
 
     def setup(self, label: str) -> None:
-        """Pin, import, compile, warm up."""
+        """Restrict the process to one thread, import, compile and warm up."""
         self.stack = ExitStack()
         self.stack.enter_context(one_thread())
         prepared = _prepared(label)
@@ -42,20 +43,20 @@ class Kernel:
         self.run = prepared.run
 
     def teardown(self, label: str) -> None:
-        """Leave the case's settings."""
+        """Restore the settings that `setup` changed."""
         self.stack.close()
 
     def time_call(self, label: str) -> None:
-        """Seconds of a call."""
+        """Call the kernel once; asv measures the seconds."""
         self.run()
 
     def peakmem_call(self, label: str) -> None:
-        """Peak memory of a process that makes a call, with its libraries."""
+        """Call the kernel once; asv measures the peak memory of the process, including its libraries."""
         self.run()
 
     def track_error(self, label: str) -> float:
-        """The largest error over the largest entry of the float64 reference."""
-        each = timed()[label]
-        return measured_error(each.case, each.backend, each.dtype)
+        """Return the maximum absolute error over the maximum absolute entry of the float64 reference."""
+        timed_case = timed()[label]
+        return measured_error(timed_case.case, timed_case.backend, timed_case.dtype)
 
     track_error.unit = "relative"  # type: ignore[attr-defined]

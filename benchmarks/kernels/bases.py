@@ -1,4 +1,4 @@
-"""The kernels of a basis: its matrix, its eigendecomposition, and the rotation of lanes."""
+"""Kernels of a change of basis: the EGOP matrix, its eigendecomposition, and the rotation of lanes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from curvebench.workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, on_backend, representable
 
-SAMPLES, DIMENSION = 512, 384  # gradients and their length
-SEEDS, SETTINGS, BLOCK = 4, 8, 384  # lanes, and the size of the one block that is rotated
+# Number of gradients, and the length of each.
+SAMPLES, DIMENSION = 512, 384
+# Number of seeds, of settings per seed (their product is the number of lanes), and the size of the one block
+# that is rotated.
+SEEDS, SETTINGS, BLOCK = 4, 8, 384
 
 
 def _gradients() -> np.ndarray:
     return representable(np.random.default_rng(1), (SAMPLES, DIMENSION))
 
 
-def _on_the_host(function: Callable[[np.ndarray], Any], shown: Callable[[Any], np.ndarray]) -> ReadyCase:
+def _on_the_host(function: Callable[[np.ndarray], Any], extract: Callable[[Any], np.ndarray]) -> ReadyCase:
     gradients = _gradients()
     results: list[Any] = []
 
     def run() -> None:
         results[:] = [function(gradients)]
 
-    return ReadyCase(run, lambda: shown(results[0]))
+    return ReadyCase(run, lambda: extract(results[0]))
 
 
 def _outer_products() -> np.ndarray:
-    """The mean of g g^T, one gradient after the other."""
+    """Return the mean of g g^T, accumulated gradient by gradient."""
     total = np.zeros((DIMENSION, DIMENSION))
     for gradient in _gradients():
         total += np.outer(gradient, gradient)
@@ -40,7 +43,7 @@ def _outer_products() -> np.ndarray:
 
 
 def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """V diag(eigenvalues) V^T: it depends on no sign and no order."""
+    """Return V diag(eigenvalues) V^T, which does not depend on signs and order of eigenvectors."""
     vectors, values = basis
     return (vectors * values) @ vectors.T
 
@@ -67,7 +70,7 @@ def _rotated() -> np.ndarray:
 
 
 def basis_cases() -> tuple[KernelCase, ...]:
-    """EGOP's matrix and eigenbasis on the host, and the rotation of lanes on each backend."""
+    """Return the cases of EGOP's matrix and eigenbasis, on the host, and of the rotation of lanes."""
     sizes = {"samples": SAMPLES, "dimension": DIMENSION}
     return (
         KernelCase(

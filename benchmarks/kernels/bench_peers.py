@@ -1,4 +1,4 @@
-"""pytest-benchmark: every case, and beside each step the same step of torch.optim and Optax."""
+"""pytest-benchmark: time every case, and the same optimizer steps of torch.optim and Optax."""
 
 from __future__ import annotations
 
@@ -19,44 +19,47 @@ ROUNDS = 20
 
 @pytest.fixture(scope="module", autouse=True)
 def pinned() -> Iterator[None]:
-    """All that is timed here runs in one pinned thread."""
+    """Run all benchmarks of the module in one pinned thread."""
     with one_thread():
         yield
 
 
 def contestants() -> Iterator[tuple[str, str]]:
-    """Labels of cases, each with us and with those that have the same step."""
-    for label, each in timed().items():
+    """Yield the label of each case with "ours", and with each peer that can take the same step."""
+    for label, timed_case in timed().items():
         yield label, "ours"
-        yield from ((label, name) for name in peers(each.case.optimizer, each.backend))
+        yield from ((label, name) for name in peers(timed_case.case.optimizer, timed_case.backend))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """List the contestants when tests are collected: asv imports this module too, without libraries."""
+    """List the contestants when tests are collected.
+
+    At import it would be too early: asv imports this module without libraries.
+    """
     metafunc.parametrize(("label", "contestant"), list(contestants()))
 
 
 def prepared(label: str, contestant: str) -> ReadyCase:
-    """A contestant, compiled."""
-    each = timed()[label]
+    """Compile a contestant."""
+    timed_case = timed()[label]
     if contestant == "ours":
-        return each.case.prepare(each.backend, each.dtype)
-    shapes = SHAPE_SETS[each.case.name.rsplit(".", 1)[1]]
-    return peers(each.case.optimizer, each.backend)[contestant](shapes, each.dtype)
+        return timed_case.case.prepare(timed_case.backend, timed_case.dtype)
+    shapes = SHAPE_SETS[timed_case.case.name.rsplit(".", 1)[1]]
+    return peers(timed_case.case.optimizer, timed_case.backend)[contestant](shapes, timed_case.dtype)
 
 
 def test_kernel(benchmark: Any, label: str, contestant: str) -> None:
-    """Time a contestant; the table is grouped by case."""
+    """Time a contestant. The table of results is grouped by case."""
     ready = prepared(label, contestant)
-    each = timed()[label]
+    timed_case = timed()[label]
     benchmark.group = label
     benchmark.name = contestant
     benchmark.extra_info.update(
-        problem=each.case.name,
+        problem=timed_case.case.name,
         contestant=contestant,
-        backend=each.backend,
-        dtype=each.dtype,
-        size=dict(each.case.sizes),
+        backend=timed_case.backend,
+        dtype=timed_case.dtype,
+        size=dict(timed_case.case.sizes),
     )
     with ready.context():
         benchmark.pedantic(ready.run, rounds=ROUNDS, warmup_rounds=3)

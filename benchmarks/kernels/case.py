@@ -1,4 +1,4 @@
-"""What a kernel case is: a piece of work with its sizes and its float64 reference."""
+"""Definition of a kernel case: a piece of work, its sizes and its float64 reference."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class ReadyCase:
-    """A case on a backend, compiled and warm.
+    """Kernel case on one backend, compiled and warmed up.
 
     Args:
-        run: one call; it returns when the result is computed.
-        result: what the calls so far gave, on the host, any shape.
-        context: the settings that `run` and `result` must be called in.
+        run: do the work once, and return when the result is computed.
+        result: return the result of the calls so far as a NumPy array of any shape.
+        context: settings inside which `run` and `result` must be called.
     """
 
     run: Callable[[], None]
@@ -33,22 +33,22 @@ class ReadyCase:
 
 @dataclass(frozen=True)
 class KernelCase:
-    """A piece of work that is timed, checked and compared over commits.
+    """Piece of work that is timed, checked and compared over commits.
 
-    A change of what is computed needs another name: results are compared by name.
+    Results are compared by name. If the work of a case changes, it therefore needs a new name.
 
     Args:
-        name: the kind of work (`step`, `basis` or `matrix`), what, and sizes, with dots between.
-        sizes: what the sizes are called, and the sizes.
-        prepare: `prepare(backend, dtype) -> Prepared`.
-        reference: the result in float64 after `calls` calls, by another way than `prepare`'s.
-        tolerance: the largest error allowed, by precision; see `relative_error`.
-        calls: how many calls lead to the reference.
-        prepare_few: `prepare` for no more than `calls` calls, where that takes less time, as torch.compile
-            takes some; None where it is the same.
-        backends: where it runs; `numpy` for work that is done on the host.
-        dtypes: the precisions that it runs in; the first is the one that is timed.
-        optimizer: the name of the rule of a step, for its peers; empty elsewhere.
+        name: the kind (`step`, `basis` or `matrix`), the function and its sizes, separated by dots.
+        sizes: the sizes by name.
+        prepare: `prepare(backend, dtype) -> ReadyCase`.
+        reference: compute the result of `calls` calls in float64, by another method than `prepare`.
+        tolerance: maximum `relative_error` by precision.
+        calls: number of calls after which the result is compared with the reference.
+        prepare_few: like `prepare`, but for at most `calls` calls; it may skip compilation that would not
+            pay. None if `prepare` serves both.
+        backends: backends on which it runs; `numpy` means work on the host.
+        dtypes: precisions in which it runs; the first one is timed.
+        optimizer: for a step, the name of the rule, by which peers are chosen; otherwise empty.
     """
 
     name: str
@@ -64,35 +64,37 @@ class KernelCase:
 
 
 def on_backend(backend: str, dtype: str, function: Callable[..., Any], arrays: Arrays) -> ReadyCase:
-    """A function `function(ops, *arrays)` of given arrays in float64, compiled by a backend."""
-    made = engine(backend, dtype)
-    with made.context():
-        arguments = tuple(map(made.ops.asarray, arrays))
-        compiled = made.compiled(lambda *given: function(made.ops, *given), *arguments)
+    """Compile `function(ops, *arrays)` on a backend, for arrays that are given in float64."""
+    runtime = engine(backend, dtype)
+    with runtime.context():
+        arguments = tuple(map(runtime.ops.asarray, arrays))
+        compiled = runtime.compiled(lambda *arguments: function(runtime.ops, *arguments), *arguments)
     results: list[Any] = []
 
     def run() -> None:
         results[:] = [compiled(*arguments)]
-        made.synchronize(results)
+        runtime.synchronize(results)
 
     def result() -> np.ndarray:
-        return np.array(made.ops.to_numpy(results[0]), np.float64)
+        return np.array(runtime.ops.to_numpy(results[0]), np.float64)
 
-    return ReadyCase(run, result, made.context)
+    return ReadyCase(run, result, runtime.context)
 
 
 def relative_error(result: np.ndarray, reference: np.ndarray) -> float:
-    """The largest difference over the largest entry of the reference."""
+    """Return the maximum absolute difference, divided by the maximum absolute entry of the reference."""
     difference = np.abs(np.asarray(result, np.float64) - reference)
     return float(difference.max() / np.abs(reference).max())
 
 
 def measured_error(case: KernelCase, backend: str, dtype: str, few: bool = False) -> float:
-    """The error of a case's result against its float64 reference.
+    """Return the error of a case's result relative to its float64 reference.
 
     Args:
-        case, backend, dtype: what is measured.
-        few: whether to prepare it for its few calls only, not as it is timed.
+        case: the case.
+        backend: jax, torch or numpy.
+        dtype: float32 or float64.
+        few: whether to prepare the case for few calls (`prepare_few`) and not as it is timed.
     """
     prepared = ((few and case.prepare_few) or case.prepare)(backend, dtype)
     with prepared.context():
@@ -103,5 +105,8 @@ def measured_error(case: KernelCase, backend: str, dtype: str, few: bool = False
 
 
 def representable(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Normal numbers in float64 that float32 holds exactly, so that errors are those of arithmetic."""
+    """Draw normal numbers in float64 that float32 represents exactly.
+
+    A kernel's error then comes from its arithmetic alone, and not from rounding its input.
+    """
     return generator.standard_normal(shape).astype(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""The list of kernel cases; a new kernel is a function of its group's module, named here."""
+"""All kernel cases. A new kernel is a function in the module of its group, and is listed here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .steps import step_cases
 
 @dataclass(frozen=True)
 class Timed:
-    """A case on a backend, in a precision."""
+    """Kernel case on one backend in one precision."""
 
     case: KernelCase
     backend: str
@@ -22,22 +22,22 @@ class Timed:
 
     @property
     def label(self) -> str:
-        """Case, backend and precision, as in tables."""
+        """Name of the case, backend and precision, as shown in tables."""
         return f"{self.case.name} {self.backend} {self.dtype}"
 
 
 @cache
 def cases() -> dict[str, KernelCase]:
-    """Every case by name."""
+    """Return every kernel case by name."""
     groups = (step_cases(), basis_cases(), matrix_cases())
     return {case.name: case for group in groups for case in group}
 
 
 def timed(pattern: str = "") -> dict[str, Timed]:
-    """What is timed, by label: every case on each of its backends in its first precision.
+    """Return the cases that are timed, by label: every case on each of its backends, in its first precision.
 
     Args:
-        pattern: a regular expression that the label must contain.
+        pattern: a regular expression that must occur in the label.
     """
-    every = (Timed(case, backend, case.dtypes[0]) for case in cases().values() for backend in case.backends)
-    return {each.label: each for each in every if re.search(pattern, each.label)}
+    entries = (Timed(case, backend, case.dtypes[0]) for case in cases().values() for backend in case.backends)
+    return {entry.label: entry for entry in entries if re.search(pattern, entry.label)}

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.kernels.history`: a short asv pass over the last commits that touch code.
+"""Run asv on the last commits that touch code: `python -m benchmarks.kernels.history`.
 
-asv cannot install commits into an existing environment, and an environment of its own would take 2.4 GB. So
-each commit is checked out, its kernel cases run on its own code, and asv stores the results under its hash.
+asv cannot install commits into an existing environment, and a separate environment for each would take 2.4
+GB. Therefore each commit is checked out, its kernel cases run with its own code in the current environment,
+and asv stores the results under the hash of the commit.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .worktrees import last_commits, worktree
 CODE = ("benchmarks/kernels", "curvebench", "optimizers", "workloads")
 KERNELS = "benchmarks/kernels"
 CONFIGURATION = "asv.conf.json"
-SHORT = 8  # letters of a hash in asv's file names
+# Number of hexadecimal digits of a commit's hash in the names of asv's files.
+SHORT = 8
 
 
 def settings(root: Path) -> dict[str, Any]:
@@ -34,10 +36,10 @@ def settings(root: Path) -> dict[str, Any]:
 
 
 def settings_for(root: Path, checkout: Path) -> dict[str, Any]:
-    """Return the settings with the benchmarks of a checkout and the results folder of the project."""
-    given = settings(root)
-    places = {name: str(root / given[name]) for name in ("results_dir", "html_dir", "env_dir")}
-    return {**given, **places, "repo": str(root), "benchmark_dir": str(checkout / KERNELS)}
+    """Return asv settings for the benchmarks of a checkout and the results folder of the project."""
+    options = settings(root)
+    folders = {name: str(root / options[name]) for name in ("results_dir", "html_dir", "env_dir")}
+    return {**options, **folders, "repo": str(root), "benchmark_dir": str(checkout / KERNELS)}
 
 
 def recorded(results: Path, commit: str) -> bool:
@@ -46,7 +48,7 @@ def recorded(results: Path, commit: str) -> bool:
 
 
 def run_asv(root: Path, commit: str, checkout: Path, arguments: Sequence[str]) -> int:
-    """Run asv on a checkout; returns its exit status."""
+    """Run asv on a checkout, and return its exit status."""
     environment = one_thread_environment(os.environ) | {"ASV_PYTHONPATH": str(checkout)}
     configuration = checkout.parent / CONFIGURATION
     configuration.write_text(json.dumps(settings_for(root, checkout)))
@@ -58,7 +60,7 @@ def run_asv(root: Path, commit: str, checkout: Path, arguments: Sequence[str]) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the commits that have no stored results; returns the exit status."""
+    """Measure the commits that have no stored results, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.kernels.history",
         description="Measure the kernel cases of the last commits that touch code, with asv.",
@@ -66,14 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commits", type=int, default=3, help="how many of the last commits (3)")
     parser.add_argument("--case", default="", metavar="REGEX", help="only cases whose label contains this")
     parser.add_argument("--again", action="store_true", help="commits with stored results too")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     root = Path.cwd()
     results = root / settings(root)["results_dir"]
-    # a round is a fresh process; asv stores the spread of its calls, which one quick call would not have
-    options = ["--attribute", "rounds=1", *(["--bench", given.case] if given.case else [])]
+    # A round is a fresh process. asv stores the spread of the calls in a round, which a single quick call
+    # would not have.
+    asv_options = ["--attribute", "rounds=1", *(["--bench", options.case] if options.case else [])]
     failed = 0
-    for commit in last_commits(root, given.commits, CODE):
-        if recorded(results, commit) and not given.again:
+    for commit in last_commits(root, options.commits, CODE):
+        if recorded(results, commit) and not options.again:
             print(f"{commit[:SHORT]}: recorded already")
             continue
         with (
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not (checkout / KERNELS).is_dir():
                 print(f"{commit[:SHORT]}: has no {KERNELS}")
                 continue
-            failed += run_asv(root, commit, checkout, options) != 0
+            failed += run_asv(root, commit, checkout, asv_options) != 0
     print(f"Results: {results}")
     return 1 if failed else 0
 

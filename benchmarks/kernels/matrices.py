@@ -1,4 +1,8 @@
-"""Matrix functions that update rules share: orthogonalization, roots, tracked bases, spectral steps."""
+"""Kernels of the matrix functions that update rules share.
+
+They are orthogonalization, inverse roots, orthogonal iteration, and steps of a spectral factorization. Each
+reference uses another algorithm than the function that is timed.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,19 @@ from curvebench.optimizers import matrix_functions
 
 from .case import Arrays, KernelCase, on_backend, representable
 
-ROWS, COLUMNS = 512, 128  # of a weight
-LANES, DIMENSION = 4, 128  # of preconditioners
-STEPS = 5  # of Newton-Schulz
-SQUARE = 1024  # rows and columns of a larger one
+# Size of a rectangular weight.
+ROWS, COLUMNS = 512, 128
+# Number and size of preconditioners.
+LANES, DIMENSION = 4, 128
+# Number of Newton-Schulz iterations.
+STEPS = 5
+# Rows and columns of a larger square matrix.
+SQUARE = 1024
 ROOT, EPSILON = 1 / 4, 1e-3
-RATE, ROTATION_RATE = 0.05, 0.5  # of a spectral step
-DOUBLINGS = 8  # the error squares in each: enough for condition numbers of 100
+# Step sizes of eigenvalues and of eigenvectors in a spectral step.
+RATE, ROTATION_RATE = 0.05, 0.5
+# Iterations of Denman and Beavers. Each squares the error; 8 suffice for condition numbers of 100.
+DOUBLINGS = 8
 
 
 # --- orthogonalization ---------------------------------------------------------------------------
@@ -30,7 +40,7 @@ def _weight(rows: int, columns: int) -> Arrays:
 
 @cache
 def _orthogonalized(rows: int, columns: int) -> np.ndarray:
-    """U p(S) V^T with the polynomial of each step on singular values alone."""
+    """Return U p(S) V^T, where p is the composition of the polynomials of all steps."""
     u, values, vh = np.linalg.svd(_weight(rows, columns)[0], full_matrices=False)
     values /= np.linalg.norm(values)
     ((a, b, c),) = matrix_functions.COEFFICIENTS["jordan"]
@@ -40,7 +50,10 @@ def _orthogonalized(rows: int, columns: int) -> np.ndarray:
 
 
 def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) -> KernelCase:
-    """Five of Jordan's steps on a matrix of at least as many rows as columns."""
+    """Return the case of five Newton-Schulz steps with Jordan's coefficients.
+
+    The matrix must not have more columns than rows.
+    """
     return KernelCase(
         name=f"matrix.newton_schulz.{rows}x{columns}",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
@@ -61,14 +74,14 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
 
 
 def _second_moments() -> Arrays:
-    """Means of g g^T over twice as many g as entries, which are exact in float32."""
+    """Return the means of g g^T over 2 DIMENSION vectors g, rounded to float32."""
     generator = np.random.default_rng(6)
     gradients = representable(generator, (LANES, DIMENSION, 2 * DIMENSION))
     return ((gradients @ gradients.mT / (2 * DIMENSION)).astype(np.float32).astype(np.float64),)
 
 
 def _square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A^(1/2) and A^(-1/2) by the iteration of Denman and Beavers, which needs inverses only."""
+    """Return A^(1/2) and A^(-1/2) by the iteration of Denman and Beavers, which needs only inverses."""
     root, inverse = matrices, np.broadcast_to(np.eye(DIMENSION), matrices.shape)
     for _ in range(DOUBLINGS):
         root, inverse = (root + np.linalg.inv(inverse)) / 2, (inverse + np.linalg.inv(root)) / 2
@@ -86,7 +99,7 @@ def _refresh(ops: Any, matrix: Any, basis: Any) -> Any:
 
 
 def _drifted() -> Arrays:
-    """Second moments, and the eigenvectors of what they were before."""
+    """Return second moments, and the eigenvectors of a perturbation of them, as if they had changed since."""
     (matrices,) = _second_moments()
     generator = np.random.default_rng(7)
     change = representable(generator, matrices.shape) / (100 * DIMENSION**0.5)
@@ -96,7 +109,7 @@ def _drifted() -> Arrays:
 
 @cache
 def _refreshed() -> np.ndarray:
-    """The orthonormal factor of A Q by Cholesky's, twice."""
+    """Return the orthonormal factor of A Q, by two steps of Cholesky QR."""
     matrices, basis = _drifted()
     factor = matrices @ basis
     for _ in range(2):
@@ -109,7 +122,10 @@ def _refreshed() -> np.ndarray:
 
 
 def _spectral() -> Arrays:
-    """Eigenvectors, eigenvalues far enough apart to rotate most, and second moments in that basis."""
+    """Return eigenvectors, eigenvalues and second moments in that basis.
+
+    The differences between eigenvalues are large enough for most pairs of eigenvectors to rotate.
+    """
     matrices, basis = _drifted()
     values = np.broadcast_to(np.arange(1, DIMENSION + 1) / 32, matrices.shape[:-1])
     return basis, values.copy(), matrices
@@ -129,7 +145,7 @@ def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: st
 
 @cache
 def _spectral_stepped(cayley: str) -> np.ndarray:
-    """B Cayley(X) diag(d) with the factors of the map as they are printed, and its inverse."""
+    """Return B Cayley(X) diag(d) by the printed factors of the map, or by an inverse if the map is exact."""
     basis, values, inside = _spectral()
     larger = np.maximum(values[..., :, None], values[..., None, :])
     gaps = values[..., :, None] - values[..., None, :]
@@ -139,16 +155,16 @@ def _spectral_stepped(cayley: str) -> np.ndarray:
     skew = ROTATION_RATE / 2 * skew / np.linalg.norm(skew, axis=(-2, -1), keepdims=True)
     identity = np.eye(DIMENSION)
     if cayley == "exact":
-        turn = (identity + skew) @ np.linalg.inv(identity - skew)
+        rotation = (identity + skew) @ np.linalg.inv(identity - skew)
     else:
         square = skew @ skew
-        turn = (identity + skew) @ (identity + skew) @ (identity + square) @ (identity + square @ square)
+        rotation = (identity + skew) @ (identity + skew) @ (identity + square) @ (identity + square @ square)
     curved = np.diagonal(inside, axis1=-2, axis2=-1) + EPSILON
-    return basis @ turn * ((1 - RATE) * values + RATE * curved)[..., None, :]
+    return basis @ rotation * ((1 - RATE) * values + RATE * curved)[..., None, :]
 
 
 def spectral_step_case(cayley: str) -> KernelCase:
-    """A step of eigenvectors and eigenvalues along a curvature in their basis."""
+    """Return the case of one step of eigenvectors and eigenvalues along a curvature in their basis."""
     return KernelCase(
         name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",
         sizes={"lanes": LANES, "dimension": DIMENSION},
@@ -161,7 +177,7 @@ def spectral_step_case(cayley: str) -> KernelCase:
 
 
 def matrix_cases() -> tuple[KernelCase, ...]:
-    """Newton-Schulz, an inverse root, the refresh of a basis, and steps of a spectral factorization."""
+    """Return the cases of Newton-Schulz, an inverse root, the refresh of a basis, and spectral steps."""
     square_sizes = {"lanes": LANES, "dimension": DIMENSION}
     return (
         newton_schulz_case(ROWS, COLUMNS, {"float64": 5e-14, "float32": 1e-5}),

@@ -1,4 +1,4 @@
-"""Steps of K-FAC on a network and its data, gradients included: ours and those of curvlinops."""
+"""K-FAC steps on a network and its data, gradients included, by this project and by curvlinops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom
@@ -21,10 +21,11 @@ from .steps import end_to_end
 WORKLOAD = "digits_mlp"
 STEPS_A_CALL = 20
 BATCH = 300
-NUMBERS = {
+HYPERPARAMETERS = {
     "learning_rate": 0.01,
     "damping": 1e-2,
-    "factor_decay": 0.0,  # the factors are those of the last minibatch, as curvlinops computes them
+    # Factors of the last minibatch only, as curvlinops computes them.
+    "factor_decay": 0.0,
     "momentum": 0.0,
     "weight_decay": 0.0,
 }
@@ -34,54 +35,58 @@ def _bundle() -> Bundle:
     """Return a single run for the steps of one call, always on the same minibatches."""
     workload = workloads()[WORKLOAD]
     rule = rules()["kfac"].choose({"fisher": "empirical"})
-    given = workload.complete({"batch_size": BATCH})
+    settings = workload.complete({"batch_size": BATCH})
     random = WorkloadRandom(WORKLOAD, 0)
-    problem = workload.problem(given, random)
+    problem = workload.problem(settings, random)
     examples = len(problem.splits["train"]["labels"])
     return Bundle(
         workload=workload,
         rule=rule,
         problems=[problem],
         orders=np.random.default_rng(0).integers(0, examples, (STEPS_A_CALL, 1, BATCH)),
-        hyperparameters={name: np.array([value]) for name, value in rule.complete(NUMBERS).items()},
+        hyperparameters={name: np.array([value]) for name, value in rule.complete(HYPERPARAMETERS).items()},
         schedule=np.ones(STEPS_A_CALL),
-        settings=given,
+        settings=settings,
         randoms=[random],
     )
 
 
 def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
-    """Prepare our steps on torch through the engine, `STEPS_A_CALL` in a call.
+    """Prepare K-FAC steps of this project's engine on torch, `STEPS_A_CALL` per call.
 
     Args:
         dtype: float32 or float64.
-        steps: how many steps are planned, by which the engine decides whether compiling is worth its time;
-            None for many.
+        steps: planned number of steps, by which the engine decides whether compilation pays; None for a large
+            number.
 
     Returns:
-        `result` gives the parameters end to end.
+        A case whose `result` is the vector of all parameters.
     """
-    bundle, made = _bundle(), engine("torch", dtype)
-    with made.context():
-        loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, STEPS_A_CALL)
+    bundle, runtime = _bundle(), engine("torch", dtype)
+    with runtime.context():
+        loaded = load(bundle, runtime)
+        inputs = segment_inputs(bundle, runtime, 0, STEPS_A_CALL)
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
-        segment = made.segment(loaded, inputs, steps)
+        segment = runtime.segment(loaded, inputs, steps)
 
     def run() -> None:
         nonlocal carry
         carry = segment(carry, constants, inputs)
-        made.synchronize(carry)
+        runtime.synchronize(carry)
 
     def result() -> np.ndarray:
         named = program.parameters(carry.coordinates, ())
-        return end_to_end({name: made.ops.to_numpy(value)[0, 0] for name, value in named.items()})
+        return end_to_end({name: runtime.ops.to_numpy(value)[0, 0] for name, value in named.items()})
 
-    return ReadyCase(run, result, made.context)
+    return ReadyCase(run, result, runtime.context)
 
 
 def curvlinops_steps(dtype: str) -> ReadyCase:
-    """The same steps by curvlinops: its factors of each minibatch, and their inverse times the gradient."""
+    """Prepare the same steps with curvlinops.
+
+    Each step computes the Kronecker factors of the minibatch, and multiplies their damped inverse with the
+    gradient.
+    """
     import torch
     from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
     from torch import nn
@@ -104,10 +109,11 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
     loss = nn.CrossEntropyLoss()
 
     def run() -> None:
-        for chosen in orders:
-            x, y = features[chosen], labels[chosen]
+        for indices in orders:
+            x, y = features[indices], labels[indices]
             gradient = torch.autograd.grad(loss(module(x), y), params)
-            # Told what they would look for in the data: how many examples, and terms of the loss for each.
+            # Pass the numbers of examples and of loss terms per example. Otherwise curvlinops would compute
+            # them from the data.
             factors = KFACLinearOperator(
                 module,
                 loss,
@@ -120,12 +126,12 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
                 num_per_example_loss_terms=1,
             )
             inverse = KFACInverseLinearOperator(
-                factors, damping=NUMBERS["damping"], use_heuristic_damping=True
+                factors, damping=HYPERPARAMETERS["damping"], use_heuristic_damping=True
             )
             natural = inverse @ list(gradient)
             with torch.no_grad():
                 for param, step in zip(params, natural, strict=True):
-                    param.sub_(step, alpha=NUMBERS["learning_rate"])
+                    param.sub_(step, alpha=HYPERPARAMETERS["learning_rate"])
 
     def result() -> np.ndarray:
         return end_to_end({str(number): param.detach().numpy() for number, param in enumerate(params)})
@@ -134,7 +140,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
 
 
 def kfac_contest() -> Contest:
-    """Return the contest of a single run of K-FAC on torch with the same run of curvlinops."""
+    """Return the contest of a K-FAC run on torch against the same run with curvlinops."""
     name, dtype = f"step.kfac.{WORKLOAD}", "float32"
     ours, theirs = partial(kfac_steps, dtype), partial(curvlinops_steps, dtype)
     return Contest(name, "torch", dtype, "curvlinops", ours, theirs, steps=STEPS_A_CALL)

@@ -1,17 +1,18 @@
-"""Other libraries' steps on the same parameters and gradients: torch.optim, Optax, pytorch_optimizer.
+"""Steps of other libraries on the same parameters and gradients: torch.optim, Optax, pytorch_optimizer.
 
-Those of Muon, SOAP and Shampoo need settings that make them compute what ours do:
+The peers of Muon, SOAP and Shampoo need settings with which they compute the same step as this project:
 
-- `torch.optim.Muon` takes matrices alone: convolutions are handed over as matrices, all else goes to fused
-  AdamW. Its momentum is 1 - mu times ours, which the normalization takes away. It would round to bfloat16
-  before its iteration, which is another computation: it is kept from that.
-- `optax.contrib.muon` corrects the biases of Nesterov's two terms apart: the step of a matrix is ours where
-  the gradient stays. Its AdamW of all else takes Nesterov's step too.
-- `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: the step
-  is ours where epsilon is small.
-- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums for statistics; it
-  leaves vectors to gradient descent, so it is given them as one column with the left side alone, which is
-  our vector. Its root is taken by singular values, which makes it ours.
+- `torch.optim.Muon` supports only matrices: convolutions are passed as matrices, and all other parameters go
+  to fused AdamW. Its momentum is 1 - mu times ours, which the normalization cancels. It would round to
+  bfloat16 before its iteration, which is a different computation, and is prevented from doing so.
+- `optax.contrib.muon` corrects the biases of the two terms of Nesterov momentum separately: its step for a
+  matrix is equal to ours if the gradient is constant. Its AdamW for the other parameters also uses Nesterov
+  momentum.
+- `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: its step
+  is equal to ours if epsilon is small.
+- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums as statistics. It would
+  use gradient descent for vectors; as a column with only the left preconditioner, a vector gets our update.
+  Its root is computed from singular values, as ours.
 """
 
 from __future__ import annotations
@@ -31,50 +32,57 @@ from curvebench.optimizers.others import OTHERS_LEARNING_RATE
 from curvebench.optimizers.rule import Rule
 
 from .case import ReadyCase
-from .steps import LEARNING_RATE, Shapes, end_to_end, numbers, start
+from .steps import LEARNING_RATE, Shapes, end_to_end, initial, step_numbers
 
 Shape = tuple[int, ...]
-NOT_CUT = 1 << 20  # longer than any axis
+# Larger than any axis and any step number: no splitting into blocks, and no amortized work.
+UNBOUNDED = 1 << 20
 
 
 @dataclass(frozen=True)
 class TorchPeer:
-    """An optimizer of PyTorch for the leaves of a model.
+    """Optimizer for PyTorch parameters that takes the same step as a rule of this project.
 
     Args:
-        make: `make(leaves, rule)`, the optimizers of leaves by name, as `seen`, with the rule's options.
-        seen: the shape in which it takes a parameter.
-        before: what its groups count before our step of a number, from 1, in a cadence of so many steps.
-        context: what its steps are taken in.
+        make: `make(leaves, rule)` builds optimizers for the leaves, which are given by name, with the rule's
+            options.
+        shape_for: return the shape in which the optimizer takes a parameter of a shape.
+        set_count: `set_count(number, every)` is the step count that is written into the parameter groups
+            before our step `number` (from 1), so that work is amortized in the same steps of a cycle of
+            `every`. None leaves the count alone.
+        context: settings inside which steps are taken.
     """
 
     make: Callable[[Mapping[str, Any], Rule], list[Any]]
-    seen: Callable[[Shape], Shape] = lambda shape: shape
-    before: Callable[[int, int], int] | None = None
+    shape_for: Callable[[Shape], Shape] = lambda shape: shape
+    set_count: Callable[[int, int], int] | None = None
     context: Callable[[], Any] | None = None
 
     def prepare(self, rule: Rule, shapes: Shapes, dtype: str) -> ReadyCase:
-        """Its step on our parameters and gradients, with amortized work in the steps in which ours has it."""
+        """Prepare a step on this project's parameters and gradients.
+
+        Amortized work is done in the same steps as ours.
+        """
         import torch
 
-        params, grads = start(shapes)
+        params, grads = initial(shapes)
         kind = getattr(torch, dtype)
         leaves = {}
         for name, array in params.items():
-            shape = self.seen(array.shape)
+            shape = self.shape_for(array.shape)
             leaves[name] = torch.tensor(array.reshape(shape), dtype=kind)
             leaves[name].grad = torch.tensor(grads[name].reshape(shape), dtype=kind)
         optimizers = self.make(leaves, rule)
         every = rule.refresh_every or 1
-        coming = numbers(every)
-        before = self.before
+        upcoming = step_numbers(every)
+        set_count = self.set_count
 
         def run() -> None:
-            number = next(coming)
+            number = next(upcoming)
             for optimizer in optimizers:
-                if before is not None:
+                if set_count is not None:
                     for group in optimizer.param_groups:
-                        group["step"] = before(number, every)
+                        group["step"] = set_count(number, every)
                 optimizer.step()
 
         def result() -> np.ndarray:
@@ -99,7 +107,7 @@ def _as_matrix(shape: Shape) -> Shape:
 
 @contextmanager
 def without_bfloat16() -> Iterator[None]:
-    """Inside, torch.optim.Muon iterates in the precision of its parameters."""
+    """Make torch.optim.Muon iterate in the precision of its parameters, inside the block."""
     import torch
 
     rounding = torch.Tensor.bfloat16
@@ -121,7 +129,7 @@ def _soap(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
             shampoo_beta=0.95,
             weight_decay=0.01,
             eps=1e-8,
-            precondition_frequency=rule.refresh_every or NOT_CUT,
+            precondition_frequency=rule.refresh_every or UNBOUNDED,
         )
     ]
 
@@ -132,17 +140,17 @@ def _scalable_shampoo(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
     from pytorch_optimizer.optimizer.utils.partition import PreConditionerType
 
     columns = [leaf for leaf in leaves.values() if leaf.ndim == 2 and leaf.shape[1] == 1]
-    rest = [leaf for leaf in leaves.values() if leaf.ndim != 2 or leaf.shape[1] != 1]
-    sides = ((columns, PreConditionerType.INPUT), (rest, PreConditionerType.ALL))
-    made = [
+    others = [leaf for leaf in leaves.values() if leaf.ndim != 2 or leaf.shape[1] != 1]
+    sides = ((columns, PreConditionerType.INPUT), (others, PreConditionerType.ALL))
+    optimizers = [
         pytorch_optimizer.ScalableShampoo(
             tensors,
             lr=LEARNING_RATE,
             betas=(0.0, 0.5),
             start_preconditioning_step=1,
-            preconditioning_compute_steps=rule.refresh_every or NOT_CUT,
-            block_size=NOT_CUT,
-            no_preconditioning_for_layers_with_dim_gt=NOT_CUT,
+            preconditioning_compute_steps=rule.refresh_every or UNBOUNDED,
+            block_size=UNBOUNDED,
+            no_preconditioning_for_layers_with_dim_gt=UNBOUNDED,
             shape_interpretation=False,
             graft_type=LayerWiseGrafting.NONE,
             pre_conditioner_type=side,
@@ -153,10 +161,11 @@ def _scalable_shampoo(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
         for tensors, side in sides
         if tensors
     ]
-    for optimizer in made:
+    for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["betas"] = (0.0, 1.0)  # sums: it knows them, and its constructor refuses them
-    return made
+            # The optimizer supports sums, but its constructor rejects this value.
+            group["betas"] = (0.0, 1.0)
+    return optimizers
 
 
 def _with_columns(shape: Shape) -> Shape:
@@ -165,8 +174,9 @@ def _with_columns(shape: Shape) -> Shape:
 
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
-    "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, before=lambda number, every: number - 1)),
-    # It computes roots where its count is a multiple of the cadence: at our first step.
+    "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
+    # ScalableShampoo computes roots when its step count is a multiple of the cadence. This count makes it
+    # compute them in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
         TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),
@@ -175,7 +185,10 @@ TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
 
 
 def optax_muon() -> Any:
-    """Muon of matrices and convolutions, whose first axis counts outputs, beside AdamW."""
+    """Return Optax's Muon for matrices and convolutions, with AdamW for all other parameters.
+
+    The first axis of a convolution counts its outputs.
+    """
     import jax
     from optax import contrib
 
@@ -197,7 +210,7 @@ def optax_muon() -> Any:
     )
 
 
-# Class and arguments that make a peer take the same step as our rule of that name with its defaults.
+# Class and arguments with which a peer takes the same step as the rule of this name with its default options.
 TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
     "momentum": ("SGD", {"momentum": 0.9}),
@@ -208,12 +221,14 @@ TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("sgd", {}),
     "momentum": ("sgd", {"momentum": 0.9}),
-    # Optax adds epsilon inside the root: 0 there is nearer to ours than an equal number.
+    # Optax adds epsilon inside the root: there, 0 is closer to this project's step than an equal epsilon
+    # would be.
     "adagrad": ("adagrad", {"initial_accumulator_value": 0.0, "eps": 0.0}),
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),
 }
-Prepare = Callable[[Shapes, str], ReadyCase]  # of shapes and precision
+# Prepare a step for shapes and a precision.
+Prepare = Callable[[Shapes, str], ReadyCase]
 
 
 @dataclass(frozen=True)
@@ -222,11 +237,11 @@ class Contest:
 
     Args:
         step: name of our step.
-        backend, precision: of our step.
+        backend, precision: backend and precision of our step.
         peer: name of the peer.
         ours, theirs: prepare the two steps.
-        calls: how many calls in a row are one sample.
-        steps: how many optimizer steps one sample has.
+        calls: number of consecutive calls in one sample.
+        steps: number of optimizer steps in one sample.
     """
 
     step: str
@@ -240,7 +255,7 @@ class Contest:
 
     @property
     def label(self) -> str:
-        """Step, backend and precision, as in tables."""
+        """Step, backend and precision, as shown in tables."""
         return f"{self.step} {self.backend} {self.precision}"
 
 
@@ -248,14 +263,14 @@ def _torch_peer(name: str, path: str) -> TorchPeer:
     def make(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
         import torch
 
-        kind, given = TORCH[name]
-        return [getattr(torch.optim, kind)(list(leaves.values()), lr=LEARNING_RATE, **given, **{path: True})]
+        kind, extra = TORCH[name]
+        return [getattr(torch.optim, kind)(list(leaves.values()), lr=LEARNING_RATE, **extra, **{path: True})]
 
     return TorchPeer(make)
 
 
 def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
-    """A jitted step of Optax that is given its parameters and state to overwrite."""
+    """Prepare a jitted step of Optax whose parameters and state are donated."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -263,17 +278,17 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
     if name == "muon":
         transformation = optax_muon()
     else:
-        function, given = OPTAX[name]
-        transformation = getattr(optax, function)(LEARNING_RATE, **given)
+        function, arguments = OPTAX[name]
+        transformation = getattr(optax, function)(LEARNING_RATE, **arguments)
 
     def take(params: Any, state: Any, grads: Any) -> tuple[Any, Any]:
         updates, state = transformation.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
     with jax.enable_x64(dtype == "float64"):
-        first, slope = start(shapes)
-        params = {key: jnp.asarray(array, dtype) for key, array in first.items()}
-        grads = {key: jnp.asarray(array, dtype) for key, array in slope.items()}
+        parameters, gradients = initial(shapes)
+        params = {key: jnp.asarray(array, dtype) for key, array in parameters.items()}
+        grads = {key: jnp.asarray(array, dtype) for key, array in gradients.items()}
         state = transformation.init(params)
         step = jax.jit(take, donate_argnums=(0, 1)).lower(params, state, grads).compile()
 
@@ -289,25 +304,25 @@ def _optax_step(name: str, shapes: Shapes, dtype: str) -> ReadyCase:
 
 
 def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[str, Prepare]:
-    """The peers of an optimizer's step on a backend, by label; none for a rule that no library has.
+    """Return the peers of an optimizer's step on a backend, by label; empty if no library has the rule.
 
     Args:
-        optimizer: a rule's name.
-        backend: jax or torch; what no library of JAX has is taken from PyTorch's.
-        options: the rule's, of which peers have the cadence.
+        optimizer: name of a rule.
+        backend: jax or torch. On jax, a step that no JAX library has is taken from a PyTorch library.
+        options: options of the rule, from which the peers get the cadence.
 
     Returns:
-        `prepare(shapes, dtype) -> ReadyCase` by label; hyperparameters are those of `optimizer_step`,
-        but for epsilon, which is the peer's own default where work is amortized.
+        `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are as in `optimizer_step`,
+        except that rules with amortized work use the peer's default epsilon.
     """
     if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
         return {"optax": partial(_optax_step, optimizer)}
-    found: dict[str, TorchPeer] = {}
+    torch_peers: dict[str, TorchPeer] = {}
     if backend == "torch" and optimizer in TORCH:
-        found = {f"torch.optim {path}": _torch_peer(optimizer, path) for path in ("fused", "foreach")}
+        torch_peers = {f"torch.optim {path}": _torch_peer(optimizer, path) for path in ("fused", "foreach")}
     elif backend in BACKENDS and optimizer in TORCH_MATRIX_PEERS:
-        found = dict([TORCH_MATRIX_PEERS[optimizer]])
+        torch_peers = dict([TORCH_MATRIX_PEERS[optimizer]])
     return {
         label: partial(peer.prepare, rules()[optimizer].choose(options or {}))
-        for label, peer in found.items()
+        for label, peer in torch_peers.items()
     }

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.kernels.ratios`: our steps over those of the peers, timed in turn.
+"""Time this project's optimizer steps against the same steps of peers: `python -m benchmarks.kernels.ratios`.
 
-A rule with amortized work is timed over whole turns of its cadence.
+The two steps are timed in turn. A rule that does work only every n steps is timed over whole cycles of n
+steps.
 """
 
 from __future__ import annotations
@@ -31,72 +32,72 @@ from .peers import Contest, peers
 from .steps import SHAPE_SETS, STEPS, optimizer_step
 
 REPETITIONS = 41
-# Of a rule as it is compared: what is not at its default.
+# Options of a rule, as it is compared, that differ from the defaults.
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 def contests(pattern: str) -> Iterator[Contest]:
-    """Yield each of our steps whose label contains the pattern, with each of its peers."""
-    for each in timed(pattern).values():
-        optimizer, backend, dtype = each.case.optimizer, each.backend, each.dtype
+    """Yield each step whose label contains the pattern, once for each of its peers."""
+    for timed_case in timed(pattern).values():
+        optimizer, backend, dtype = timed_case.case.optimizer, timed_case.backend, timed_case.dtype
         options = OPTIONS.get(optimizer, {})
         for peer, prepare in peers(optimizer, backend, options).items():
-            shapes = SHAPE_SETS[each.case.name.rsplit(".", 1)[1]]
+            shapes = SHAPE_SETS[timed_case.case.name.rsplit(".", 1)[1]]
             rule = rules()[optimizer].choose(options)
-            turn = rule.refresh_every or 1
+            cycle = rule.refresh_every or 1
             ours = partial(optimizer_step, backend, rule, shapes, dtype)
             theirs = partial(prepare, shapes, dtype)
-            yield Contest(each.case.name, backend, dtype, peer, ours, theirs, calls=turn, steps=turn)
+            yield Contest(timed_case.case.name, backend, dtype, peer, ours, theirs, calls=cycle, steps=cycle)
     kfac = kfac_contest()
     if re.search(pattern, kfac.label):
         yield kfac
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
-    """Time each contest whose label contains the pattern. Call inside `one_thread`.
+    """Time each contest whose label contains the pattern. Call it inside `one_thread`.
 
     Yields:
-        Rows of the table that the report keeps (`curvebench.reports.pages.kernels.read_ratios`).
+        Rows of the table that the report shows (`curvebench.reports.pages.kernels.read_ratios`).
     """
-    for each in contests(pattern):
-        mine, theirs = each.ours(), each.theirs()
+    for pair in contests(pattern):
+        mine, theirs = pair.ours(), pair.theirs()
         with ExitStack() as stack:
             stack.enter_context(theirs.context())
             stack.enter_context(mine.context())
             for _ in range(STEPS):
                 mine.run()
                 theirs.run()
-            found = interleaved(
-                partial(run_repeatedly, mine.run, each.calls),
-                partial(run_repeatedly, theirs.run, each.calls),
+            ratios = interleaved(
+                partial(run_repeatedly, mine.run, pair.calls),
+                partial(run_repeatedly, theirs.run, pair.calls),
                 repetitions,
             )
-        names = {"step": each.step, "backend": each.backend, "precision": each.precision, "peer": each.peer}
-        yield {**names, **measured(found, each.steps)}
+        names = {"step": pair.step, "backend": pair.backend, "precision": pair.precision, "peer": pair.peer}
+        yield {**names, **measured(ratios, pair.steps)}
 
 
 def run_repeatedly(run: Callable[[], None], calls: int) -> None:
-    """Call a function several times in a row, for a whole turn of its amortized work."""
+    """Call a function several times in a row, for a whole cycle of its amortized work."""
     for _ in range(calls):
         run()
 
 
-def measured(found: Ratios, steps: int) -> dict[str, Any]:
-    """Return milliseconds of one step, ratios, and the date, processor and versions of the measurement.
+def measured(ratios: Ratios, steps: int) -> dict[str, Any]:
+    """Return milliseconds per step and ratios, with the date, processor and versions of the measurement.
 
     Args:
-        found: seconds of a sample, and ratios.
-        steps: optimizer steps in a sample.
+        ratios: seconds per sample, and the ratios.
+        steps: optimizer steps per sample.
     """
-    ours, theirs = (1e3 * seconds / steps for seconds in found.seconds)
+    ours, theirs = (1e3 * seconds / steps for seconds in ratios.seconds)
     numbers = {
         "ours_milliseconds": ours,
         "peer_milliseconds": theirs,
-        "ratio": found.ratio.median,
-        "low": found.ratio.low,
-        "high": found.ratio.high,
-        "same_low": found.same.low,
-        "same_high": found.same.high,
+        "ratio": ratios.ratio.median,
+        "low": ratios.ratio.low,
+        "high": ratios.ratio.high,
+        "same_low": ratios.same.low,
+        "same_high": ratios.same.high,
     }
     return {
         **{name: round(number, 3) for name, number in numbers.items()},
@@ -107,19 +108,23 @@ def measured(found: Ratios, steps: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each comparison, and for each backend mean and worst ratio."""
+    """Print a line for each contest, and the mean and worst ratio of each backend.
+
+    Returns:
+        The exit status.
+    """
     description = "Time each optimizer's step in turn with the same step of other libraries."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.ratios", description=description)
     parser.add_argument("--case", default="", metavar="REGEX", help="only labels that contain this")
     words = f"samples of each ({REPETITIONS}); 6 give intervals of 95 %%"
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=words)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the table here too, as CSV")
-    given = parser.parse_args(arguments)
-    if given.repetitions < 1:
-        parser.error(f"--repetitions {given.repetitions}: at least 1 is needed")
+    options = parser.parse_args(arguments)
+    if options.repetitions < 1:
+        parser.error(f"--repetitions {options.repetitions}: at least 1 is needed")
     rows = []
     with one_thread():
-        for row in compare(given.case, given.repetitions):
+        for row in compare(options.case, options.repetitions):
             rows.append(row)
             print(
                 "{step} {backend} {precision}, ours / {peer}: {ours_milliseconds} / {peer_milliseconds} ms = "
@@ -127,13 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 flush=True,
             )
     if not rows:
-        print(f"error: --case {given.case!r}: no step with a peer has such a label", file=sys.stderr)
+        print(f"error: --case {options.case!r}: no step with a peer has such a label", file=sys.stderr)
         return 2
     table = pl.DataFrame(rows)
-    for found in ratio_tables(table):
-        print("{backend}: geometric mean of ours / fastest {mean:.3f}, worst {worst[ratio]}".format(**found))
-    if given.out:
-        table.write_csv(given.out)
+    for means in ratio_tables(table):
+        print("{backend}: geometric mean of ours / fastest {mean:.3f}, worst {worst[ratio]}".format(**means))
+    if options.out:
+        table.write_csv(options.out)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One step of each registered optimizer, as the engine takes it, on given gradients; the sets of shapes."""
+"""One step of each registered optimizer on fixed gradients, as the engine takes it, and the shape sets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CHANNELS = (3, 16, 32, 64, 128)
 
 
 def _many_tiny() -> dict[str, tuple[int, ...]]:
-    """200 leaves of 1 to 64 entries, vectors and matrices in turn."""
+    """Return 200 leaves of 1 to 64 entries, alternating vectors and matrices."""
     forms: tuple[tuple[int, ...], ...] = ((1,), (8,), (4, 4), (32,), (8, 8), (3, 5), (64,), (2, 16))
     return {f"leaf_{number}": forms[number % len(forms)] for number in range(200)}
 
 
 def _transformer_like() -> dict[str, tuple[int, ...]]:
-    """Embedding and two layers of attention, feed-forward network and norms: 459,264 entries."""
+    """Return an embedding and two layers of attention, feed-forward network and norms, 459,264 entries."""
     shapes: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, MODEL)}
     for layer in range(LAYERS):
         shapes |= {f"layer_{layer}.{name}": (MODEL, MODEL) for name in ("query", "key", "value", "output")}
@@ -47,7 +47,7 @@ def _transformer_like() -> dict[str, tuple[int, ...]]:
 
 
 def _convolution_like() -> dict[str, tuple[int, ...]]:
-    """Four 3 x 3 convolutions with bias and norm, and a linear layer: 99,210 entries."""
+    """Return four 3 x 3 convolutions with bias and norm, and a linear layer, 99,210 entries."""
     shapes: dict[str, tuple[int, ...]] = {}
     for number, (inputs, outputs) in enumerate(itertools.pairwise(CHANNELS)):
         shapes[f"convolution_{number}"] = (outputs, inputs, 3, 3)
@@ -56,7 +56,7 @@ def _convolution_like() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-# The weights of 004 Sec. 4, for rules that take the layers of a network.
+# Weights of the network in 004 Sec. 4, for rules that need the layers of a network.
 NETWORK = "network_100_70_40"
 NETWORKS: Mapping[str, Shapes] = {NETWORK: {"W1": (70, 100), "W2": (40, 70)}}
 
@@ -68,49 +68,51 @@ SHAPE_SETS: Mapping[str, Shapes] = {
 }
 
 
-LEARNING_RATE = 0.1  # so large that the update shows beside the parameter
-STEPS = 3  # the reference is taken after so many: the first is special where a state begins at 0
+# Large enough for the update to be visible next to the parameter.
+LEARNING_RATE = 0.1
+# Steps after which results are compared with the reference. The first step is special where a state starts at
+# 0.
+STEPS = 3
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
-# What is not at its default. The gradient stays, so that Shampoo's statistics are singular or nearly so: with
-# little damping, float32 would drop directions that float64 keeps, and a tolerance would have to be as large
-# as the step (measured: 3e-2 with epsilon 1e-6, 2e-7 with 10). SOAP's eigenvectors are then near those of
-# equal eigenvalues, which matter the less the larger epsilon is (3e-6 with 10).
+# Hyperparameters that differ from their defaults.
+# The same gradient is used in every step, so that Shampoo's statistics are singular or nearly so. With little
+# damping, float32 would lose directions that float64 keeps, and the tolerance would have to be as large as
+# the step (measured: 3e-2 with epsilon 1e-6, 2e-7 with 10). SOAP's eigenvectors are then close to
+# eigenvectors of equal eigenvalues, which matter less the larger epsilon is (3e-6 with 10).
 HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
     "shampoo": {"epsilon": 10.0},
     "idealized_shampoo": {"epsilon": 300.0},
     "soap": {"epsilon": 30.0},
 }
-# What is followed over commits on every shape set; the others have no path of their own in the engines.
+# Rules that are timed on every shape set. The other rules have no special path in the engines, and one shape
+# set suffices.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
-SMALL_PROBLEMS_ONLY = (
-    "adagrad_full",
-    "newton",
-    "spectral_full",
-)  # a matrix of all parameters by all parameters
+# Rules with a matrix of all parameters by all parameters, which is too large for the shape sets.
+SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton", "spectral_full")
 
 
-def numbers(every: int) -> Iterator[int]:
-    """The numbers of steps without end, from 1: the first STEPS, and then turns of `every` that repeat."""
+def step_numbers(every: int) -> Iterator[int]:
+    """Yield step numbers without end: 1 to STEPS, then a cycle of the next `every` numbers."""
     return itertools.chain(range(1, STEPS + 1), itertools.cycle(range(STEPS + 1, STEPS + 1 + every)))
 
 
-def given(rule: Rule) -> dict[str, float]:
-    """The hyperparameters of a rule's case that are not at their defaults."""
+def hyperparameters_of(rule: Rule) -> dict[str, float]:
+    """Return the learning rate and the hyperparameters of a rule's case that differ from their defaults."""
     return {"learning_rate": LEARNING_RATE, **HYPERPARAMETERS.get(rule.name, {})}
 
 
-def start(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Parameters and gradients in float64 by name, always the same."""
+def initial(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return parameters and gradients in float64 by name. They are the same in every process."""
     generator = np.random.default_rng(0)
     params = {name: representable(generator, shape) for name, shape in shapes.items()}
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}
 
 
-def _given(
+def _gradient_as_batch(
     params: Any, model: Any, batch: Any, noise: Any, observes: bool, *, loss: Any, needs: Any
 ) -> StepInfo:
-    """The evaluation of a program whose batch is the gradient."""
+    """Return the batch as the gradient: the evaluation of a program without a loss function."""
     return StepInfo(loss, batch, model, needs)
 
 
@@ -121,26 +123,28 @@ def optimizer_step(
     dtype: str,
     steps: int | None = None,
 ) -> ReadyCase:
-    """A step of a rule through the engine's own compiled segment of length 1, one lane, buffers donated.
+    """Prepare a step of a rule, as a compiled segment of the engine with one step and one lane.
 
-    Amortized work is done as often as in a run: the numbers of the steps go on in turns of its cadence.
+    The buffers of the state are donated. Amortized work is done as often as in a run: the step numbers repeat
+    in cycles of the rule's cadence.
 
     Args:
         backend: jax or torch.
-        rule: the update rule, with the hyperparameters of `given`.
+        rule: the update rule, with the hyperparameters of `hyperparameters_of`.
         shapes: shape by parameter name.
         dtype: float32 or float64.
-        steps: how many are planned, by which an engine decides whether compiling is worth its time; None:
-            many, as where a step is timed.
+        steps: planned number of steps, by which an engine decides whether compilation pays; None for a large
+            number, as where a step is timed.
 
     Returns:
-        `run` takes a step; `result` gives all parameters end to end, in the order of `shapes`.
+        A case whose `run` takes one step, and whose `result` is the vector of all parameters, in the order of
+        `shapes`.
     """
-    made = engine(backend, dtype)
-    ops = made.ops
+    runtime = engine(backend, dtype)
+    ops = runtime.ops
     lay = layout(shapes, roles_of(shapes))
-    params, grads = start(shapes)
-    with made.context():
+    params, grads = initial(shapes)
+    with runtime.context():
 
         def lane(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
             return {name: ops.asarray(array[None, None]) for name, array in arrays.items()}
@@ -149,53 +153,53 @@ def optimizer_step(
             return ops.asarray(value[None, None])
 
         needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
-        given_info = partial(_given, loss=ops.zeros((1, 1)), needs=needs)
-        program = Program(ops, Update(rule, lay), given_info, held=ops.dtype)
+        evaluate = partial(_gradient_as_batch, loss=ops.zeros((1, 1)), needs=needs)
+        program = Program(ops, Update(rule, lay), evaluate, parameter_dtype=ops.dtype)
         constants = Constants(
             data=lane(grads),
             rows=None,
             matrices=(),
             hyper={
                 name: ops.asarray(np.full((1, 1, 1), value))
-                for name, value in rule.complete(given(rule)).items()
+                for name, value in rule.complete(hyperparameters_of(rule)).items()
             },
         )
-        turn = rule.refresh_every or 1
+        cycle = rule.refresh_every or 1
         inputs = {
             number: Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))
-            for number in range(1, STEPS + turn + 1)
+            for number in range(1, STEPS + cycle + 1)
         }
         carry = program.start(lane(params), {}, constants)
-        segment = made.segment(Loaded(program, carry, constants, {}), inputs[1], steps)
-    coming = numbers(turn)
+        segment = runtime.segment(Loaded(program, carry, constants, {}), inputs[1], steps)
+    upcoming = step_numbers(cycle)
 
     def run() -> None:
         nonlocal carry
-        carry = segment(carry, constants, inputs[next(coming)])
-        made.synchronize(carry)
+        carry = segment(carry, constants, inputs[next(upcoming)])
+        runtime.synchronize(carry)
 
     def result() -> np.ndarray:
         named = lay.unflatten(ops, carry.coordinates)
         return end_to_end({name: np.array(ops.to_numpy(named[name]), np.float64) for name in shapes})
 
-    return ReadyCase(run, result, made.context)
+    return ReadyCase(run, result, runtime.context)
 
 
 def end_to_end(named: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Named arrays as one vector, in their order."""
+    """Concatenate named arrays to one vector, in the order of the mapping."""
     return np.concatenate([np.ravel(array) for array in named.values()])
 
 
 def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
-    params, grads = start(shapes)
+    params, grads = initial(shapes)
     lay = layout(shapes, roles_of(shapes))
     needs = [{need.name: need.example(model_of(lay)) for need in rule.needs}] * STEPS
-    path = replay(rule.name, params, [grads] * STEPS, given(rule), "numpy", needs=needs)
+    path = replay(rule.name, params, [grads] * STEPS, hyperparameters_of(rule), "numpy", needs=needs)
     return end_to_end(path[-1])
 
 
 def step_case(rule: Rule, kind: str) -> KernelCase:
-    """The case of a rule on one of the shape sets."""
+    """Return the case of a rule on one of the shape sets."""
     shapes = {**SHAPE_SETS, **NETWORKS}[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",
@@ -211,7 +215,7 @@ def step_case(rule: Rule, kind: str) -> KernelCase:
 
 
 def sets_of(rule: str) -> tuple[str, ...]:
-    """The shape sets that a rule is timed on."""
+    """Return the names of the shape sets on which a rule is timed."""
     if rule in SMALL_PROBLEMS_ONLY:
         return ()
     if rules()[rule].for_model is not None:
@@ -220,5 +224,5 @@ def sets_of(rule: str) -> tuple[str, ...]:
 
 
 def step_cases() -> tuple[KernelCase, ...]:
-    """Every registered rule on the shape sets that it is timed on."""
+    """Return the cases of every registered rule on its shape sets."""
     return tuple(step_case(rule, kind) for name, rule in rules().items() for kind in sets_of(name))

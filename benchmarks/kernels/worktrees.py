@@ -1,4 +1,4 @@
-"""Checkouts of commits in folders of their own, for as long as they are measured."""
+"""Temporary checkouts of commits, which exist as long as they are measured."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from curvebench.spec.errors import InputError
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run a git command and return what it prints.
+    """Run a git command, and return its output without surrounding white space.
 
     Raises:
-        subprocess.CalledProcessError: when it fails.
+        subprocess.CalledProcessError: if the command fails.
     """
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    completed = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return completed.stdout.strip()
 
 
 def commit_of(root: Path, name: str) -> str:
     """Return the full hash of a commit, named by branch, tag, hash or an expression such as HEAD~1.
 
     Raises:
-        InputError: when there is no commit of that name.
+        InputError: if there is no commit of that name.
     """
     try:
         return git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
@@ -39,7 +39,7 @@ def last_commits(root: Path, count: int, folders: Sequence[str]) -> list[str]:
 
 @contextmanager
 def worktree(root: Path, commit: str, folder: Path) -> Iterator[Path]:
-    """Check a commit out into `folder` and remove the folder at the end of the block."""
+    """Check out a commit into `folder`, and remove the folder when the block ends."""
     git(root, "worktree", "add", "--detach", "--force", str(folder), commit)
     try:
         yield folder

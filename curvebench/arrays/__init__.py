@@ -1,1 +1,1 @@
-"""The array functions that workloads, models and update rules are written in, on NumPy, JAX and PyTorch."""
+"""Array functions with equal meaning on NumPy, JAX and PyTorch, for models and update rules."""

@@ -1,6 +1,4 @@
-"""What the three array libraries have in common: functions by the names of the table, of which a backend
-then writes the rest; and decompositions that give NaN where a library would raise.
-"""
+"""Array functions that several libraries share by name, and decompositions that return NaN on failure."""
 
 from __future__ import annotations
 
@@ -12,39 +10,46 @@ Array = Any
 
 
 def symmetric_part(x: Array) -> Array:
-    """X / 2 + X^T / 2: one meaning and one gradient where libraries read one triangle or both.
+    """Return (X + X^T) / 2.
 
-    Halved first: the sum of finite entries may overflow.
+    Some libraries read only one triangle of a symmetric matrix, and their gradients differ; with this, both
+    are equal everywhere. X is halved first, because a sum of finite entries may overflow.
     """
     return x / 2 + x.swapaxes(-1, -2) / 2
 
 
 def guarded(decompose: Callable[[Array], Any], isfinite: Any, where: Any) -> Callable[[Array], Any]:
-    """A decomposition, into one array or a tuple, that gives NaN for matrices that are not finite.
+    """Return a decomposition that returns NaN for matrices that are not finite.
 
-    LAPACK's drivers may raise, not return or give a number on those, and one diverged lane would stop its
-    bundle or go on.
+    LAPACK may raise, hang or return finite numbers for these. One diverged lane would then stop its bundle,
+    or would continue as if it had not diverged.
+
+    Args:
+        decompose: decomposition of matrices (..., m, n) into an array or a tuple of arrays.
+        isfinite: `isfinite` of the array library.
+        where: `where` of the array library.
     """
 
     def decomposition(x: Array) -> Any:
         finite = isfinite(x).all(-1).all(-1)[..., None]
 
-        def kept(part: Array) -> Array:
-            return where(finite if part.ndim < x.ndim else finite[..., None], part, math.nan)
+        def or_nan(factor: Array) -> Array:
+            return where(finite if factor.ndim < x.ndim else finite[..., None], factor, math.nan)
 
-        found = decompose(where(finite[..., None], x, 0.0))
-        return tuple(map(kept, found)) if isinstance(found, tuple) else kept(found)
+        factors = decompose(where(finite[..., None], x, 0.0))
+        return tuple(map(or_nan, factors)) if isinstance(factors, tuple) else or_nan(factors)
 
     return decomposition
 
 
-# Names and meanings of the array API standard, which NumPy, JAX and PyTorch share.
-EVERYWHERE = (
+# Functions of the array API standard that NumPy, JAX and PyTorch have under the same name with the same
+# meaning.
+COMMON = (
     *("zeros_like", "ones_like", "full_like", "where", "swapaxes", "reshape", "broadcast_to"),
     *("sqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "atan2", "isfinite"),
     *("matmul", "einsum", "tril"),
 )
-# NumPy and JAX alone: PyTorch has other names or arguments.
+# Functions that only NumPy and JAX have in this form; PyTorch has other names or arguments.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),
@@ -53,18 +58,18 @@ NUMPY = (
 
 
 def named(library: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Functions of a library by their names."""
+    """Return functions of a library by name."""
     return {name: getattr(library, name) for name in names}
 
 
-def like_numpy(library: Any, kind: Any) -> dict[str, Any]:
-    """What NumPy and JAX have in common, in a precision of theirs."""
+def like_numpy(library: Any, dtype: Any) -> dict[str, Any]:
+    """Return the functions that NumPy and JAX have in common, with constructors for arrays of a data type."""
     linalg = library.linalg
     return {
-        **named(library, (*EVERYWHERE, *NUMPY)),
-        "zeros": lambda shape: library.zeros(shape, kind),
-        "eye": lambda n: library.eye(n, dtype=kind),
-        "arange": lambda n: library.arange(n, dtype=kind),
+        **named(library, (*COMMON, *NUMPY)),
+        "zeros": lambda shape: library.zeros(shape, dtype),
+        "eye": lambda n: library.eye(n, dtype=dtype),
+        "arange": lambda n: library.arange(n, dtype=dtype),
         "argsort": lambda x, axis: library.argsort(x, axis=axis, stable=True),
         "unstack": lambda x, axis: library.unstack(x, axis=axis),
         "norm": lambda x: library.sqrt(library.sum(library.square(x))),

@@ -1,4 +1,4 @@
-"""The array functions on JAX."""
+"""Array functions on JAX."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ import numpy as np
 from curvebench.arrays.common_names import guarded, like_numpy, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops, separate_copies
 
-COLUMNS = 8  # of the right factor, that a CPU's matrix product takes at once
-DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")  # by LAPACK on a CPU
-FEW = 4  # columns up to which it takes them as they are, in less time than eight
+# A matrix product on the CPU computes this number of columns of the right factor at once.
+BLOCK_COLUMNS = 8
+# Functions that use LAPACK on the CPU.
+DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")
+# A right factor with at most this number of columns is faster as it is than padded to BLOCK_COLUMNS.
+FEW_COLUMNS = 4
 
 
 class Bases(NamedTuple):
-    """V^T of each seed, and V, as arrays: the compiler would cut and transpose one array at every step.
+    """The matrix V of a basis for each seed, as separate arrays.
+
+    If they were one array, the compiler would slice and transpose it at every step.
 
     Args:
         transposed: V^T of each seed.
-        matrices: V of each seed; none where it is tall, and V^T serves both products faster.
+        matrices: V of each seed. Empty for a tall V, whose V^T is faster in both products.
     """
 
     transposed: tuple[jax.Array, ...]
@@ -34,7 +39,7 @@ class Bases(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Seeds, rows and columns of V."""
+        """Number of seeds, and numbers of rows and columns of V."""
         columns, rows = self.transposed[0].shape
         return len(self.transposed), rows, columns
 
@@ -43,23 +48,24 @@ class Bases(NamedTuple):
 
 
 def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """Each seed's matrix times its lanes, with the lanes as few columns on the right of it.
+    """Multiply each seed's matrix with the vectors of its lanes, which are the columns of the right factor.
 
-    On a CPU the product with the matrix on the right packs it anew each time, and takes up to three times as
-    long; the barriers keep the compiler from turning one into the other.
+    On the CPU, a product with the large matrix as the right factor would copy it to another memory layout at
+    each call, and take up to three times as long. The barriers prevent the compiler from exchanging the
+    factors.
     """
     settings = lanes.shape[1]
-    missing = -settings % COLUMNS if settings > FEW else 0
-    padded = jnp.pad(lanes, ((0, 0), (0, missing), (0, 0)))
+    padding = -settings % BLOCK_COLUMNS if settings > FEW_COLUMNS else 0
+    padded = jnp.pad(lanes, ((0, 0), (0, padding), (0, 0)))
     columns = jax.lax.optimization_barrier(jnp.swapaxes(padded, 1, 2))
-    products = [matrix @ each for matrix, each in zip(matrices, columns, strict=True)]
+    products = [matrix @ right for matrix, right in zip(matrices, columns, strict=True)]
     return jnp.swapaxes(jax.lax.optimization_barrier(jnp.stack(products)), 1, 2)[:, :settings]
 
 
 def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """V times each seed's lanes, by a V^T that is wide and goes through memory in order."""
+    """Multiply each seed's V with the vectors of its lanes, using V^T, whose rows are contiguous and long."""
     rows = jax.lax.optimization_barrier(lanes)
-    products = [each @ matrix for matrix, each in zip(transposed, rows, strict=True)]
+    products = [left @ matrix for matrix, left in zip(transposed, rows, strict=True)]
     return jax.lax.optimization_barrier(jnp.stack(products))
 
 
@@ -121,40 +127,46 @@ def _conv2d(x: jax.Array, weight: jax.Array, stride: int = 1, padding: int = 0) 
 
 
 def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: int) -> jax.Array:
-    """Windows of images (N, C, H, W), each reduced to a number."""
+    """Reduce each window of images (N, C, H, W) to a number."""
     return jax.lax.reduce_window(x, start, reduce, (1, 1, window, window), (1, 1, stride, stride), "VALID")
 
 
-def _one_matrix_at_a_time(decompose: Callable[..., Any]) -> Callable[..., Any]:
-    """Decompose matrices in turn on a CPU, since batched LAPACK may wait for ever on several threads.
+def _matrix_by_matrix(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decomposition that, on the CPU, decomposes one matrix after the other.
 
-    A batched routine of jaxlib 0.10.2 hands its matrices to the pool of threads that it runs on, and waits
-    for them on one of these threads. Where a program has as many such calls as threads, each may wait for the
-    others. A single matrix is handed to nobody. On a GPU the batched routine is called as it is; so it is
-    for derivatives, which no rule takes.
+    Otherwise a program could deadlock: a batched LAPACK routine of jaxlib 0.10.2 runs on a thread pool, gives
+    its matrices to the same pool, and waits for them. If a program has as many such calls as there are
+    threads, all threads may wait. A call with a single matrix gives nothing to the pool. On a GPU, and for
+    derivatives, which no rule takes, the batched routine is used.
 
     Args:
-        decompose: of arrays of matrices (..., m, n), whose leading axes broadcast.
+        decompose: decomposition of arrays of matrices (..., m, n), whose leading axes broadcast.
     """
 
-    def alone(*matrices: jax.Array) -> Any:
+    def unbatched(*matrices: jax.Array) -> Any:
         return decompose(*matrices)
 
-    def in_turn(*arrays: jax.Array) -> Any:
-        axes = jnp.broadcast_shapes(*(one.shape[:-2] for one in arrays))
-        mapped = jax.custom_batching.sequential_vmap(alone)
+    def sequential(*arrays: jax.Array) -> Any:
+        axes = jnp.broadcast_shapes(*(array.shape[:-2] for array in arrays))
+        mapped = jax.custom_batching.sequential_vmap(unbatched)
         for _ in axes:
             mapped = jax.vmap(mapped)
-        matrices = (jnp.broadcast_to(one, axes + one.shape[-2:]) for one in arrays)
+        matrices = (jnp.broadcast_to(array, axes + array.shape[-2:]) for array in arrays)
         return jax.lax.platform_dependent(*matrices, cpu=mapped, default=decompose)
 
-    decomposition = jax.custom_jvp(in_turn)
+    decomposition = jax.custom_jvp(sequential)
     decomposition.defjvp(lambda arrays, tangents: jax.jvp(decompose, arrays, tangents))
     return decomposition
 
 
 def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
-    """The table for JAX in the given precision; float64 works inside `jax.enable_x64()` only."""
+    """Return the array functions on JAX.
+
+    Args:
+        dtype: precision of the arrays that the functions create; float64 only works inside
+            `jax.enable_x64()`.
+        device: "cpu" or "gpu"; on the CPU, products with bases use faster kernels.
+    """
     kind = jnp.dtype(dtype)
 
     def asarray(x: Any) -> jax.Array:
@@ -173,7 +185,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         ),
     }
     if os.environ.get("NPROC") != "1":  # as jobs have it: XLA then has one thread
-        table |= {name: _one_matrix_at_a_time(table[name]) for name in DECOMPOSITIONS}
+        table |= {name: _matrix_by_matrix(table[name]) for name in DECOMPOSITIONS}
     return JaxOps(
         **table,
         device=device,

@@ -1,4 +1,4 @@
-"""The array functions on NumPy: the oracle for update rules, without automatic differentiation."""
+"""Array functions on NumPy: the reference for update rules, without automatic differentiation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curvebench.arrays.ops import Ops
 
 
 def _cast(x: np.ndarray, name: str) -> np.ndarray:
-    import ml_dtypes  # comes with JAX; NumPy has no bfloat16 of its own
+    import ml_dtypes  # a dependency of JAX; NumPy has no bfloat16
 
     if x.dtype.kind in "iub":
         return x
@@ -31,19 +31,19 @@ def _logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[..., np.ndarray]:
-    """A function of stacked matrices with NaN for those on which NumPy raises."""
+    """Return a function of stacked matrices whose result is NaN for each matrix on which NumPy raises."""
 
-    def one(*matrices: np.ndarray) -> np.ndarray:
+    def single(*matrices: np.ndarray) -> np.ndarray:
         try:
             return function(*matrices)
         except np.linalg.LinAlgError:
-            return np.full_like(matrices[-1], math.nan)  # of the result's shape in both uses
+            return np.full_like(matrices[-1], math.nan)  # the last argument has the shape of the result
 
     def stacked(*matrices: np.ndarray) -> np.ndarray:
         try:
             return function(*matrices)
         except np.linalg.LinAlgError:
-            return np.vectorize(one, signature=signature)(*matrices)
+            return np.vectorize(single, signature=signature)(*matrices)
 
     return stacked
 
@@ -76,7 +76,20 @@ def _conv2d(x: np.ndarray, weight: np.ndarray, stride: int = 1, padding: int = 0
 
 
 def numpy_ops(dtype: str = "float64") -> Ops:
-    """The table for NumPy in the given precision."""
+    """Return the array functions on NumPy, the reference for the functions of JAX and PyTorch.
+
+    A rule or a workload gets such a table as its first argument, `ops`, and uses no other array functions.
+    The table of NumPy is for tests and for experiments without a backend.
+
+    Args:
+        dtype: precision of the arrays that the functions create, `float64` or `float32`.
+
+    Example:
+        >>> from curvebench import numpy_ops
+        >>> ops = numpy_ops()
+        >>> ops.sum(ops.asarray([[1, 2], [3, 4]]), axis=-1).tolist()
+        [3, 7]
+    """
     kind = np.dtype(dtype)
 
     def asarray(x: Any) -> np.ndarray:

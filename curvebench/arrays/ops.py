@@ -1,4 +1,4 @@
-"""The table of array functions that workloads and update rules are written in."""
+"""Definition of the array functions that workloads and update rules are written in."""
 
 from __future__ import annotations
 
@@ -9,55 +9,61 @@ from typing import Any
 
 Array = Any
 
-# rows and columns, or root of the entries, from which a backend may hold an array for each seed's V
+# Number of rows and columns, or square root of the number of entries, from which a separate array for each
+# seed's V is faster than one array for all seeds.
 LARGE = 512
-TALL = 2  # rows to a column from which V^T alone serves where columns are fewer than LARGE
+# V is tall from this ratio of rows to columns.
+MIN_RATIO = 2
 
 
 def separate_copies(rows: int, columns: int) -> int:
-    """How many arrays of its own a seed's V, of so many rows and columns, may have on a backend.
+    """Return the number of arrays in which a backend stores each seed's V separately.
 
-    2 are V^T and V, 1 is V^T alone, 0 an array of all seeds.
+    Returns:
+        2 for V^T and V, 1 for V^T alone, 0 to use one array for all seeds.
     """
     if min(rows, columns) >= LARGE:
         return 2
-    return int(rows >= TALL * columns and rows * columns >= LARGE**2)
+    return int(rows >= MIN_RATIO * columns and rows * columns >= LARGE**2)
 
 
 @dataclass(frozen=True)
 class Ops:
-    """Array functions bound once to a backend, a device and a precision.
+    """Array functions for one backend, device and precision.
 
-    Names and meanings follow the array API standard where it has them. Constructors take the table's
-    own precision and device, so that no Python scalar or default widens an array.
+    Names and meanings are those of the array API standard where it has the function. Functions that create
+    arrays use the precision and device of this object, so that no Python scalar or default changes the
+    precision.
 
-    Linear algebra works on the last two axes; all leading axes are batch. A matrix without a result
-    (not finite, singular, not positive definite) gives NaN or infinity and never raises: a lane that
-    diverged does not stop the others. `eigh` and `cholesky` read the symmetric part of their input.
-    The signs of the columns of `eigh`, `qr` and `svd` are those of the backend's library.
+    Linear algebra works on the last two axes; all leading axes are batch axes. For a matrix without a result
+    (not finite, singular, not positive definite) the result is NaN or infinite, and nothing is raised: a lane
+    that has diverged does not stop the others. `eigh` and `cholesky` use the symmetric part of their
+    argument. The signs of the columns of `eigh`, `qr` and `svd` are those of the backend's library, and
+    differ between backends.
 
-    Methods are written once in terms of the fields; a backend whose library has a faster kernel overrides
-    them in a subclass.
+    Functions that each backend implements are fields. Methods have one implementation in terms of the fields;
+    the subclass of a backend overrides those for which the library has a faster kernel.
 
-    Gradients at ties: `relu` and `abs` have 0 at 0, `maximum`, `minimum` and `max` share evenly among
-    the greatest, and `max_pool2d` gives everything to one of them, the first in torch.
+    Derivatives where functions are not differentiable: those of `relu` and `abs` are 0 at 0. `maximum`,
+    `minimum` and `max` share the gradient equally between equal values. `max_pool2d` gives it to one of them,
+    on torch to the first.
     """
 
     backend: str
     dtype: str
 
     # --- arrays ---
-    asarray: Callable[[Any], Array]  # real input to the table's precision, integers as they are
+    asarray: Callable[[Any], Array]  # real numbers get the table's precision; integers keep theirs
     to_numpy: Callable[[Array], Any]
     zeros: Callable[[tuple[int, ...]], Array]
     eye: Callable[[int], Array]
-    arange: Callable[[int], Array]  # 0, 1, ... n - 1 in the table's precision
+    arange: Callable[[int], Array]  # 0, 1, ..., n - 1 in the table's precision
     zeros_like: Callable[[Array], Array]
     ones_like: Callable[[Array], Array]
     full_like: Callable[[Array, float], Array]
     astype_float: Callable[[Array], Array]
-    cast: Callable[[Array, str], Array]  # reals to a named precision or bfloat16, others as they are
-    cast_like: Callable[[Array, Array], Array]  # reals to the precision of other reals
+    cast: Callable[[Array, str], Array]  # to a named precision; integers stay integers
+    cast_like: Callable[[Array, Array], Array]  # to the precision of the second argument
     stop_gradient: Callable[[Array], Array]
     sqrt: Callable[[Array], Array]
     square: Callable[[Array], Array]
@@ -85,11 +91,11 @@ class Ops:
     permute_dims: Callable[[Array, tuple[int, ...]], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
-    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # zeros (before, after) each axis
+    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # numbers of zeros (before, after)
     concatenate: Callable[[list[Array], int], Array]
     stack: Callable[[list[Array], int], Array]
-    unstack: Callable[[Array, int], Sequence[Array]]  # along an axis, which is gone
-    take: Callable[[Array, Array, int], Array]  # indices of any shape, from 0 to the length less one
+    unstack: Callable[[Array, int], Sequence[Array]]  # the slices along an axis, without that axis
+    take: Callable[[Array, Array, int], Array]  # indices may have any shape, and must not be negative
     take_along_axis: Callable[[Array, Array, int], Array]
 
     # --- linear algebra ---
@@ -99,16 +105,16 @@ class Ops:
     matrix_transpose: Callable[[Array], Array]
     diagonal: Callable[[Array], Array]
     tril: Callable[[Array], Array]
-    eigh: Callable[[Array], tuple[Array, Array]]  # values ascending, vectors in columns
+    eigh: Callable[[Array], tuple[Array, Array]]  # eigenvalues, ascending, and eigenvectors in columns
     qr: Callable[[Array], tuple[Array, Array]]  # reduced
-    svd: Callable[[Array], tuple[Array, Array, Array]]  # u, s descending, vh; reduced
-    solve: Callable[[Array, Array], Array]  # both (..., n, n) and (..., n, k)
-    cholesky: Callable[[Array], Array]  # lower
-    triangular_inverse: Callable[[Array], Array]  # of a lower one
+    svd: Callable[[Array], tuple[Array, Array, Array]]  # u, s in descending order, vh; reduced
+    solve: Callable[[Array, Array], Array]  # arguments (..., n, n) and (..., n, k)
+    cholesky: Callable[[Array], Array]  # lower triangular factor
+    triangular_inverse: Callable[[Array], Array]  # inverse of a lower triangular matrix
 
     # --- networks ---
     relu: Callable[[Array], Array]
-    gelu: Callable[[Array], Array]  # x times the normal distribution function, by erf
+    gelu: Callable[[Array], Array]  # x times the normal distribution function, computed with erf
     silu: Callable[[Array], Array]
     tanh: Callable[[Array], Array]
     sigmoid: Callable[[Array], Array]
@@ -121,31 +127,32 @@ class Ops:
     average_pool2d: Callable[[Array, int, int], Array]
 
     def bases(self, matrices: Any) -> Any:
-        """V of each seed, (S, n, r), as `from_basis` and `to_basis` take them; it has a `shape`."""
+        """Return V of each seed, (S, n, r), in the form for `from_basis` and `to_basis`."""
         return self.asarray(matrices)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        """V c of each seed's lanes, (S, K, n), for c (S, K, r)."""
+        """Return V c for the lanes of each seed, (S, K, n), from coordinates c (S, K, r)."""
         return self.einsum("sij,skj->ski", bases, coordinates)
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:
-        """V^T x of each seed's lanes, (S, K, r), for x (S, K, n)."""
+        """Return V^T x for the lanes of each seed, (S, K, r), from vectors x (S, K, n)."""
         return self.einsum("sij,ski->skj", bases, vectors)
 
     def cholesky_inverse(self, lower: Array) -> Array:
-        """(L L^T)^-1 of lower L (..., n, n)."""
+        """Return (L L^T)^-1 for a lower triangular L (..., n, n)."""
         inverse = self.triangular_inverse(lower)
         return self.matrix_transpose(inverse) @ inverse
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """x W^T + b, (..., outputs), for x (..., inputs), W (outputs, inputs) and b (outputs,)."""
+        """Return x W^T + b, (..., outputs), for x (..., inputs), W (outputs, inputs) and b (outputs,)."""
         product = x @ self.swapaxes(weight, 0, 1)
         return product if bias is None else product + bias
 
     def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
-        """x W_1^T ... W_L^T, (..., outputs), for x (..., inputs): layers with nothing between them.
+        """Return x W_1^T ... W_L^T, (..., outputs), for x (..., inputs): a network of linear layers.
 
-        The weights are multiplied first, which takes the fewest multiplications where examples are many.
+        The weights are multiplied with each other first, which needs the fewest multiplications if there are
+        more examples than units.
         """
         product = weights[0]
         for weight in weights[1:]:
@@ -153,23 +160,27 @@ class Ops:
         return self.linear(x, product)
 
     def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
-        """y; by its gradient g `slot` has the gradient observe(g), of its shape. Without gradients, y."""
+        """Return y, and give `slot` the gradient observe(g), where g is the gradient of y.
+
+        `observe(g)` must have the shape of `slot`. Without differentiation this is the identity.
+        """
         return y
 
     def attention(self, query: Array, key: Array, value: Array, causal: bool = False) -> Array:
-        """Scaled dot product attention on (..., tokens, dim).
+        """Return scaled dot product attention for arrays (..., tokens, dim).
 
-        With `causal`, a token sees itself and the tokens before it; queries and keys are then equally many.
+        If `causal`, a token attends to itself and to earlier tokens, and there must be as many queries as
+        keys.
         """
         scores = query * (1 / math.sqrt(query.shape[-1])) @ self.matrix_transpose(key)
         if causal:
-            place = self.arange(query.shape[-2])
-            scores = self.where(place[:, None] >= place, scores, -math.inf)
-        # in half precision the products alone
+            position = self.arange(query.shape[-2])
+            scores = self.where(position[:, None] >= position, scores, -math.inf)
+        # Only the products are in half precision; softmax is computed in the precision of this object.
         return self.cast_like(self.softmax(self.astype_float(scores), -1), value) @ value
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
-        """Mean 0 and variance 1 over the last axis, then scale and shift (..., dim)."""
+        """Normalize axis 1 of x (N, C, ...) with given statistics, then scale and shift it; all (C,)."""
         centred = x - self.mean(x, axis=-1, keepdims=True)
         variance = self.mean(self.square(centred), axis=-1, keepdims=True)
         return centred / self.sqrt(variance + epsilon) * scale + shift
@@ -177,7 +188,7 @@ class Ops:
     def batch_norm(
         self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        """Axis 1 of x (N, C, ...) normalized by given statistics (C,), then scaled and shifted (C,)."""
+        """Normalize axis 1 of x (N, C, ...) with given statistics, then scale and shift it; all are (C,)."""
         shape = (-1,) + (1,) * (x.ndim - 2)
         factor = scale / self.sqrt(variance + epsilon)
         return (x - self.reshape(mean, shape)) * self.reshape(factor, shape) + self.reshape(shift, shape)
@@ -185,9 +196,10 @@ class Ops:
     def batch_norm_in_training(
         self, x: Array, scale: Array, shift: Array, epsilon: float
     ) -> tuple[Array, Array, Array]:
-        """`batch_norm` by the batch's own mean and variance (over N, not N - 1), and those two (C,).
+        """Apply `batch_norm` with the statistics of the batch; return the result, mean and variance (C,).
 
-        The gradient of the first flows through the statistics; the returned two are constants.
+        The variance is the sum of squares over N, not over N - 1. The gradient of the first result includes
+        the dependence on the statistics; the returned statistics are constants.
         """
         axes = (0, *range(2, x.ndim))
         mean = self.mean(x, axis=axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""The engine of a backend by its name."""
+"""Access to the engine of a backend by its name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from curvebench.steps.engine import Engine
 
 
 def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
-    """The engine of a backend on `cpu` or `gpu`, imported only now.
+    """Return the engine of a backend, which differentiates losses and executes compiled steps.
+
+    The library of the backend is imported when this function is called.
 
     Args:
-        backend, device: their names.
-        precision: the word of a policy.
+        backend: `jax` or `torch`.
+        precision: precision policy: `float64`, `float32`, `tf32`, `mixed` or `bfloat16`
+            (docs/reference/precision.md).
+        device: `cpu` or `gpu`.
 
     Raises:
-        InputError: for an unknown precision, or when there is no such device here.
+        InputError: when the precision is unknown, or this machine has no such device.
+
+    Example:
+        >>> from curvebench import make_engine
+        >>> make_engine("jax", "float64").device
+        'cpu'
     """
     return importlib.import_module(module_of(backend)).make(precision, device)

@@ -68,7 +68,7 @@ class JaxEngine(Engine):
 
         return mapped
 
-    def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
+    def value_and_grad(self, function: Callable[..., Any], single: bool) -> Callable[..., Any]:
         return jax.value_and_grad(function, has_aux=True)
 
     def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ class JaxEngine(Engine):
         return jax.hessian(function)
 
     def vjp(
-        self, function: Callable[..., Any], point: Any, alone: bool
+        self, function: Callable[..., Any], point: Any, single: bool
     ) -> tuple[Any, Callable[..., Any], Any]:
         value, pullback, others = jax.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others

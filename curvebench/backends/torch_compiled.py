@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from curvebench.arrays.ops import Ops
 from curvebench.optimizers.rule import Part
-from curvebench.steps.program import where_lanes
+from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
 Seen: TypeAlias = Any  # what a rule sees of parameters: a torch.Tensor, or several by name
@@ -73,7 +73,7 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     ) -> None:
         new, new_state = updated(ops, part, grad, state, param, values, work)
         if held is not None:
-            new, new_state = where_lanes(ops, held, (param, state), (new, new_state))
+            new, new_state = select_lanes(ops, held, (param, state), (new, new_state))
         # Fresh tensors cost more than the update itself: everything is written where it was.
         if isinstance(param, Mapping):
             new = {name: new[name] for name in param}  # leaves are paired by their order

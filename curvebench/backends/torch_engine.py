@@ -24,7 +24,7 @@ from curvebench.steps.derivatives import StepEvaluation
 from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
-from curvebench.steps.update import Piece, Work
+from curvebench.steps.update import UpdateGroup, Work
 
 # On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
@@ -83,8 +83,8 @@ class TorchEngine(Engine):
 
     sequential_map = vmap
 
-    def value_and_grad(self, function: Callable[..., Any], alone: bool) -> Callable[..., Any]:
-        if alone:
+    def value_and_grad(self, function: Callable[..., Any], single: bool) -> Callable[..., Any]:
+        if single:
             return torch_compiled.LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
@@ -119,9 +119,9 @@ class TorchEngine(Engine):
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(
-        self, function: Callable[..., Any], point: Any, alone: bool
+        self, function: Callable[..., Any], point: Any, single: bool
     ) -> tuple[Any, Callable[..., Any], Any]:
-        if alone:
+        if single:
             return torch_compiled.vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
@@ -143,47 +143,47 @@ class TorchEngine(Engine):
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        # one for all pieces that are updated alike
+        # one for all groups that are updated alike
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
-        for number, piece in enumerate(program.update.pieces):
-            native = self._native(loaded, piece)
+        for number, group in enumerate(program.update.groups):
+            native = self._native(loaded, group)
             by_lane = [
-                {name: hyper[piece.part.names.get(name, name)] for name in piece.rule.hyperparameters}
+                {name: hyper[group.part.names.get(name, name)] for name in group.rule.hyperparameters}
                 for hyper in lanes
             ]
-            if isinstance(piece.rule, TorchRule):
-                updates.append(torch_segment.TorchOptimUpdate(piece.rule, by_lane))
+            if isinstance(group.rule, TorchRule):
+                updates.append(torch_segment.TorchOptimUpdate(group.rule, by_lane))
                 continue
             values = by_lane[0]
             if native is not None and native.applies(values):
-                self.note(f"{piece.rule.name}: {native.kernel} updates single runs")
-                updates.append(torch_segment.FusedUpdate(piece, native, values))
+                self.note(f"{group.rule.name}: {native.kernel} updates single runs")
+                updates.append(torch_segment.FusedUpdate(group, native, values))
                 continue
-            part = id(piece.part)
+            part = id(group.part)
             try:
                 if (few := self._too_few(carry.coordinates.numel(), steps)) is not None:
                     raise torch_compiled.NoCompiler(f"there are too few {few} to compile for")
                 torch_compiled.require_compiler(self.compiler, self.device)
                 if part not in steppers:
-                    steppers[part] = self._steppers(program, piece, self.compiler)
+                    steppers[part] = self._steppers(program, group, self.compiler)
                 compiled = True
                 torch_segment.warm(loaded, inputs, number, steppers[part])
             except torch_compiled.NoCompiler as failed:
-                self.note(f"{piece.rule.name}: eager updates; {failed}")
-                steppers[part] = self._steppers(program, piece, None)
-            updates.append(torch_segment.RuleUpdate(piece, steppers[part]))
+                self.note(f"{group.rule.name}: eager updates; {failed}")
+                steppers[part] = self._steppers(program, group, None)
+            updates.append(torch_segment.RuleUpdate(group, steppers[part]))
         return torch_segment.TorchSegment(program, updates, compiled)
 
-    def _native(self, loaded: Loaded, piece: Piece) -> Native | None:
-        """The fused kernel that may update a piece of a single run."""
+    def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
+        """The fused kernel that may update a group of a single run."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
-        return native_of(piece.rule)
+        return native_of(group.rule)
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
-        pieces = loaded.program.update.pieces
-        if any(isinstance(piece.rule, TorchRule) or self._native(loaded, piece) for piece in pieces):
+        groups = loaded.program.update.groups
+        if any(isinstance(group.rule, TorchRule) or self._native(loaded, group) for group in groups):
             return tuple(tuple(hyper.items()) for hyper in _numbers(loaded))
         return ()
 
@@ -204,11 +204,11 @@ class TorchEngine(Engine):
         return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
 
     def _steppers(
-        self, program: Program, piece: Piece, compiler: str | None
+        self, program: Program, group: UpdateGroup, compiler: str | None
     ) -> Mapping[int, torch_compiled.Stepper]:
-        """A piece's update, with each kind of amortized work and without; a start is one step, and eager."""
+        """A group's update, with each kind of amortized work and without; a start is one step, and eager."""
         return {
-            work: torch_compiled.stepper(self.ops, piece.part, work, None if work & Work.START else compiler)
+            work: torch_compiled.stepper(self.ops, group.part, work, None if work & Work.START else compiler)
             for work in program.update.cadence
         }
 
@@ -254,8 +254,8 @@ class TorchEngine(Engine):
         # into memory that is aligned as PyTorch's own
         return torch.from_numpy(bits).view(like.dtype).to(like.device, copy=True)
 
-    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        found = super().restored(carry, arrays)
+    def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        found = super().carry_from_host(carry, arrays)
         for number, held in enumerate(found.state):
             if isinstance(held, list):  # of optimizers of torch, which are made at the first step
                 lanes = math.prod(found.coordinates.shape[:2])

@@ -21,9 +21,9 @@ from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
 from curvebench.backends.torch_native import Native
 from curvebench.optimizers.rule import map_arrays
 from curvebench.steps.derivatives import StepInfo, model_of
-from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, step_of, where_lanes
+from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, select_lanes, step_of
 from curvebench.steps.torch_rule import TorchRule
-from curvebench.steps.update import Piece
+from curvebench.steps.update import UpdateGroup
 
 # Kernels take lists; below this mean size an entry of the list costs more than a copy into one buffer.
 ENTRIES_WORTH_A_LEAF = 4096
@@ -69,7 +69,7 @@ class StepContext:
     def values(self) -> Mapping[str, torch.Tensor]:
         """Hyperparameters, `step` and `schedule` as tensors, and what the rule needs besides."""
         values = self.program.values(self.constants, self.inputs)
-        return {**values, **self.program.needed(self.info, self.constants.matrices)}
+        return {**values, **self.program.needs_in_basis(self.info, self.constants.matrices)}
 
 
 Bound = Callable[[StepContext], None]  # the update of one carry's buffers
@@ -77,15 +77,15 @@ Bound = Callable[[StepContext], None]  # the update of one carry's buffers
 
 @dataclass(frozen=True)
 class FusedUpdate:
-    """A fused kernel of PyTorch for a piece of a single run."""
+    """A fused kernel of PyTorch for a group of a single run."""
 
-    piece: Piece
+    group: UpdateGroup
     native: Native
     values: Mapping[str, float]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the piece of this number; `rotated` says whether there is a basis."""
-        lay, stack = program.update.layout, self.piece.stack
+        """The update of the group of this number; `rotated` says whether there is a basis."""
+        lay, stack = program.update.layout, self.group.stack
         leaf_by_leaf = stack is None and not rotated and lay.total >= ENTRIES_WORTH_A_LEAF * len(lay.shapes)
         low, high = (0, lay.total) if stack is None else (stack.start, stack.stop)
 
@@ -166,22 +166,22 @@ class TorchOptimUpdate:
 
 @dataclass(frozen=True)
 class RuleUpdate:
-    """A piece's update by the rule itself, written into the carry's buffers.
+    """A group's update by the rule itself, written into the carry's buffers.
 
     Args:
-        piece: what is updated.
+        group: what is updated.
         steppers: the update, compiled or eager, with amortized work and without.
     """
 
-    piece: Piece
+    group: UpdateGroup
     steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """The update of the piece of this number."""
-        param, state = self.piece.take(program.ops, carry.coordinates), carry.state[number]
+        """The update of the group of this number."""
+        param, state = self.group.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(context: StepContext) -> None:
-            taken = self.piece.take(program.ops, context.flat)
+            taken = self.group.take(program.ops, context.flat)
             work = program.update.work_of(context.number)
             self.steppers[work](taken, state, param, context.values, context.held)
 
@@ -192,23 +192,23 @@ BufferUpdate = FusedUpdate | TorchOptimUpdate | RuleUpdate
 
 
 def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
-    """Call a piece's steppers on copies of its buffers, so that they are compiled before the first step."""
+    """Call a group's steppers on copies of its buffers, so that they are compiled before the first step."""
     program, carry = loaded.program, loaded.carry
-    ops, piece = program.ops, program.update.pieces[number]
+    ops, group = program.ops, program.update.groups[number]
     lanes, model = carry.coordinates.shape[:2], model_of(program.update.layout)
 
     def on_lanes(value: Any) -> torch.Tensor:
         return ops.broadcast_to(ops.asarray(value), (*lanes, *value.shape))
 
-    needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in piece.rule.needs}
+    needed = {need.name: map_arrays(on_lanes, need.example(model)) for need in group.rule.needs}
     values = {**program.values(loaded.constants, step_of(inputs, 0)), **needed}
     stops = program.protocol.stop_gradient_norm is not None
     held = torch.zeros_like(carry.stopped_at, dtype=torch.bool) if stops else None
     with compiling(), never_eager(), torch.no_grad():
         zeros, matrices = torch.zeros_like(carry.coordinates), loaded.constants.matrices
         for step in steppers.values():
-            param = piece.take(ops, carry.coordinates.clone())
-            grad = piece.take(ops, flat_gradient(program, program.parameters(zeros, matrices), matrices))
+            param = group.take(ops, carry.coordinates.clone())
+            grad = group.take(ops, flat_gradient(program, program.parameters(zeros, matrices), matrices))
             step(grad, pytree.tree_map(_own, carry.state[number]), param, values, held)
 
 
@@ -224,7 +224,7 @@ def flat_gradient(
         return program.coordinates(gradient, matrices)
     # for the many leaves of a single run, this takes less time than `coordinates`
     end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
-    return program.ops.cast(end_to_end.view(1, 1, -1), program.held)
+    return program.ops.cast(end_to_end.view(1, 1, -1), program.parameter_dtype)
 
 
 def writable(state: Any, coordinates: torch.Tensor) -> Any:
@@ -304,7 +304,7 @@ class TorchSegment:
             context = replace(context, info=program.clipped(context.info))
         if program.protocol.stop_gradient_norm is not None:
             context = replace(context, held=stopped_at > 0)
-            model = where_lanes(program.ops, context.held, carry.model, model)
+            model = select_lanes(program.ops, context.held, carry.model, model)
         # Model state may be parameters, which the update overwrites.
         model = {name: value.clone() for name, value in model.items()}
         for update in self.bound:

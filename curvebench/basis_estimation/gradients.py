@@ -114,7 +114,7 @@ def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
 
 def _one_by_one(what: GradientSampling, engine: Engine) -> bool:
     """Whether none are mapped: a mapped convolution is a grouped one, and one run of hours may fill a GPU."""
-    return not what.workload.mapped or (what.workload.alone and engine.device != "cpu")
+    return not what.workload.mapped or (what.workload.separate_jobs and engine.device != "cpu")
 
 
 def _chunks(

@@ -1,1 +1,1 @@
-"""The commands of the terminal, one module a subject."""
+"""The commands of the terminal: one module per subject, one function of the parsed arguments per command."""

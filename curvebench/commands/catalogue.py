@@ -1,4 +1,4 @@
-"""`curvebench list`: all that studies can name, as text, as JSON, or as the page of all optimizers."""
+"""`curvebench list`: everything that studies can name, as text, as JSON, or as the page of all optimizers."""
 
 from __future__ import annotations
 
@@ -15,65 +15,75 @@ from curvebench.spec.sources import sources
 
 @command(
     "list",
-    argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="what begins so, or cites the source with that number (004), with all that it takes",
-    ),
+    argument("names", nargs="*", metavar="NAME"),
     JSON,
-    argument("--markdown", action="store_true", help="print the page of all optimizers"),
+    argument("--markdown", action="store_true"),
     STUDIES,
 )
-def list_names(given: Namespace) -> None:
-    """List workloads, optimizers, bases, backends, studies, claims, a line each."""
-    if given.names and given.markdown:
+def list_names(args: Namespace) -> None:
+    """List workloads, optimizers, bases, backends, studies, scales and claims, one per line.
+
+    Args:
+        names: show entries whose name starts with NAME, or that cite source NAME (e.g. 004), with their
+            options (default: all names, without options)
+        --markdown: print the documentation page of all optimizers
+    """
+    if args.names and args.markdown:
         raise InputError("--markdown prints a whole page: leave the names out")
-    content = _named(catalogue(given.studies), given.names)
-    if given.json:
+    content = _selected(catalogue(args.studies), args.names)
+    if args.json:
         print_json(content)
         return
     from curvebench.reports.rendering import templates
 
-    template = "optimizers.md.jinja" if given.markdown else "catalogue.txt.jinja"
+    template = "optimizers.md.jinja" if args.markdown else "catalogue.txt.jinja"
     page = templates(markdown=True).get_template(template)
-    print(page.render(content=content, details=bool(given.names)), end="")
+    print(page.render(content=content, details=bool(args.names)), end="")
 
 
-def _named(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """What begins with one of the names, or cites the source that one is the number of; all without names.
+def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Keep the sections and entries of the catalogue that the names select; without names, keep everything.
 
     Raises:
-        InputError: for a name that means nothing.
+        InputError: when a name selects no entry of any section.
     """
     if not names:
         return content
     for name in names:
-        if not name or not any(_chosen(items, [name]) for items in content.values()):
+        if not name or not any(_matching(entries, [name]) for entries in content.values()):
             raise InputError(
-                no_beginning(name, dict.fromkeys(one for items in content.values() for one in items))
+                no_beginning(name, dict.fromkeys(entry for entries in content.values() for entry in entries))
             )
-    found = {part: _chosen(items, names) for part, items in content.items()}
-    return {part: items for part, items in found.items() if items}
+    selected = {section: _matching(entries, names) for section, entries in content.items()}
+    return {section: entries for section, entries in selected.items() if entries}
 
 
-def _chosen(items: Any, names: Sequence[str]) -> Any:
-    """Those of a list, or of a mapping by its keys and sources, that one of the names means."""
-    if not isinstance(items, Mapping):
-        return [name for name in items if name.startswith(tuple(names))]
-    numbers = {number for one in sources() for number in one.numbers} & {*names}
+def _matching(entries: Any, names: Sequence[str]) -> Any:
+    """Keep the entries whose name starts with one of `names`, or whose source is cited by that number.
+
+    Args:
+        entries: a section of the catalogue: a list of names, or a mapping from names to descriptions.
+        names: beginnings of names, or numbers of source documents such as 004.
+    """
+    if not isinstance(entries, Mapping):
+        return [entry for entry in entries if entry.startswith(tuple(names))]
+    numbers = {number for source in sources() for number in source.numbers} & {*names}
     return {
-        name: about
-        for name, about in items.items()
-        if name.startswith(tuple(names)) or not numbers.isdisjoint(re.findall(r"\w+", about["source"]))
+        name: details
+        for name, details in entries.items()
+        if name.startswith(tuple(names)) or not numbers.isdisjoint(re.findall(r"\w+", details["source"]))
     }
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:
-    """All that studies can name, and the studies, in plain JSON types.
+    """Return everything that studies can name, and the studies, in plain JSON types.
+
+    Returns:
+        By section (`workloads`, `optimizers`, `bases`, ...): a list of names, or a mapping from names to
+        their descriptions, settings and options.
 
     Raises:
-        InputError: for bad studies.
+        InputError: when a study of the folder is invalid.
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases
@@ -81,21 +91,22 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
     from curvebench.property_checks.checks import claims_by_id, file_of
     from curvebench.registry import RULES, WORKLOADS, known
 
-    rules, problems = known(RULES), known(WORKLOADS)  # first: a broken module is told once, not by study
+    # Load all rules and workloads first, so that a broken module is reported once and not once per study.
+    rules, problems = known(RULES), known(WORKLOADS)
     studies = read_studies(study_folder)
     claims = {
-        claim.id: {**_about(claim, "sentence", "source"), "study": study.name}
+        claim.id: {**_attributes(claim, "sentence", "source"), "study": study.name}
         for study in studies
         for claim in study.claims
     }
-    checked = {
-        name: {**_about(claim, "sentence", "source"), "checked in": file_of(module)}
+    property_claims = {
+        name: {**_attributes(claim, "sentence", "source"), "checked in": file_of(module)}
         for name, (module, claim) in claims_by_id().items()
     }
     return {
         "workloads": {
             name: {
-                **_about(workload, "description", "source"),
+                **_attributes(workload, "description", "source"),
                 "settings": _options(workload.settings),
                 "metrics": {key: metric.direction for key, metric in workload.metrics.items()},
                 "missing": workload.missing(workload.complete({})),
@@ -106,30 +117,30 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
             name: {
                 "source": rule.source,
                 "hyperparameters": {
-                    key: _about(one, "default", "interval", "description")
-                    for key, one in rule.hyperparameters.items()
+                    key: _attributes(hyperparameter, "default", "interval", "description")
+                    for key, hyperparameter in rule.hyperparameters.items()
                 },
                 "options": _options(rule.options),
             }
             for name, rule in rules.items()
         },
         "bases": {
-            name: {**_about(basis, "description", "source"), "options": _options(basis.options)}
+            name: {**_attributes(basis, "description", "source"), "options": _options(basis.options)}
             for name, basis in bases().items()
         },
         "backends": list(BACKENDS),
         "studies": {
-            study.name: {**_about(study.file, "question", "source"), "scales": list(study.scales)}
+            study.name: {**_attributes(study.file, "question", "source"), "scales": list(study.scales)}
             for study in studies
         },
         "scales": sorted({scale for study in studies for scale in study.scales}),
-        "claims": claims | checked,
+        "claims": claims | property_claims,
     }
 
 
-def _about(item: Any, *attributes: str) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in attributes}
+def _attributes(item: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names}
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _about(one, "default", "description") for key, one in options.items()}
+    return {name: _attributes(option, "default", "description") for name, option in options.items()}

@@ -1,4 +1,4 @@
-"""`curvebench claims check` and `verdicts`: whether claims hold."""
+"""`curvebench claims check`, which decides property claims, and `verdicts`, which prints the verdicts."""
 
 from __future__ import annotations
 
@@ -17,116 +17,134 @@ if TYPE_CHECKING:
     from curvebench.spec.claim import Claim
 
 
-@command(
-    "claims check",
-    argument("claims", nargs="*", metavar="CLAIM", help="ids of property claims (default: all)"),
-    SCALE,
-    JSON,
-)
-def check(given: Namespace) -> None:
-    """Check claims on random instances, and print their verdicts."""
+@command("claims check", argument("claims", nargs="*", metavar="CLAIM"), SCALE, JSON)
+def check(args: Namespace) -> None:
+    """Check property claims on random instances, and print their verdicts.
+
+    No run of an optimizer is needed and nothing is written.
+
+    Args:
+        claims: ids of property claims (default: all)
+    """
     from curvebench.property_checks.checks import DEFAULT_SCALE, claims_by_id
     from curvebench.stages import check_jobs
 
-    known = {name: claim for name, (_, claim) in claims_by_id().items()}
-    for name in given.claims:
-        if name not in known:
-            home = [f"{claim}: {way}" for claim, (_, way) in _ways().items() if claim == name]
-            raise InputError(*home or [unknown("benchmarks/claims", "property claim", name, known)])
-    claims = [known[name] for name in dict.fromkeys(given.claims)] or list(known.values())
-    named = [scale for claim in known.values() for part in claim.checks for scale in part.instances]
-    scales = sorted({"quick", DEFAULT_SCALE, *named})
-    if given.scale not in scales:
-        raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', given.scale, scales)}")
+    property_claims = {name: claim for name, (_, claim) in claims_by_id().items()}
+    for name in args.claims:
+        if name not in property_claims:
+            advice = [f"{claim}: {text}" for claim, (_, text) in _how_decided().items() if claim == name]
+            raise InputError(
+                *advice or [unknown("benchmarks/claims", "property claim", name, property_claims)]
+            )
+    claims = [property_claims[name] for name in dict.fromkeys(args.claims)] or list(property_claims.values())
+    checked_at = [
+        scale for claim in property_claims.values() for check in claim.checks for scale in check.instances
+    ]
+    scales = sorted({"quick", DEFAULT_SCALE, *checked_at})
+    if args.scale not in scales:
+        raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', args.scale, scales)}")
     claims, skipped = check_jobs.with_data(claims)
     reasons = [f"{names} cannot be checked: {reason}" for names, reason in by_reason(skipped)]
-    if given.claims and reasons:
+    if args.claims and reasons:
         raise InputError("\n".join(reasons))
     for reason in reasons:
         print(reason, file=sys.stderr)
-    found = check_jobs.check(claims, given.scale, "property checks")
-    summaries = [check_jobs.summary(claim, given.scale, found) for claim in claims]
-    if given.json:
+    outcome = check_jobs.check(claims, args.scale, "property checks")
+    summaries = [check_jobs.summary(claim, args.scale, outcome) for claim in claims]
+    if args.json:
         print_json(summaries)
     else:
         print("\n".join(check_jobs.lines(summaries)))
-    found.raise_errors()
+    outcome.raise_errors()
 
 
-def _is_of(claim: str, source: str, name: str) -> bool:
-    """Whether a claim or its source begins with a name."""
+def _starts_with(name: str, claim: str, source: str) -> bool:
+    """Return whether the id of a claim, or its source, starts with `name`."""
     return claim.startswith(name) or source.startswith(name)
 
 
-def _ways() -> dict[str, tuple[str, str]]:
-    """By claim its source, and what decides it; none where studies or checks are broken."""
+def _how_decided() -> dict[str, tuple[str, str]]:
+    """Return, by claim id, the source of the claim and a sentence with the command that decides it.
+
+    The mapping is empty if a study or a property claim is invalid: the advice is not worth another error.
+    """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
 
     run = "snakemake --cores all reports --config studies="
     try:
-        of_studies = {
-            one.id: (one.source, f"runs of {study.path} decide it; run {run}{one.id}{_at_scale(study, one)}")
+        by_runs = {
+            claim.id: (
+                claim.source,
+                f"runs of {study.path} decide it; run {run}{claim.id}{_at_scale(study, claim)}",
+            )
             for study in read_studies()
-            for one in study.claims
+            for claim in study.claims
         }
-        of_checks = {
-            name: (one.source, f"checks of {file_of(module)} decide it; run curvebench claims check {name}")
-            for name, (module, one) in claims_by_id().items()
+        by_checks = {
+            name: (claim.source, f"checks of {file_of(module)} decide it; run curvebench claims check {name}")
+            for name, (module, claim) in claims_by_id().items()
         }
     except InputError:
         return {}
-    return {**of_studies, **of_checks}
+    return {**by_runs, **by_checks}
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """What the command takes besides where a study has no quick scale, and its cost where that is known."""
+    """Return the end of the command that decides a claim: the scale, if not quick, and the cost, if known."""
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""
     return ("" if scale == "quick" else f" scale={scale}") + (f"; it costs {cost}" if cost else "")
 
 
-@command(
-    "verdicts",
-    argument(
-        "claims",
-        nargs="*",
-        metavar="CLAIM",
-        help="how ids or sources begin: symo, 004 (default: all)",
-    ),
-    argument(
-        "--plan",
-        type=Path,
-        help=f"the report's plan, or the folder of a published set (default: {SITE / 'plan.json'}, and what "
-        "it does not decide of the published sets)",
-    ),
-    JSON,
-)
-def verdicts(given: Namespace) -> None:
-    """Tell the verdict on every claim: of a report, and what it does not decide of the published sets."""
+@command("verdicts", argument("claims", nargs="*", metavar="CLAIM"), argument("--plan", type=Path), JSON)
+def verdicts(args: Namespace) -> None:
+    """Print the verdict on every claim.
+
+    Verdicts come from the local report; for claims that it does not decide, from the published sets. For a
+    claim without a verdict, the command prints what would decide it.
+
+    Args:
+        claims: claims whose id or source starts with CLAIM, such as symo or 004, with details (default: all)
+        --plan: plan of a report, or folder of a published set (default: reports/site/plan.json, and the
+            published sets for claims that it does not decide)
+    """
     from curvebench.reports.claims.verdict_list import as_json, as_text
 
-    listing, names = _listing(given.plan), given.claims or [""]
-    found = [one for one in listing if any(_is_of(one.id, one.source, name) for name in names)]
-    lacking = [name for name in given.claims if not any(_is_of(one.id, one.source, name) for one in found)]
-    if found or given.json:
-        print(as_json(found) if given.json else as_text(found, details=bool(given.claims)))
-    ways, errors = _ways() if lacking else {}, []
-    for name in lacking:
-        undecided = [
-            f"{claim}: {way}" for claim, (source, way) in ways.items() if _is_of(claim, source, name)
+    listing, names = _listing(args.plan), args.claims or [""]
+    selected = [
+        verdict
+        for verdict in listing
+        if any(_starts_with(name, verdict.id, verdict.source) for name in names)
+    ]
+    undecided = [
+        name
+        for name in args.claims
+        if not any(_starts_with(name, verdict.id, verdict.source) for verdict in selected)
+    ]
+    if selected or args.json:
+        print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
+    how_decided, errors = _how_decided() if undecided else {}, []
+    for name in undecided:
+        advice = [
+            f"{claim}: {text}"
+            for claim, (source, text) in how_decided.items()
+            if _starts_with(name, claim, source)
         ]
-        if undecided:
-            print("\n".join(undecided), file=sys.stderr)
+        if advice:
+            print("\n".join(advice), file=sys.stderr)
         else:
-            errors.append(no_beginning(name, [*(verdict.id for verdict in listing), *ways]))
+            errors.append(no_beginning(name, [*(verdict.id for verdict in listing), *how_decided]))
     if errors:
         raise InputError("\n".join(errors))
 
 
 def _listing(path: Path | None) -> list[ClaimVerdict]:
-    """The verdicts of a plan, its own runs first; without a path of the site, and of the published sets
-    those that it does not have.
+    """Return the verdicts of a report: those from its own runs first, then those from published sets.
+
+    Args:
+        path: the plan of the report. None means the local site; the published sets then add the claims that
+            it does not decide.
 
     Raises:
         InputError: when a plan or a table is missing or damaged.
@@ -140,11 +158,11 @@ def _listing(path: Path | None) -> list[ClaimVerdict]:
     listing: list[ClaimVerdict] = []
     if path or (SITE / PLAN).exists():
         plan = read_plan(path or SITE / PLAN)
-        *sets, own = shown_plans(plan)
-        listing = [*(verdict for one in (own, *sets) for verdict in verdicts_of(one)), *unrun(plan)]
+        *sets, local = shown_plans(plan)
+        listing = [*(verdict for shown in (local, *sets) for verdict in verdicts_of(shown)), *unrun(plan)]
     if path:
         return listing
-    decided = {one.id for one in listing if one.verdict != "not run"}
-    published = (verdict for one in read_archive(PUBLISHED) for verdict in verdicts_of(one))
-    further = {one.id: one for one in published if one.id not in decided}
-    return [*(one for one in listing if one.id not in further), *further.values()]
+    decided = {verdict.id for verdict in listing if verdict.verdict != "not run"}
+    published = (verdict for set_plan in read_archive(PUBLISHED) for verdict in verdicts_of(set_plan))
+    further = {verdict.id: verdict for verdict in published if verdict.id not in decided}
+    return [*(verdict for verdict in listing if verdict.id not in further), *further.values()]

@@ -1,9 +1,14 @@
-"""What a command is, and the arguments that commands share; nothing heavy is imported here."""
+"""The definition of a command, and the arguments that several commands share.
+
+Nothing heavy is imported here or at the top of the other modules of this package, so that `curvebench --help`
+answers at once. A command imports PyTorch, JAX and Polars in its function.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,19 +17,23 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
-from curvebench.paths import RESULTS, STUDY_FOLDER
+from curvebench.paths import RESULTS, SITE, STUDY_FOLDER
 
-Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` is called with
+# The positional and the keyword arguments of a call of `ArgumentParser.add_argument`
+Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command.
+    """A command of the terminal.
 
     Args:
-        name: one word, or two, of which the first is a group's.
-        run: does it; returns the exit status, where it is not always 0. It imports what it needs, and its
-            docstring is the help.
+        name: the words after `curvebench`: one, as in `list`, or two, as in `sets check`, of which the first
+            is the name of a group.
+        arguments: made by `argument`.
+        run: the function that executes the command. It takes the parsed arguments and returns the exit
+            status, or None for status 0. Its docstring is the help text of the command; the section `Args` of
+            the docstring has the help texts of the arguments, by their first names.
     """
 
     name: str
@@ -33,30 +42,46 @@ class Command:
 
     @property
     def help(self) -> str:
-        return inspect.getdoc(self.run) or ""
+        """The text that `curvebench NAME --help` prints above the arguments."""
+        return (inspect.getdoc(self.run) or "").partition("\n\nArgs:\n")[0]
+
+    @property
+    def explained(self) -> list[Argument]:
+        """The arguments with their help texts.
+
+        Raises:
+            KeyError: when an argument has no text, neither of its own nor in the docstring of `run`.
+        """
+        texts = dict(
+            re.findall(r"^    (\S+): (.*(?:\n {8}.*)*)", inspect.getdoc(self.run) or "", re.MULTILINE)
+        )
+        return [
+            (names, options if "help" in options else {**options, "help": texts[names[0]]})
+            for names, options in self.arguments
+        ]
 
     @property
     def about(self) -> str:
-        """A line of help, as it stands in lists."""
+        """The first line of the help, as lists of commands print it: with a small letter, without the dot."""
         line = self.help.partition("\n")[0].rstrip(".")
         return line[0].lower() + line[1:]
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """An argument of a command."""
+    """Define an argument of a command; the parameters are those of `ArgumentParser.add_argument`."""
     return names, options
 
 
 def command(name: str, *arguments: Argument) -> Callable[[Callable[[Namespace], int | None]], Command]:
-    """Make a function of the parsed arguments a command."""
+    """Return a decorator that turns a function of the parsed arguments into a command."""
     return partial(Command, name, arguments)
 
 
 def positive(text: str) -> int:
-    """The whole number above 0 that an argument is.
+    """Parse an argument that is a whole number above 0.
 
     Raises:
-        ArgumentTypeError: for anything else.
+        ArgumentTypeError: when the text is anything else.
     """
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
@@ -64,10 +89,10 @@ def positive(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """The finite number above 0 that an argument is.
+    """Parse an argument that is a finite number above 0.
 
     Raises:
-        ArgumentTypeError: for anything else.
+        ArgumentTypeError: when the text is anything else.
     """
     try:
         number = float(text)
@@ -79,22 +104,33 @@ def positive_number(text: str) -> float:
 
 
 def folder(name: str, default: Path, about: str) -> Argument:
-    """An option that names a folder."""
+    """Define an option that names a folder; `about` is its help, which also prints the default."""
     return argument(
         name, type=Path, default=default, metavar="FOLDER", help=f"{about} (default: %(default)s)"
     )
 
 
-JSON = argument("--json", action="store_true", help="print JSON for programs")
-PLAN = argument("--plan", type=Path, required=True, help="the plan JSON that Snakemake wrote")
-RESULTS_FOLDER = folder("--results", RESULTS, "results folder")
-SCALE = argument("--scale", default="quick", metavar="NAME", help="default: %(default)s")
-STUDIES = folder("--studies", STUDY_FOLDER, "study files")
+JSON = argument("--json", action="store_true", help="print JSON instead of text")
+PLAN = argument(
+    "--plan",
+    type=Path,
+    required=True,
+    metavar="FILE",
+    help=f"plan of the report: {SITE / 'plan.json'}, or plan.json of a published set",
+)
+RESULTS_FOLDER = folder("--results", RESULTS, "folder of specs, runs and tables")
+SCALE = argument(
+    "--scale",
+    default="quick",
+    metavar="NAME",
+    help="scale, such as paper, which sets the numbers of runs, steps and instances (default: %(default)s)",
+)
+STUDIES = folder("--studies", STUDY_FOLDER, "folder of study files")
 STUDY_NAMES = argument(
-    "names", nargs="*", metavar="STUDY", help="file stems or claim ids (default: all studies)"
+    "names", nargs="*", metavar="STUDY", help="study names or claim ids (default: all studies)"
 )
 
 
 def print_json(content: Any) -> None:
-    """Print what a program reads."""
+    """Print a value as JSON."""
     print(json.dumps(content, indent=1))

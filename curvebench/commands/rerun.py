@@ -1,4 +1,10 @@
-"""A random sample of a published set's runs, computed anew and compared: `curvebench sets check --rerun`."""
+"""Recompute a random sample of the runs of a published set: `curvebench sets check --rerun`.
+
+Rounding makes even a faithful repetition differ, and a chaotic run may amplify the difference to percents.
+The tolerance is therefore measured: each run is recomputed in one bundle with its *twins*, runs whose
+learning rates differ from its own in the last digits. The spread of the twins shows the effect of rounding on
+that run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ import polars as pl
 from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
-from curvebench.reports.measures import settings_tried, tuned_as
+from curvebench.reports.measures import study_tuning_outcome, tuning_source
 from curvebench.reports.sets.derived import read_set
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
@@ -31,33 +37,47 @@ from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
-# What rounding does to a run is measured beside it: lanes whose learning rate is off by so many units in the
-# last place. Allowed are so many times their largest relative spread up to a recorded step, and a share of
-# the value; how these were chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
-TWINS = (-256, -64, -16, -4, 4, 16, 64, 256)
-SPREADS = 5.0
-SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}  # of a value
-# of the largest value on the curve
-FLOOR = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
-CONFIDENCE = 0.95
-MEMORY = 2**31  # bytes that the lanes of a cell may take together
-ENDS = ("final", "best")
-EXACT = ("hyperparameters", "dtype", "basis_gradient_evaluations")  # of a run, whatever rounding does
-COUNTS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
+# Differences of the twins' learning rates, in units in the last place. How this and the tolerances below were
+# chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
+TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
+# A value may differ by the sum of three terms: this multiple of the largest spread of the twins so far, ...
+ALLOWED_SPREADS = 5.0
+# ... this share of the value itself, by the precision of the run, ...
+VALUE_SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
+# ... and this share of the largest value on the curve, which a small value of a noisy curve needs.
+CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
+CONFIDENCE = 0.95  # Probability with which a sample finds invented runs (`detectable_share`)
+MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
+SUMMARIES = ("final", "best")
+# Columns of a run that rounding cannot change, so that they must be equal
+EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
+# Columns that must be equal to a twin's value or lie between two twins' values, since rounding may move a
+# stop
+COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as tables have it: its row of `runs`, and its values by metric and step, "final" or "best"."""
+    """A run as it is stored in tables.
+
+    Args:
+        row: its row of the table `runs`.
+        values: its metrics, by name and step; the steps "final" and "best" mean the summaries in the row.
+    """
 
     row: Mapping[str, Any]
     values: Mapping[tuple[str, int | str], float]
 
 
 def record(row: Mapping[str, Any], curve: pl.DataFrame) -> RunRecord:
-    """The record of a run from its row and what a set keeps of its rows of `curves`, which may be none."""
+    """Return the record of a run.
+
+    Args:
+        row: its row of the table `runs`.
+        curve: its rows of the table `curves`; none for a tuning run, whose curve a set does not keep.
+    """
     values: dict[tuple[str, int | str], float] = {
-        (item["name"], which): item["value"] for which in ENDS for item in row[f"{which}_metrics"]
+        (item["name"], summary): item["value"] for summary in SUMMARIES for item in row[f"{summary}_metrics"]
     }
     values |= {
         (metric, step): value for metric, step, value in curve.select("metric", "step", "value").rows()
@@ -67,105 +87,115 @@ def record(row: Mapping[str, Any], curve: pl.DataFrame) -> RunRecord:
 
 @dataclass(frozen=True)
 class Reexecution:
-    """A run that was computed anew.
+    """The result of recomputing a run.
 
     Args:
         name: study, workload, method, backend, stage and seed, in words.
-        found: what differs, in sentences; empty where all agrees.
-        missing: why it could not be computed; empty where it was.
-        largest: the largest difference over what was allowed; at most 1 where all agrees.
+        differences: one sentence for each difference; empty if the run agrees.
+        missing: why the run could not be computed; empty if it was.
+        largest: the largest difference divided by its tolerance; at most 1 if the run agrees.
     """
 
     name: str
-    found: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     missing: str = ""
     largest: float = 0.0
 
 
-def share_found(count: int) -> float:
-    """The share of invented runs of which a sample of so many finds one at least, with `CONFIDENCE`.
+def detectable_share(count: int) -> float:
+    """Return the smallest share of invented runs that a sample of `count` runs detects with `CONFIDENCE`.
 
-    None of `count` independent draws hits a share p with probability (1 - p)^count: 29 runs find 10 %.
+    If a share p of all runs is invented, `count` independent draws all miss them with probability
+    (1 - p)^count: 29 runs detect 10 %.
     """
     return 1.0 if count < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / count)
 
 
 def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> list[Reexecution]:
-    """Compute some runs of a set anew, tuning runs among them, and compare them with what it has.
+    """Recompute a random sample of the runs of a set, tuning runs included, and compare them with its tables.
 
     Args:
         folder: a set that `curvebench.reports.sets.checking.check` accepts.
-        count: how many; all where it has fewer.
-        seed: of the draw.
-        say: takes a line on each run when it is done.
+        count: size of the sample; a set with fewer runs is recomputed whole.
+        seed: seed of the sample.
+        say: called with a line of text after each run.
 
     Raises:
         InputError: when the set cannot be read or has no runs.
     """
     plan = read_set(folder)
-    drawn = sample(plan, count, seed)
-    cells = []
-    for number, (study, row) in enumerate(drawn, start=1):
-        cell = compute(study, plan.scale, row)
-        cells.append(cell)
-        state = f"agrees, {cell.largest:.2g} of what is allowed"
-        if cell.missing or cell.found:
-            state = f"cannot be computed: {cell.missing}" if cell.missing else "differs"
-        say(f"{number} of {len(drawn)}: {cell.name}: {state}")
-        for difference in cell.found:
+    runs = sample(plan, count, seed)
+    results = []
+    for number, (study, row) in enumerate(runs, start=1):
+        result = compute(study, plan.scale, row)
+        results.append(result)
+        state = f"agrees, the largest difference is {result.largest:.2g} of its tolerance"
+        if result.missing or result.differences:
+            state = f"cannot be computed: {result.missing}" if result.missing else "differs"
+        say(f"{number} of {len(runs)}: {result.name}: {state}")
+        for difference in result.differences:
             say(f"  {difference}")
-    return cells
+    return results
 
 
 def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dict[str, Any]]]:
-    """Runs of a set, drawn without replacement from all of its studies; those that did not end are left out.
+    """Draw runs from all studies of a set, without replacement, and return each with its study.
+
+    Runs that failed, such as those without memory or time, are not drawn: a repetition could not confirm
+    them.
 
     Raises:
-        InputError: when there is none.
+        InputError: when the set has no run that ended or diverged.
     """
     ended = pl.col("outcome").is_in([*FINISHED, "diverged"])
     tables = [(study, read(study.tables, "runs").filter(ended)) for study in plan.studies]
-    places = [(study, runs, number) for study, runs in tables for number in range(len(runs))]
-    if not places:
-        raise InputError(f"{plan.path}: has no runs to compute anew; leave --rerun out")
-    chosen = random.Random(seed).sample(places, min(count, len(places)))
-    return [(study, runs.row(number, named=True)) for study, runs, number in chosen]
+    rows = [(study, runs, index) for study, runs in tables for index in range(len(runs))]
+    if not rows:
+        raise InputError(f"{plan.path}: has no runs to recompute; leave --rerun out")
+    chosen = random.Random(seed).sample(rows, min(count, len(rows)))
+    return [(study, runs.row(index, named=True)) for study, runs, index in chosen]
 
 
 def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
-    """Compute one run of a study anew, with its twins, and compare it with its row and its curve."""
+    """Recompute one run of a study together with its twins, and compare it with its row and its curve.
+
+    An exception becomes the reason `missing`: a machine that cannot compute the run disproves nothing.
+    """
     basis = "" if row["basis"] == "identity" else f" @ {row['basis']}"
     name = (
         f"run {row['run']}, {study.name}: {row['optimizer']}{basis} on {row['workload']}, {row['backend']}, "
         f"{row['stage']}, learning rate {row['learning_rate']:g}, seed {row['seed']}"
     )
     curve = read(study.tables, "curves").filter(run=row["run"])
-    otherwise = not_chosen(study, row)
+    wrong_setting = not_chosen(study, row)
     try:
         with tempfile.TemporaryDirectory() as results:
-            anew = run_cell(study, scale, row, Path(results))
+            recomputed = run_cell(study, scale, row, Path(results))
     except Exception as error:
         return Reexecution(name, missing=f"{type(error).__name__}: {error}")
-    found, largest = differences(record(row, curve), anew)
-    found = [*otherwise, *found, *(defaults_taken(study, row) if found else ())]
-    return Reexecution(name, tuple(found), largest=largest)
+    wrong_values, largest = differences(record(row, curve), recomputed)
+    hints = defaults_taken(study, row) if wrong_values else []
+    return Reexecution(name, (*wrong_setting, *wrong_values, *hints), largest=largest)
 
 
 def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
-    """Say that a final run has another setting than the one which the set's tuning runs choose."""
+    """Return a sentence if a final run has another setting than the tuning runs of the set choose."""
     runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
     tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
     names = study.tuned_names(row["optimizer"])
     for method, setting in zip(run["method"], settings_of(run, names), strict=True):
-        tuner, backend = tuned_as(study, method, row["backend"], tuning)
-        tuned = settings_tried(study, row["optimizer"], tuning.filter(method=tuner, backend=backend))
+        tuner, backend = tuning_source(study, method, row["backend"], tuning)
+        tuned = study_tuning_outcome(study, row["optimizer"], tuning.filter(method=tuner, backend=backend))
         if tuned is not None and setting != tuned.chosen:
             return [f"{', '.join(names)} are {setting}, and the set's tuning runs choose {tuned.chosen}"]
     return []
 
 
 def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
-    """What the plan does not name of a run, mostly options and settings that came later, in sentences."""
+    """Return a sentence for each option or setting of a run that the plan of the set does not name.
+
+    These were mostly added to the code after the set was published. Their defaults may explain a difference.
+    """
     optimizer, basis, workload = _parts(study, row)
     kinds: dict[str, tuple[Mapping[str, Option], Mapping[str, Any]]] = {
         f"option of {optimizer.label}": (find_rule(optimizer.locator).options, optimizer.options),
@@ -173,17 +203,17 @@ def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
         f"setting of {workload.name}": (find_workload(workload.locator).settings, workload.settings),
     }
     return [
-        f"the plan names no {name}, {kind}: computed anew with its default of today, {about.default!r}"
-        for kind, (known, given) in kinds.items()
-        for name, about in known.items()
-        if name not in given
+        f"the plan names no {name}, {kind}: recomputed with its present default, {option.default!r}"
+        for kind, (options, values) in kinds.items()
+        for name, option in options.items()
+        if name not in values
     ]
 
 
 def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, BasisSpec, WorkloadSpec]:
-    """The optimizer, the basis and the workload of a run, as the plan has them."""
-    (basis,) = (one for one in study.bases if one.label == row["basis"])
-    (workload,) = (one for one in study.workloads if one.name == row["workload"])
+    """Return the optimizer, the basis and the workload of a run from the plan."""
+    (basis,) = (basis for basis in study.bases if basis.label == row["basis"])
+    (workload,) = (workload for workload in study.workloads if workload.name == row["workload"])
     return study.optimizer(row["optimizer"]), basis, workload.spec
 
 
@@ -191,24 +221,28 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 
 
 def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path) -> list[RunRecord]:
-    """A run computed anew, and after it its twins, in one bundle.
+    """Recompute a run and its twins in one bundle, and return their records: the run first, then its twins.
 
-    What was tuned is as the row has it, all else as the plan has it: what is fixed is checked so.
+    Tuned hyperparameters come from the row, everything else from the plan. A run that was made with other
+    fixed hyperparameters than the plan says therefore differs.
 
     Args:
-        results: an empty folder.
+        study: the study of the run.
+        scale: the scale of the set.
+        row: the row of the run in the table `runs`.
+        results: an empty folder for the tables of the jobs.
 
     Raises:
-        InputError, DataMissing: when something that the plan names is not here.
+        InputError, DataMissing: when code or data that the plan names are missing on this machine.
     """
     optimizer, basis, workload = _parts(study, row)
-    found = find_workload(workload.locator)
-    workload = replace(workload, settings=found.complete(workload.settings))
+    definition = find_workload(workload.locator)
+    workload = replace(workload, settings=definition.complete(workload.settings))
     basis = replace(basis, options=bases()[basis.name].complete(basis.options))
     recorded = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
     recorded["learning_rate"] = row["learning_rate"]
     tuned = {name: recorded[name] for name in optimizer.space or study.tuning.names}
-    rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWINS)]
+    rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWIN_ULPS)]
     shared: dict[str, Any] = {
         "study": study.name,
         "scale": scale,
@@ -219,12 +253,12 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         "versions": {},
     }
     upstream: dict[str, tuple[str, ...]] = {}
-    if bases()[basis.name].estimated:
-        backend, device = estimated_at(found.alone, study.backends[0], row["device"])
+    if bases()[basis.name].stored:
+        backend, device = estimated_at(definition.separate_jobs, study.backends[0], row["device"])
         precision = row["dtype"]
-        first = BasesSpec(stage="bases", backend=backend, device=device, precision=precision, **shared)
-        _run(first, results, estimate_bases)
-        upstream = {"bases": (first.hash,)}
+        bases_spec = BasesSpec(stage="bases", backend=backend, device=device, precision=precision, **shared)
+        _run(bases_spec, results, estimate_bases)
+        upstream = {"bases": (bases_spec.hash,)}
     spec = RunsSpec(
         stage="runs",
         rounds=(row["round"],),
@@ -235,22 +269,27 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         tuning=study.tuning,
         training=study.training.model_copy(update={"precision": row["dtype"]}),
         settings=tuple({**tuned, "learning_rate": rate} for rate in rates),
-        bundle_memory_bytes=MEMORY,
+        bundle_memory_bytes=MAX_BUNDLE_BYTES,
         upstream=upstream,
         **shared,
     )
     job = _run(spec, results, run_lanes)
     runs, curves = (read([job.folder / f"{table}.parquet"], table) for table in ("runs", "curves"))
-    return [record(one, curves.filter(run=one["run"])) for one in runs.iter_rows(named=True)]
+    return [record(lane, curves.filter(run=lane["run"])) for lane in runs.iter_rows(named=True)]
 
 
 def moved(rate: float, ulps: int, dtype: str) -> float:
-    """A learning rate so many units in the last place of a precision away."""
+    """Return a learning rate that differs from `rate` by `ulps` units in the last place of a precision."""
     return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
 def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
-    """The job, done; one that fails is no difference, since no run that is drawn has failed."""
+    """Execute a job, and return it.
+
+    Raises:
+        RuntimeError: when a run or a basis of the job fails. The published run did not fail, so that the
+            failure is a matter of this machine and not a difference.
+    """
     job = Job(spec, results, provenance(1)["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
     stage(job)
@@ -262,69 +301,84 @@ def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
 # --- comparing -----------------------------------------------------------------------------------
 
 
-def differences(published: RunRecord, anew: Sequence[RunRecord]) -> tuple[list[str], float]:
-    """What a run says otherwise than it and its twins did anew, and the largest difference over the allowed.
+def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[list[str], float]:
+    """Compare a published run with its repetition.
 
     Args:
-        published: the run as a set has it.
-        anew: the same run first, then its twins.
+        published: the run as it is stored in the set.
+        recomputed: the repetition first, then its twins.
+
+    Returns:
+        A sentence for each difference above its tolerance, and the largest difference divided by its
+        tolerance.
     """
-    found = []
-    for name in (*EXACT, *COUNTS):
-        lanes = [lane.row[name] for lane in (anew[:1] if name in EXACT else anew)]
-        if not _among(published.row[name], lanes):
-            found.append(f"{name} is {published.row[name]}, and computed anew {lanes[0]}")
-    scale, growth = _spreads(anew)
+    sentences = []
+    for name in (*EXACT_COLUMNS, *COUNT_COLUMNS):
+        lanes = [lane.row[name] for lane in (recomputed[:1] if name in EXACT_COLUMNS else recomputed)]
+        if not _within(published.row[name], lanes):
+            sentences.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
+    scale, spreads = _spreads(recomputed)
     largest = 0.0
-    for metric, at in dict.fromkeys([*(key for key in anew[0].values if key[1] in ENDS), *published.values]):
-        value, *values = (one.values.get((metric, at), math.nan) for one in (published, *anew))
-        most = growth.get((metric, at), 0.0)
-        share = excess(value, values, scale.get(metric, 0.0), most, published.row["dtype"])
+    summaries = (key for key in recomputed[0].values if key[1] in SUMMARIES)
+    for metric, at in dict.fromkeys([*summaries, *published.values]):
+        value, *values = (run.values.get((metric, at), math.nan) for run in (published, *recomputed))
+        spread = spreads.get((metric, at), 0.0)
+        share = excess(value, values, scale.get(metric, 0.0), spread, published.row["dtype"])
         largest = max(largest, share)
         if not share <= 1.0:
-            what = f"{at} {metric}" if at in ENDS else f"{metric} at step {at}"
-            found.append(
-                f"{what} is {value!r}, and computed anew {values[0]!r}: {share:.3g} of what is allowed"
+            label = f"{at} {metric}" if at in SUMMARIES else f"{metric} at step {at}"
+            sentences.append(
+                f"{label} is {value!r}, and recomputed {values[0]!r}: {share:.3g} of the tolerance"
             )
-    return found, largest
+    return sentences, largest
 
 
-def _among(value: Any, values: Sequence[Any]) -> bool:
-    """Whether a count or word is one of those computed, or a number between them."""
+def _within(value: Any, values: Sequence[Any]) -> bool:
+    """Return whether a count or word is equal to one of `values`, or a number between two of them."""
     if value in values:
         return True
-    numbers = [each for each in values if isinstance(each, int)]
+    numbers = [number for number in values if isinstance(number, int)]
     return isinstance(value, int) and bool(numbers) and min(numbers) <= value <= max(numbers)
 
 
-def _spreads(anew: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int | str], float]]:
-    """The largest value by metric; and the largest relative spread of the twins up to each recorded step."""
-    scale: dict[str, float] = {}
-    growth: dict[tuple[str, int | str], float] = {}
-    steps = sorted((metric, at) for metric, at in anew[0].values if isinstance(at, int))
-    for metric, step in steps:
-        value, *values = (lane.values.get((metric, step), math.nan) for lane in anew)
-        most = growth.get((metric, "final"), 0.0)
-        if math.isfinite(value):
-            scale[metric] = max(scale.get(metric, 0.0), abs(value))
-            spread = max((abs(one - value) for one in values if math.isfinite(one)), default=0.0)
-            most = max(most, spread / abs(value) if value else 0.0)
-        growth |= dict.fromkeys([(metric, step), (metric, "final"), (metric, "best")], most)
-    return scale, growth
-
-
-def excess(published: float, values: Sequence[float], scale: float, growth: float, dtype: str) -> float:
-    """How far a number lies from the one computed anew, over what is allowed: 1 is just allowed.
-
-    Allowed are `SPREADS` times the spread of the twins, `SHARE` of the value and `FLOOR` of the scale.
-    A number that is not finite is right where one of those computed is the same.
+def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int | str], float]]:
+    """Measure the effect of rounding on a run.
 
     Args:
-        published: the number as a set has it.
-        values: computed, the run itself first.
-        scale: the largest value on the run's curve.
-        growth: the largest spread of the twins so far, relative to the value.
-        dtype: the run's precision.
+        recomputed: the repetition first, then its twins.
+
+    Returns:
+        The largest absolute value on the curve of each metric; and, by metric and step, the largest relative
+        distance of a twin up to that step. A maximum over earlier steps is used because differences that once
+        occurred may vanish by chance at a single step.
+    """
+    scale: dict[str, float] = {}
+    spreads: dict[tuple[str, int | str], float] = {}
+    steps = sorted((metric, at) for metric, at in recomputed[0].values if isinstance(at, int))
+    for metric, step in steps:
+        value, *twins = (lane.values.get((metric, step), math.nan) for lane in recomputed)
+        largest = spreads.get((metric, "final"), 0.0)
+        if math.isfinite(value):
+            scale[metric] = max(scale.get(metric, 0.0), abs(value))
+            distance = max((abs(twin - value) for twin in twins if math.isfinite(twin)), default=0.0)
+            largest = max(largest, distance / abs(value) if value else 0.0)
+        spreads |= dict.fromkeys([(metric, step), (metric, "final"), (metric, "best")], largest)
+    return scale, spreads
+
+
+def excess(published: float, values: Sequence[float], scale: float, spread: float, dtype: str) -> float:
+    """Return the difference of a number from its repetition, divided by its tolerance; at most 1 is accepted.
+
+    The tolerance is `ALLOWED_SPREADS` times the spread of the twins, plus `VALUE_SHARE` of the value, plus
+    `CURVE_SHARE` of the scale. A number that is not finite is accepted (0) if the repetition or a twin has
+    the same, and is infinitely wrong otherwise.
+
+    Args:
+        published: the number in the set.
+        values: the numbers of the repetition, first, and of its twins.
+        scale: the largest absolute value on the curve of the run.
+        spread: the largest relative distance of a twin so far.
+        dtype: the precision of the run.
     """
     if not math.isfinite(published):
         same = any(value == published or (math.isnan(value) and math.isnan(published)) for value in values)
@@ -332,9 +386,9 @@ def excess(published: float, values: Sequence[float], scale: float, growth: floa
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return math.inf
-    anew = finite[0]
-    if published == anew:
+    recomputed = finite[0]
+    if published == recomputed:
         return 0.0
-    spread = max(growth * abs(anew), *(abs(value - anew) for value in finite))
-    allowed = SPREADS * spread + SHARE[dtype] * abs(anew) + FLOOR[dtype] * scale
-    return abs(published - anew) / allowed if allowed else math.inf
+    distance = max(spread * abs(recomputed), *(abs(value - recomputed) for value in finite))
+    allowed = ALLOWED_SPREADS * distance + VALUE_SHARE[dtype] * abs(recomputed) + CURVE_SHARE[dtype] * scale
+    return abs(published - recomputed) / allowed if allowed else math.inf

@@ -1,4 +1,4 @@
-"""`curvebench run` and `show`: compute one job, look at one run."""
+"""`curvebench run`, which computes one job, and `curvebench show`, which prints one run."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from curvebench.timing.clocks import limit_threads
 
 @command(
     "run",
-    argument("spec", type=Path, metavar="SPEC", help="a file of results/specs, written by snakemake"),
+    argument("spec", type=Path, metavar="SPEC"),
     RESULTS_FOLDER,
-    argument("--threads", type=positive, default=1, help="processor threads (default: %(default)s)"),
-    argument("--keep-failed", action="store_true", help="write what failed before as it is"),
-    argument(
-        "--checkpoint-minutes",
-        type=positive_number,
-        metavar="NUMBER",
-        help="between two checkpoints of a run",
-    ),
-    argument("--attended", help=SUPPRESS),  # of curvebench.stages.supervision
+    argument("--threads", type=positive, default=1, metavar="N"),
+    argument("--keep-failed", action="store_true"),
+    argument("--checkpoint-minutes", type=positive_number, metavar="NUMBER"),
+    argument("--attended", help=SUPPRESS),
 )
-def run(given: Namespace) -> None:
-    """Compute one job from its spec file, as Snakemake does."""
-    limit_threads(given.threads)
+def run(args: Namespace) -> None:
+    """Compute one job from its spec file, as Snakemake does.
+
+    Args:
+        spec: spec file of the job, in results/specs; snakemake -n writes it
+        --threads: CPU threads (default: %(default)s)
+        --keep-failed: do not try again the runs that failed before; write them as failed
+        --checkpoint-minutes: minutes between two checkpoints of a run
+    """
+    limit_threads(args.threads)
     from curvebench.spec.job import read_spec
     from curvebench.stages.devices import see_own
     from curvebench.stages.jobs import run_job
     from curvebench.stages.supervision import attended
 
-    attendance = attended(given.attended) if given.attended else None
-    if attendance is None or attendance.ended is None:  # else nothing is computed
-        see_own(read_spec(given.spec).device)
-    kept = {"keep_failed": given.keep_failed, "checkpoint_minutes": given.checkpoint_minutes}
-    print(run_job(given.spec, given.results, given.threads, attendance, **kept))
-    if given.attended:  # nothing is left to do in this process, and libraries take up to 0.7 s to go
+    attendance = attended(args.attended) if args.attended else None
+    # After the supervisor has ended the job, this process only records failures, and needs no device.
+    if attendance is None or attendance.ended is None:
+        see_own(read_spec(args.spec).device)
+    options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
+    print(run_job(args.spec, args.results, args.threads, attendance, **options))
+    # Exit without the interpreter's shutdown: the libraries need up to 0.7 s for theirs, and nothing is left
+    # to do in this process.
+    if args.attended:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -47,19 +52,25 @@ def run(given: Namespace) -> None:
 
 @command(
     "show",
-    argument("name", metavar="RUN", help="the run's name, or a beginning that no other run has"),
-    folder("--results", RESULTS, "results folder, or a published set"),
+    argument("name", metavar="RUN"),
+    folder("--results", RESULTS, "results folder, or folder of a published set"),
 )
-def show(given: Namespace) -> None:
-    """Show one run: settings, metrics and curve, named as `tables export` names them."""
+def show(args: Namespace) -> None:
+    """Show one run: its settings, metrics and curves.
+
+    The names are the column names that `curvebench tables export` writes.
+
+    Args:
+        name: name of the run, or a beginning that is unique
+    """
     import polars as pl
 
     from curvebench.results.exporting import flattened
     from curvebench.results.reading import find_run
 
-    run, curves = find_run(given.results, given.name)
-    known = {name: value for name, value in flattened(run).row(0, named=True).items() if value is not None}
-    width = max(map(len, known))
-    print("\n".join(f"{name:<{width}}  {value}" for name, value in known.items()))
+    run, curves = find_run(args.results, args.name)
+    values = {name: value for name, value in flattened(run).row(0, named=True).items() if value is not None}
+    width = max(map(len, values))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in values.items()))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
         print(curves.pivot("metric", index="step", values="value").sort("step"))

@@ -1,4 +1,4 @@
-"""`curvebench sets check`, `publish`, `reproduce` and `compare`: published sets."""
+"""`curvebench sets`: check, publish, renew, reproduce and compare published sets."""
 
 from __future__ import annotations
 
@@ -13,141 +13,157 @@ from curvebench.paths import NEW_SETS, PUBLISHED
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import WAIVERS
 
-SET = argument("folder", type=Path, metavar="FOLDER", help="the set's folder")
-
-
-@command(
-    "sets check",
-    SET,
-    argument("--rerun", type=positive, metavar="N", help="compute N random runs anew (default: none)"),
-    argument("--seed", type=int, help="of the draw (default: drawn, and printed)"),
+SET = argument(
+    "folder", type=Path, metavar="FOLDER", help="folder of the set, such as results/published/NAME"
 )
-def check(given: Namespace) -> int:
+
+
+@command("sets check", SET, argument("--rerun", type=positive, metavar="N"), argument("--seed", type=int))
+def check(args: Namespace) -> int:
     """Accept or refuse a published set.
 
-    Says why a published set is refused, all reasons at once; the status is then 1. With --rerun some of its
-    runs are computed anew and compared: the status is 1 where one differs, 3 where one cannot be computed.
+    The status is 0 for an accepted set and 1 for a refused one, whose reasons are all printed. With --rerun,
+    a random sample of the runs is computed again and compared with the set: the status is 1 if a run differs,
+    and 3 if a run cannot be computed.
+
+    Args:
+        --rerun: also recompute N random runs and compare (default: none)
+        --seed: seed of the random sample of runs (default: random; printed)
     """
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets import checking
     from curvebench.spec.sets import SUMS, set_folders
 
-    inside = set_folders(given.folder)
-    if inside and not (given.folder / SUMS).exists():
+    inside = set_folders(args.folder)
+    if inside and not (args.folder / SUMS).exists():
         raise InputError(
-            f"{given.folder}: is a folder of sets; name one of the sets in it, such as {inside[-1]}"
+            f"{args.folder}: is a folder of sets; name one of the sets in it, such as {inside[-1]}"
         )
-    found = checking.check(given.folder)
-    refused = f"{given.folder}: refused, {counted(len(found), 'reasons')}:"
-    said = [refused, *found] if found else [f"{given.folder}: accepted"]
-    print("\n  ".join(said), flush=True)
-    return 1 if found else _rerun(given) if given.rerun else 0
+    reasons = checking.check(args.folder)
+    refused = f"{args.folder}: refused, {counted(len(reasons), 'reasons')}:"
+    lines = [refused, *reasons] if reasons else [f"{args.folder}: accepted"]
+    print("\n  ".join(lines), flush=True)
+    return 1 if reasons else _rerun(args) if args.rerun else 0
 
 
-def _rerun(given: Namespace) -> int:
-    from curvebench.commands.rerun import CONFIDENCE, rerun, share_found
+def _rerun(args: Namespace) -> int:
+    """Recompute a random sample of runs, print the comparison, and return the exit status."""
+    from curvebench.commands.rerun import CONFIDENCE, detectable_share, rerun
 
-    seed = secrets.randbelow(2**32) if given.seed is None else given.seed
-    print(f"computing {given.rerun} runs anew, drawn with --seed {seed}", flush=True)
-    cells = rerun(given.folder, given.rerun, seed, partial(print, flush=True))
-    differ, missing = sum(bool(cell.found) for cell in cells), sum(bool(cell.missing) for cell in cells)
-    done = len(cells) - missing
-    print(f"{done - differ} of {done} agree, {differ} differ, {missing} cannot be computed")
-    if done:
-        found = f"{done} runs find them with a probability of {CONFIDENCE:.0%}"
-        print(f"were {share_found(done):.0%} of all runs invented, {found}")
+    seed = secrets.randbelow(2**32) if args.seed is None else args.seed
+    print(f"recomputing {args.rerun} runs, sampled with --seed {seed}", flush=True)
+    runs = rerun(args.folder, args.rerun, seed, partial(print, flush=True))
+    differ, missing = sum(bool(run.differences) for run in runs), sum(bool(run.missing) for run in runs)
+    computed = len(runs) - missing
+    print(f"{computed - differ} of {computed} agree, {differ} differ, {missing} cannot be computed")
+    if computed:
+        share = f"if {detectable_share(computed):.0%} of all runs of the set were invented"
+        print(f"{share}, a sample of {computed} would contain one with a probability of {CONFIDENCE:.0%}")
     return 1 if differ else 3 if missing else 0
 
 
 @command(
     "sets publish",
-    argument(
-        "--plan",
-        type=Path,
-        required=True,
-        help="the plan JSON that Snakemake wrote, or that of a set",
-    ),
-    argument("--name", required=True, help="the set's name, a new one"),
-    argument("--folder", type=Path, default=NEW_SETS, help="where sets lie (default: %(default)s)"),
-    argument("--readme", type=Path, help="page whose leaderboard becomes the set's (default: none)"),
+    argument("--plan", type=Path, required=True),
+    argument("--name", required=True),
+    argument("--folder", type=Path, default=NEW_SETS),
+    argument("--readme", type=Path, metavar="PAGE"),
     argument(
         "--waive",
         nargs="*",
         default=[],
         metavar="KIND",
-        help="publish in spite of: " + "; ".join(f"{kind} ({what})" for kind, what in WAIVERS.items()),
+        help="publish in spite of: " + "; ".join((f"{kind} ({about})" for kind, about in WAIVERS.items())),
     ),
 )
-def publish(given: Namespace) -> None:
-    """Write the tables of a report as a published set."""
+def publish(args: Namespace) -> None:
+    """Write the tables of a report as a published set.
+
+    `snakemake --cores all publish --config name=NAME` runs the studies first, and then calls this command.
+
+    Args:
+        --plan: plan of the report, in results/specs, or plan.json of a published set
+        --name: name of the new set
+        --folder: folder of published sets (default: %(default)s)
+        --readme: page whose leaderboard is replaced, such as README.md (default: none)
+    """
     from curvebench.reports.sets import publish
     from curvebench.spec.plan import read_plan
 
-    folder = publish.publish(read_plan(given.plan), given.name, given.folder, given.waive, given.readme)
+    folder = publish.publish(read_plan(args.plan), args.name, args.folder, args.waive, args.readme)
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 
-@command(
-    "sets renew",
-    argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        metavar="FOLDER",
-        help=f"folders of sets (default: all in {PUBLISHED})",
-    ),
-)
-def renew(given: Namespace) -> None:
-    """Derive published sets anew from their own tables, in their place.
+@command("sets renew", argument("folders", nargs="*", type=Path, metavar="FOLDER"))
+def renew(args: Namespace) -> None:
+    """Derive the verdicts and leaderboards of published sets again from their tables.
 
-    Verdicts, leaderboard, README and checksums are written again; the tables of runs stay, and nothing runs.
+    It is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
+    checksums are replaced; the tables of runs are kept, and nothing is run.
+
+    Args:
+        folders: folders of the sets (default: all in results/published)
     """
     from curvebench.reports.sets import publish
     from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import set_folders
 
-    code = commit(PROJECT)  # before the first set is written, which differs from its commit then
-    for folder in given.folders or set_folders(PUBLISHED):
+    # Read the commit first: the first set that is written makes the checkout differ from its commit.
+    code = commit(PROJECT)
+    for folder in args.folders or set_folders(PUBLISHED):
         publish.renew(folder, code)
         print(f"renewed: {folder}", flush=True)
 
 
 @command(
     "sets reproduce",
-    argument("claim", metavar="CLAIM", help="the claim's id"),
-    argument(
-        "--published", type=Path, metavar="SET", help=f"the set's folder (default: the newest in {PUBLISHED})"
-    ),
-    argument("--cores", default="all", help="how many for Snakemake, or all (default: %(default)s)"),
+    argument("claim", metavar="CLAIM"),
+    argument("--published", type=Path, metavar="FOLDER"),
+    argument("--cores", default="all", metavar="N"),
 )
-def reproduce(given: Namespace) -> int:
-    """Run one claim again beside a published set."""
+def reproduce(args: Namespace) -> int:
+    """Run one claim again, and compare the result with a published set.
+
+    It uses the scale, backends and seeds of the set. The status is 0 if the results agree, 1 if they differ,
+    2 if the claim cannot be run, and 3 if the result is inconclusive.
+
+    Args:
+        claim: id of the claim, such as egop.convex
+        --published: folder of the set (default: the newest published set that has the claim)
+        --cores: CPU cores to use, or all (default: %(default)s)
+    """
     from curvebench.reports.sets import reproduce
     from curvebench.reports.sets.comparing import compare, summed_up
     from curvebench.reports.sets.derived import read_set
 
-    claim = given.claim
-    plan = read_set(given.published or reproduce.choose_set(claim, PUBLISHED))
+    claim = args.claim
+    plan = read_set(args.published or reproduce.choose_set(claim, PUBLISHED))
     published = reproduce.side_of_claim(claim, plan, plan.published)
-    called = reproduce.command(claim, plan, given.cores)
-    print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(called)}", flush=True)
-    rows = compare(published, reproduce.side_of_claim(claim, reproduce.run(called), "run again"), claim)
+    words = reproduce.command(claim, plan, args.cores)
+    print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(words)}", flush=True)
+    rows = compare(published, reproduce.side_of_claim(claim, reproduce.run(words), "run again"), claim)
     print(reproduce.as_text(claim, published, rows))
     return reproduce.STATUS[summed_up([row.answer for row in rows])]
 
 
 @command(
     "sets compare",
-    argument("before", type=Path, metavar="A", help="a published set, or a checkout with a site"),
-    argument("after", type=Path, metavar="B", help="another one"),
-    argument("--out", type=Path, required=True, metavar="FILE", help="the page, FILE.html"),
+    argument("before", type=Path, metavar="A"),
+    argument("after", type=Path, metavar="B"),
+    argument("--out", type=Path, required=True, metavar="FILE"),
 )
-def compare(given: Namespace) -> None:
-    """Set two published sets, or two checkouts, side by side."""
+def compare(args: Namespace) -> None:
+    """Compare two published sets, or the sites of two checkouts, on one page.
+
+    Args:
+        before: a published set, or a checkout with a site
+        after: the set or checkout to compare with A
+        --out: HTML file to write
+    """
     from curvebench.reports.sets.comparing import render
     from curvebench.reports.sets.sides import read_side
 
-    page = render(read_side(given.before), read_side(given.after))
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(page)
-    print(given.out)
+    page = render(read_side(args.before), read_side(args.after))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(page)
+    print(args.out)

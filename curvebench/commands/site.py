@@ -1,4 +1,4 @@
-"""`curvebench site`, `failures`, `figures`, `score` and `parity`: what runs have shown."""
+"""Commands that show results: `curvebench site`, `failures`, `figures`, `score` and `parity`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from curvebench.spec.errors import InputError
 @command(
     "site",
     PLAN,
-    argument("--out", type=Path, help=f"folder (default: {SITE} of a report; a set's must be named)"),
-    argument("--summary", type=Path, help="file for the lines that are printed at the end otherwise"),
+    argument("--out", type=Path, metavar="FOLDER"),
+    argument("--summary", type=Path, metavar="FILE"),
 )
-def site(given: Namespace) -> None:
-    """Render the site, and print in five lines what it says and where it is."""
+def site(args: Namespace) -> None:
+    """Render the site of a report, and print a summary with the path of the first page.
+
+    Args:
+        --out: folder of the site (default: reports/site; required for the plan of a published set)
+        --summary: file to write the summary to (default: it is printed)
+    """
     from curvebench.reports.figures.all_figures import draw_all
     from curvebench.reports.pages.site import render_site
     from curvebench.reports.plan import BOARD_FIGURES
@@ -30,71 +35,89 @@ def site(given: Namespace) -> None:
     from curvebench.results.temporary import write_texts
     from curvebench.spec.plan import read_plan
 
-    plan, say = read_plan(given.plan), partial(_say, "site")
-    if plan.published and given.out is None:
-        raise InputError(f"{given.plan}: a published set; say with --out where its site should lie")
+    plan, say = read_plan(args.plan), partial(_say, "site")
+    if plan.published and args.out is None:
+        raise InputError(
+            f"{args.plan}: is the plan of a published set; name the folder of its site with --out"
+        )
     with tempfile.TemporaryDirectory() as folder:
         if plan.published:
             plan = with_figures(plan, Path(folder))
             draw_all(plan, say)
-        lines = render_site(plan, given.out or SITE, Path(folder) / BOARD_FIGURES, say)
-    if given.summary:
-        write_texts({given.summary: "\n".join(lines) + "\n"})
+        lines = render_site(plan, args.out or SITE, Path(folder) / BOARD_FIGURES, say)
+    if args.summary:
+        write_texts({args.summary: "\n".join(lines) + "\n"})
     else:
         print("\n".join(lines))
 
 
-def _say(command: str, what: str) -> None:
-    """Say what is done next, on standard error."""
-    print(f"{command}: {what}", file=sys.stderr, flush=True)
+def _say(command: str, progress: str) -> None:
+    """Report the progress of a command on standard error."""
+    print(f"{command}: {progress}", file=sys.stderr, flush=True)
 
 
 @command("failures", PLAN)
-def failures(given: Namespace) -> int:
-    """List what failed of a report's runs, with status 1 where something did."""
+def failures(args: Namespace) -> int:
+    """List the failed runs of a report with their reasons; the status is 1 if there are any."""
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.spec.plan import read_plan
 
-    found = read_failures(read_plan(given.plan))
-    for failure in found:
+    failed = read_failures(read_plan(args.plan))
+    for failure in failed:
         print(f"failed: {in_words(failure)}")
-    if found:
-        print("The site has all else. The same command tries these again; keep_failed=true does not.")
-    return 1 if found else 0
+    if failed:
+        print("The site shows everything else. The same command tries them again, unless keep_failed=true.")
+    return 1 if failed else 0
 
 
-@command(
-    "figures",
-    PLAN,
-    argument("--pdf", type=Path, metavar="DIR", help="draw them as PDF, those of STUDY into DIR/STUDY/pdf"),
-)
-def figures(given: Namespace) -> None:
-    """Draw the figures of a report, each study's into the folder that the plan names."""
+@command("figures", PLAN, argument("--pdf", type=Path, metavar="FOLDER"))
+def figures(args: Namespace) -> None:
+    """Draw all figures of a report.
+
+    Args:
+        --pdf: draw PDF files, into FOLDER/STUDY/pdf (default: SVG files, into the folders that the plan
+            names)
+    """
     from curvebench.reports.figures.all_figures import as_pdf, draw_all
     from curvebench.spec.plan import read_plan
 
-    plan = read_plan(given.plan)
-    count = draw_all(as_pdf(plan, given.pdf) if given.pdf else plan, partial(_say, "figures"))
+    plan = read_plan(args.plan)
+    count = draw_all(as_pdf(plan, args.pdf) if args.pdf else plan, partial(_say, "figures"))
     print(f"{count} figures")
 
 
 @command(
     "score",
-    argument("runs", type=Path, help="table of runs, CSV or Parquet"),
-    argument("--rules", required=True, metavar="NAME", help="plain or algoperf-v05"),
+    argument("runs", type=Path, metavar="RUNS"),
+    argument("--rules", required=True, metavar="NAME"),
     JSON,
 )
-def score(given: Namespace) -> None:
-    """Score submissions by their times to target."""
+def score(args: Namespace) -> None:
+    """Score submissions by their times to target.
+
+    The score of a submission is the area below its performance profile; intervals of scores and ranks are
+    printed next to it.
+
+    Args:
+        runs: table of runs, a CSV or Parquet file
+        --rules: scoring rules: plain or algoperf-v05
+    """
     from curvebench.reports.boards.scoring import as_json, as_text, score_file
 
-    scores = score_file(given.runs, given.rules)
-    print(as_json(scores) if given.json else as_text(scores))
+    scores = score_file(args.runs, args.rules)
+    print(as_json(scores) if args.json else as_text(scores))
 
 
-@command("parity", argument("optimizers", nargs="*", metavar="OPTIMIZER", help="names (default: all)"), JSON)
-def parity(given: Namespace) -> None:
-    """Compare the backends step by step, in float64."""
+@command("parity", argument("optimizers", nargs="*", metavar="OPTIMIZER"), JSON)
+def parity(args: Namespace) -> None:
+    """Compare the backends step by step, in float64.
+
+    Each optimizer takes 20 steps on PyTorch, JAX and NumPy. The largest difference is printed, relative to
+    the largest entry; the status is 2 if a difference is too large.
+
+    Args:
+        optimizers: names of optimizers, compared on eight problems (default: all, on two problems)
+    """
     from dataclasses import asdict
 
     from curvebench.planning.parity_problems import CORE, PROBLEMS, TOLERANCE
@@ -104,20 +127,21 @@ def parity(given: Namespace) -> None:
     from curvebench.stages.parity import parities
 
     rules = RULES.own()
-    for name in given.optimizers:
+    for name in args.optimizers:
         if name not in rules:
             raise InputError(unknown("the suite", "optimizer", name, rules))
-    if not given.json:
+    if not args.json:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))
     rows = []
-    names, problems = (given.optimizers, PROBLEMS) if given.optimizers else (list(rules), CORE)
+    names, problems = (args.optimizers, PROBLEMS) if args.optimizers else (list(rules), CORE)
     for row in parities(names, problems):
         rows.append(row)
-        if not given.json and row.comparison == COMPARISONS[-1]:
-            values = [_parity_value(asdict(one) | {"holds": one.holds}) for one in rows[-len(COMPARISONS) :]]
+        if not args.json and row.comparison == COMPARISONS[-1]:
+            latest = rows[-len(COMPARISONS) :]
+            values = [_parity_value(asdict(row) | {"holds": row.holds}) for row in latest]
             print(_parity_line(row.optimizer, row.problem, values), flush=True)
-    if given.json:
+    if args.json:
         print_json([{**asdict(row), "holds": row.holds} for row in rows])
     failed = [row for row in rows if not row.holds]
     if failed:
@@ -126,10 +150,12 @@ def parity(given: Namespace) -> None:
 
 
 def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
+    """Return a line of the table that the command prints, with the values in columns."""
     return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
 
 
 def _parity_value(row: Mapping[str, Any]) -> str:
+    """Return a comparison in words: a spread in ulps, or a difference and whether it is small enough."""
     if row["unit"] == "ulps":
         return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
     verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"

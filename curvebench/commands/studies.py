@@ -1,4 +1,4 @@
-"""`curvebench check`, `convert`, `plan` and `estimate`: are studies valid, what do they run, for how long."""
+"""`curvebench check`, `convert`, `plan`, `estimate`: validate studies, rename keys, predict jobs and time."""
 
 from __future__ import annotations
 
@@ -19,28 +19,35 @@ if TYPE_CHECKING:
     from curvebench.planning.studies.study import Study
     from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 
-LARGEST = 10_000_000  # parameters of a workload that is tried: of more NumPy takes minutes
-OPTIONS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
+# Workloads with more parameters are not evaluated by `check`, because NumPy would take minutes.
+MAX_EVALUATED_PARAMETERS = 10_000_000
+# Keys that errors of the configuration name, and the arguments of these commands that they come from
+ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 
 @command("check", STUDY_NAMES, STUDIES)
-def check(given: Namespace) -> None:
-    """Validate studies without computing."""
+def check(args: Namespace) -> None:
+    """Validate study files without running them, and print what each scale would run.
+
+    To find errors before a run, it takes two steps of every optimizer of this project and one step of each
+    optimizer of another library, and evaluates each workload once, on a few examples.
+    """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.registry import RULES, WORKLOADS, known
 
-    WORKLOADS.own()  # modules that are broken are told first
+    # Load all workloads first, so that a broken module is reported before the studies that use it.
+    WORKLOADS.own()
     _check_rules(known(RULES))
-    read = read_studies(given.studies, given.names)
+    all_studies = read_studies(args.studies, args.names)
     studies = [
         study
-        for study in read
-        if not given.names or {study.name, *(claim.id for claim in study.claims)} & {*given.names}
+        for study in all_studies
+        if not args.names or {study.name, *(claim.id for claim in study.claims)} & {*args.names}
     ]
     check_methods(studies)
     _check_workloads(studies)
-    scales = dict.fromkeys(scale for study in studies or read for scale in study.scales)
-    plans = [(scale, _plan_of(given, scale)) for scale in scales]
+    scales = dict.fromkeys(scale for study in studies or all_studies for scale in study.scales)
+    plans = [(scale, _plan_of(args, scale)) for scale in scales]
     valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"
     if studies:
         print(f"{valid}: {', '.join(study.name for study in studies)}")
@@ -49,23 +56,24 @@ def check(given: Namespace) -> None:
 
 
 def check_methods(studies: Sequence[Study]) -> None:
-    """Take steps of the methods of studies that are of other libraries, or of files.
+    """Take steps of the optimizers of studies that come from other libraries or from files.
 
     Raises:
-        InputError: with a line for each that cannot be made, or takes no step.
+        InputError: with one line for each optimizer that cannot be constructed or fails in a step.
     """
     _check_foreign(studies)
     _check_rules(_rules_of_files(studies))
 
 
 def _check_rules(rules: Mapping[str, Any]) -> None:
-    """Take steps of rules on NumPy, so that a slip in one shows before compute is spent.
+    """Take steps of update rules on NumPy, so that errors in them are reported before a run.
 
     Args:
-        rules: by the names under which they are found.
+        rules: the rules by the names under which the registry finds them.
 
     Raises:
-        InputError: for rules that take no step, or whose lanes are not each a run of its own.
+        InputError: with one line for each rule that fails in a step, or in which a lane depends on another
+            lane.
     """
     from curvebench.engine.lanes import check_lanes
     from curvebench.registry import RULES, origin
@@ -74,50 +82,55 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
     for name, rule in rules.items():
         try:
             check_lanes(rule)
-        except Exception as error:  # whatever a rule of the user's raises
+        except Exception as error:  # The code of a user's rule may raise anything.
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules)]
             files += [str(path) for path in defined.files.values()]
-            said = (
+            message = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )
-            problems.add(f"{files[0]}: {rule.name}: {said}")
+            problems.add(f"{files[0]}: {rule.name}: {message}")
     problems.check()
 
 
 def _check_foreign(studies: Sequence[Study]) -> None:
-    """Take one step of every optimizer of another library, with the parameters of its study's workloads.
+    """Take one step of every optimizer of another library, on the workloads of its study.
 
     Raises:
-        InputError: with a line for each that cannot be made, or takes no step.
+        InputError: with one line for each optimizer that cannot be constructed or fails in a step.
     """
     problems = Problems()
     for study in studies:
         for optimizer in study.optimizers:
             if optimizer.only_backend is not None:
                 with problems.caught(f"{study.path}: optimizers.{optimizer.label}: "):
-                    _try_steps(study, optimizer)
+                    _take_steps(study, optimizer)
     problems.check()
 
 
 def _check_workloads(studies: Sequence[Study]) -> None:
-    """Evaluate each workload whose data are there once on NumPy, at the smallest settings that a study names.
+    """Evaluate each workload once on NumPy, with the settings of a study that have the fewest parameters.
+
+    Workloads without data on this machine are left out.
 
     Raises:
-        InputError: with a line for each that fails.
+        InputError: with one line for each workload whose loss or metrics fail.
     """
     from curvebench.engine.first_evaluation import check_evaluation
     from curvebench.registry import find_workload
 
-    named = [
-        (study, scale, spec) for study in studies for scale, own in study.workloads.items() for spec in own
+    uses = [
+        (study, scale, spec)
+        for study in studies
+        for scale, specs in study.workloads.items()
+        for spec in specs
     ]
-    there = [one for one in named if find_workload(one[2].locator).missing(one[2].settings) is None]
-    tried, problems = set[str](), Problems()
-    for study, scale, spec in sorted(there, key=lambda one: _size(one[2])):
-        if spec.locator in tried or _size(spec) > LARGEST:
+    with_data = [use for use in uses if find_workload(use[2].locator).missing(use[2].settings) is None]
+    evaluated, problems = set[str](), Problems()
+    for study, scale, spec in sorted(with_data, key=lambda use: _size(use[2])):
+        if spec.locator in evaluated or _size(spec) > MAX_EVALUATED_PARAMETERS:
             continue
-        tried.add(spec.locator)
+        evaluated.add(spec.locator)
         workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
@@ -125,86 +138,94 @@ def _check_workloads(studies: Sequence[Study]) -> None:
 
 
 def _size(spec: WorkloadSpec) -> int:
-    """The parameters of a workload."""
+    """Return the number of parameters of a workload."""
     from curvebench.registry import find_workload
 
     return sum(map(math.prod, find_workload(spec.locator).shapes_at(spec.settings).values()))
 
 
-def _try_steps(study: Study, optimizer: OptimizerSpec) -> None:
-    """One step at the least learning rate of the study, by each of its workloads' shapes."""
+def _take_steps(study: Study, optimizer: OptimizerSpec) -> None:
+    """Take one step of an optimizer of another library on each of the study's workloads.
+
+    The learning rate and the other tuned hyperparameters have the lower bounds of their ranges. Of settings
+    of a workload whose parameters have equal kinds and numbers of axes only the smallest are used, because an
+    optimizer refuses kinds of layers, not their sizes.
+    """
     import numpy as np
 
     from curvebench.interop.trial import try_steps
     from curvebench.registry import find_workload, rule_of
 
-    least = {name: low for name, (low, _) in study.file.tuning.for_optimizer(optimizer).bounds.items()}
-    tried = set()  # a rule refuses kinds of layers, not their sizes
+    lowest = {name: low for name, (low, _) in study.file.tuning.for_optimizer(optimizer).bounds.items()}
+    tested = set()
     for spec in sorted((spec for specs in study.workloads.values() for spec in specs), key=_size):
         workload = find_workload(spec.locator)
         shapes = workload.shapes_at(spec.settings)
         kinds = {(role.kind, len(shapes[name])) for name, role in workload.roles(spec.settings).items()}
-        if (key := (spec.locator, frozenset(kinds))) in tried:
+        if (key := (spec.locator, frozenset(kinds))) in tested:
             continue
-        tried.add(key)
+        tested.add(key)
         parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
-        values = {**optimizer.hyperparameters, **least}
+        values = {**optimizer.hyperparameters, **lowest}
         rule = rule_of(optimizer, study.file.schedule.name)
         precision = study.file.precision or workload.dtype
         try_steps(optimizer.locator, rule, parameters, workload.roles(spec.settings), values, precision)
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
-    """The rules that studies name by a file, which `known` does not have."""
+    """Return the update rules that studies name by a file; the registry lists only installed rules."""
     from curvebench.interop.files import FILE
     from curvebench.registry import find_rule
 
-    named = [one for study in studies for one in study.optimizers if one.only_backend is None]
-    locators = sorted({one.locator for one in named if FILE.fullmatch(one.locator)})
+    optimizers = (optimizer for study in studies for optimizer in study.optimizers)
+    rules = [optimizer.locator for optimizer in optimizers if optimizer.only_backend is None]
+    locators = sorted({locator for locator in rules if FILE.fullmatch(locator)})
     return {locator: find_rule(locator) for locator in locators}
 
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
-    """What would be run, and below it a note on each thing that is valid and yet would disappoint."""
+    """Print a plan, and below it a note for each choice that is valid but likely to disappoint."""
     from curvebench.planning.studies.cautions import cautions
 
     print(plan.summary())
-    print("".join(f"  note: {said}\n" for said in cautions(studies, scale)), end="")
+    print("".join(f"  note: {caution}\n" for caution in cautions(studies, scale)), end="")
 
 
-def _plan_of(given: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
-    """The plan of the studies that a command names, whose errors name the command's options."""
+def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
+    """Plan the studies that a command names.
+
+    Raises:
+        InputError: when they cannot be planned; the message names arguments of the command (`ARGUMENTS`).
+    """
     from curvebench.planning.config import read_config
     from curvebench.planning.plan import make_plan
 
-    raw: dict[str, Any] = {"scale": scale, "study_folder": str(given.studies)}
-    raw |= {"studies": given.names} if given.names else {}
+    raw: dict[str, Any] = {"scale": scale, "study_folder": str(args.studies)}
+    raw |= {"studies": args.names} if args.names else {}
     raw |= {"backends": list(backends)} if backends else {}
     try:
         return make_plan(read_config(raw))
     except InputError as error:
         text = str(error)
-        for key, option in OPTIONS.items():
-            text = text.replace(f"{key}:", f"{option}:")
+        for key, name in ARGUMENTS.items():
+            text = text.replace(f"{key}:", f"{name}:")
         raise InputError(text) from error
 
 
-@command(
-    "convert",
-    argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="a study, or the plan.json of a published set"
-    ),
-)
-def convert(given: Namespace) -> None:
-    """Give keys of studies and published sets their present names.
+@command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
+def convert(args: Namespace) -> None:
+    """Rename keys of studies and published sets whose names have changed.
 
-    Replaces the names that earlier versions had for keys, and changes nothing else. The checksum of a set's
-    plan is renewed with it; a plan that does not match its checksum stays refused.
+    Nothing else in a file changes. The checksum of a set's plan is updated; a plan that did not match its
+    checksum before stays invalid.
+
+    Args:
+        files: study files, and files plan.json of published sets
     """
     from curvebench.reports.sets.files import sha256, write_text
     from curvebench.spec.document import converted
 
-    for file in given.files:
+    for file in args.files:
         before, text = sha256(file), file.read_text("utf-8", "surrogateescape")
         if (renamed := converted(text)) != text:
             write_text(file, renamed)
@@ -213,49 +234,60 @@ def convert(given: Namespace) -> None:
             print(f"converted: {file}")
 
 
-@command(
-    "plan",
-    argument(
-        "config", nargs="*", metavar="KEY=VALUE", help="what follows --config of snakemake (default: none)"
-    ),
-)
-def plan(given: Namespace) -> None:
-    """Tell what would be run, computing and writing nothing."""
+@command("plan", argument("config", nargs="*", metavar="KEY=VALUE"))
+def plan(args: Namespace) -> None:
+    """Print what Snakemake would run, without computing or writing anything.
+
+    It prints studies, backends, numbers of jobs and runs, and what is skipped and why. Results that exist
+    already are ignored.
+
+    Args:
+        config: configuration, such as scale=paper or studies=convex, as after --config of snakemake (default:
+            the tour)
+    """
     from curvebench.planning.config import read_config
     from curvebench.planning.plan import make_plan, with_data
 
-    wrong = [text for text in given.config if "=" not in text]
+    wrong = [text for text in args.config if "=" not in text]
     if wrong:
         raise InputError(
             f"{wrong[0]!r} is not KEY=VALUE, such as scale=paper; a study or a claim is studies={wrong[0]}"
         )
-    pairs = (text.partition("=") for text in given.config)
-    made = make_plan(with_data(read_config({key: value for key, _, value in pairs})))
-    _print_plan(made, [planned.study for planned in made.studies], made.config.scale)
+    pairs = (text.partition("=") for text in args.config)
+    planned = make_plan(with_data(read_config({key: value for key, _, value in pairs})))
+    _print_plan(planned, [study.study for study in planned.studies], planned.config.scale)
 
 
 @command(
     "estimate",
     STUDY_NAMES,
     SCALE,
-    argument("--backend", action="append", default=[], metavar="NAME", help="one of them (default: all)"),
+    argument("--backend", action="append", default=[], metavar="NAME"),
     JSON,
     STUDIES,
 )
-def estimate(given: Namespace) -> None:
-    """Estimate what studies cost on the CPU, from short measurements."""
+def estimate(args: Namespace) -> None:
+    """Estimate jobs, runs and CPU time of studies from short measurements.
+
+    Each method takes 20 steps on each problem, and each basis is estimated once; the times are multiplied by
+    the planned numbers of steps and runs. Studies on a GPU are left out.
+
+    Args:
+        --backend: backend to estimate, jax or torch; may be repeated (default: all that a study uses)
+    """
     limit_threads(1)
     from curvebench.stages.estimating import HEAD, ROUGH, Cost, described, estimates, line, studies_on_cpu
 
-    studies, skipped = studies_on_cpu(_plan_of(given, given.scale, given.backend))
-    if given.json:
-        print_json(described(given.scale, list(estimates(studies)), skipped))
+    studies, skipped = studies_on_cpu(_plan_of(args, args.scale, args.backend))
+    if args.json:
+        print_json(described(args.scale, list(estimates(studies)), skipped))
         return
-    found: list[Cost] = []
+    costs: list[Cost] = []
     for planned, cost in estimates(studies):
-        if not found:  # below what is said of progress
+        # Print the head of the table after the first study, whose progress would otherwise follow it.
+        if not costs:
             print(HEAD)
-        found.append(cost)
+        costs.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", sum(found, Cost())), "", *ROUGH, sep="\n")
+    print(line("total", sum(costs, Cost())), "", *ROUGH, sep="\n")
     print("".join(f"skipped {names}: {reason}\n" for names, reason in by_reason(skipped)), end="")

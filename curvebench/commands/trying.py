@@ -1,4 +1,4 @@
-"""`curvebench try`: one new method next to a published field, whose methods are not run again."""
+"""`curvebench try`: run one new method, and compare it with a published field whose runs are not repeated."""
 
 from __future__ import annotations
 
@@ -21,125 +21,147 @@ if TYPE_CHECKING:
     from curvebench.reports.tables import Tables
     from curvebench.spec.plan import ReportPlan, StudyPlan
 
-FIELD = "field"  # the study whose published set newcomers join
-ROUNDS = 3  # of the field: two that tune, and the final one
+FIELD = "field"  # Name of the study whose published set the new method is compared with
+ROUNDS = 3  # Rounds of a job of the field: two tuning rounds and the final round
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names of an argument such as `a,b`."""
+    """Split an argument such as `a,b` into names."""
     return tuple(text.split(","))
 
 
 @command(
     "try",
-    argument(
-        "method", help="my.py:Lion, torch:package.Class, optax:package.function, or a rule's name or file"
-    ),
-    argument("--options", default="{}", metavar="YAML", help="its arguments, such as '{betas: [0.9, 0.95]}'"),
-    argument("--label", default="", help="what tables call it"),
-    argument("--problems", type=names, default=(), metavar="A,B", help="some of the field's (default: all)"),
-    argument("--author", default="", help="who hands the method in"),
-    argument("--paper", default="", help="where it is described"),
-    argument("--code", default="", help="where its code is"),
-    argument("--publish", metavar="NAME", help="write the set that hands it in, results/published/NAME"),
-    argument("--minutes", type=float, default=10, help="the most for the runs of a problem (default: 10)"),
-    argument("--cores", default="all", help="of Snakemake (default: %(default)s)"),
-    argument("--open", action="store_true", help="show the page in a browser"),
+    argument("method", metavar="METHOD"),
+    argument("--options", default="{}", metavar="YAML"),
+    argument("--label", default="", metavar="NAME"),
+    argument("--problems", type=names, default=(), metavar="A,B"),
+    argument("--author", default="", metavar="TEXT"),
+    argument("--paper", default="", metavar="TEXT"),
+    argument("--code", default="", metavar="TEXT"),
+    argument("--publish", metavar="NAME"),
+    argument("--minutes", type=float, default=10, metavar="NUMBER"),
+    argument("--cores", default="all", metavar="N"),
+    argument("--open", action="store_true"),
     JSON,
     STUDIES,
     RESULTS_FOLDER,
 )
-def try_method(given: Namespace) -> int:
-    """Run one new method next to a published field, and say where it stands.
+def try_method(args: Namespace) -> int:
+    """Run a new optimizer on the problems of the published field, and rank it among the methods there.
 
-    It has the protocol of the field: the same problems, seeds, targets and number of learning rates. What is
-    done already is not done again, so that an interrupted command goes on.
+    The field is a study whose results come with curvebench. The new method gets the same problems, seeds,
+    targets and number of learning rates as the methods of the field, which are not run again. An interrupted
+    command resumes when it is called again. The status is 1 if every run of every problem failed.
+
+    Args:
+        method: my.py:Lion (a class or function in a file), my.py (an update rule), torch:package.Class,
+            optax:package.function, or the name of an optimizer that curvebench list prints
+        --options: arguments of the method, such as '{betas: [0.9, 0.95]}' (default: none)
+        --label: name of the method in tables (default: from METHOD)
+        --problems: problems of the field to run, separated by commas (default: all)
+        --author: author of the submission, shown with a published set
+        --paper: paper that describes the method
+        --code: address of the code of the method
+        --publish: write the results as a set that can be submitted, results/published/NAME (default: no set)
+        --minutes: time limit for all runs of a problem, in minutes (default: %(default)s)
+        --cores: CPU cores to use, or all (default: %(default)s)
+        --open: open the page of the comparison in a browser
     """
     from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.reports.tables import tables_of
     from curvebench.results.outcomes import finished
     from curvebench.spec.plan import read_plan
 
-    newcomer = newcomer_of(given)
-    config = checked(given, newcomer)
+    newcomer = newcomer_of(args)
+    config = checked(args, newcomer)
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
-    target, name = ("publish", [f"name={given.publish}"]) if given.publish else ("site", [])
-    called = [*SNAKEMAKE, "--cores", given.cores, target, "--config", *settings, *name]
-    begun = time.time()
+    target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
+    words = [*SNAKEMAKE, "--cores", args.cores, target, "--config", *settings, *name]
+    start = time.time()
     try:
-        status = run_snakemake([*called, "--quiet", "all"], output=sys.stderr)
+        status = run_snakemake([*words, "--quiet", "all"], output=sys.stderr)
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it was", file=sys.stderr)
+        print("interrupted; the same command resumes the runs", file=sys.stderr)
         return 130
     path = config.site / "plan.json"
-    if status and not (path.exists() and path.stat().st_mtime >= begun):
+    if status and not (path.exists() and path.stat().st_mtime >= start):
         raise InputError(
-            "snakemake ended with an error; where none stands above, see it by\n"
-            f"  {shlex.join(called)}\nThe same curvebench try goes on."
+            "snakemake ended with an error; if it is not printed above, this command prints it:\n"
+            f"  {shlex.join(words)}\nThe same curvebench try resumes the runs."
         )
     plan = read_plan(path)
-    (study,) = (one for each in plan.archive for one in each.studies if one.name == newcomer.joins)
+    studies = (study for published in plan.archive for study in published.studies)
+    (study,) = (study for study in studies if study.name == newcomer.joins)
     tables = tables_of(study)
-    print_standing(given, newcomer, plan, study, tables)
+    print_standing(args, newcomer, plan, study, tables)
     return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
 
 
-def newcomer_of(given: Namespace) -> Newcomer:
-    """Write the study of the method that is tried.
+def newcomer_of(args: Namespace) -> Newcomer:
+    """Write the study that runs the new method.
 
     Raises:
-        InputError: for an argument that cannot be, or where the field is not there.
+        InputError: when an argument is invalid, or the study of the field is missing.
     """
     from curvebench.planning.newcomer import write_newcomer
     from curvebench.spec.study import Contribution, parsed_yaml
 
-    field = given.studies / f"{FIELD}.yaml"
+    field = args.studies / f"{FIELD}.yaml"
     if not field.exists():
         raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
-    options = parsed_yaml("--options", given.options)
+    options = parsed_yaml("--options", args.options)
     if not isinstance(options, dict):
-        raise InputError(f"--options: {given.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
-    if given.publish:
-        check_new_set(given)
-    by = Contribution(author=given.author, paper=given.paper, code=given.code) if given.author else None
-    about = {"label": given.label, "options": options, "problems": given.problems, "contributed": by}
-    return write_newcomer(given.method, field, given.results, **about)
+        raise InputError(f"--options: {args.options!r} is no mapping, such as '{{betas: [0.9, 0.95]}}'")
+    if args.publish:
+        check_new_set(args)
+    contributed = Contribution(author=args.author, paper=args.paper, code=args.code) if args.author else None
+    details = {
+        "label": args.label,
+        "options": options,
+        "problems": args.problems,
+        "contributed": contributed,
+    }
+    return write_newcomer(args.method, field, args.results, **details)
 
 
-def checked(given: Namespace, newcomer: Newcomer) -> Config:
-    """Return the configuration that runs a newcomer; delete its study where it cannot be run or published.
+def checked(args: Namespace, newcomer: Newcomer) -> Config:
+    """Return the configuration that runs the new method, after checks that take seconds.
+
+    If a check fails before the first run, the study of the method is deleted.
 
     Raises:
-        InputError: for a method that takes no step, a wrong study, or runs that cannot be published.
+        InputError: when the method fails in a step, its study is invalid, or its runs cannot be published.
     """
     from curvebench.commands.studies import check_methods
     from curvebench.planning.plan import make_plan
     from curvebench.planning.studies.validation import read_study
 
-    config = newcomer.config(given.results).model_copy(update={"minutes": given.minutes / ROUNDS})
+    config = newcomer.config(args.results).model_copy(update={"minutes": args.minutes / ROUNDS})
     try:
         check_methods([read_study(newcomer.path)])
         planned = make_plan(config)
-        if given.publish:
-            check_runs(planned, given.results / "runs" / newcomer.name)
+        if args.publish:
+            check_runs(planned, args.results / "runs" / newcomer.name)
     except InputError as error:
         if not config.site.exists():
             shutil.rmtree(newcomer.path.parent)
-        raise InputError(in_words_of_the_command(str(error), given.method, newcomer)) from error
+        raise InputError(in_words_of_the_command(str(error), args.method, newcomer)) from error
     return config
 
 
 def print_standing(
-    given: Namespace, newcomer: Newcomer, plan: ReportPlan, study: StudyPlan, tables: Tables
+    args: Namespace, newcomer: Newcomer, plan: ReportPlan, study: StudyPlan, tables: Tables
 ) -> None:
-    """Print where the newcomer stands among the methods of the field, and what failed of its runs.
+    """Print the rank of the new method among the methods of the field, and its failed runs.
 
     Args:
-        plan: of its site.
-        study, tables: of the field.
+        plan: plan of the site that shows the new method.
+        study: the study of the field.
+        tables: the tables of the field.
 
     Raises:
-        InputError: where no run says anything of it.
+        InputError: when no final run of the new method has a result.
     """
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
@@ -148,25 +170,30 @@ def print_standing(
 
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
-    found = next((one for one in newcomers(study, tables) if one.place == HERE), None)
-    without_hope = hopeless(tables.runs, given.method, newcomer.name)
-    if found is None:
-        raise InputError(without_hope or "no final run says anything of the method; what failed stands above")
-    page = (newcomer.config(given.results).site / study_file(study.name)).resolve()
-    if given.json:
-        print_json({**as_json(found), "page": str(page)})
+    standing = next((standing for standing in newcomers(study, tables) if standing.origin == HERE), None)
+    without_hope = hopeless(tables.runs, args.method, newcomer.name)
+    if standing is None:
+        raise InputError(
+            without_hope or "no final run of the method has a result; the failures are listed above"
+        )
+    page = (newcomer.config(args.results).site / study_file(study.name)).resolve()
+    if args.json:
+        print_json({**as_json(standing), "page": str(page)})
     else:
-        print(f"{as_text(found)}\n\nPage: {page}")
+        print(f"{as_text(standing)}\n\nPage: {page}")
     if without_hope:
         print(without_hope, file=sys.stderr)
-    if given.open:
+    if args.open:
         import webbrowser
 
         webbrowser.open(page.as_uri())
 
 
 def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:
-    """An error that names the method and its options as the user does, not the study written for it."""
+    """Rewrite an error about the study of the new method in terms of the arguments of this command.
+
+    The user has not seen that study, so the method, `--label` and `--options` take the places of its keys.
+    """
     from curvebench.interop.foreign import REFUSES
     from curvebench.planning.newcomer import located
 
@@ -176,11 +203,12 @@ def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:
     return text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy
 
 
-def check_new_set(given: Namespace) -> None:
-    """Check that a set may be written of what is about to be run.
+def check_new_set(args: Namespace) -> None:
+    """Check, before anything is run, that the results may be published as a set.
 
     Raises:
-        InputError: for a name that will not do, some of the problems, and code that no commit has.
+        InputError: when the name of the set is invalid or taken, problems are left out, or the code of the
+            method is not committed.
     """
     from curvebench.interop.files import FILE
     from curvebench.interop.foreign import is_foreign
@@ -188,21 +216,22 @@ def check_new_set(given: Namespace) -> None:
     from curvebench.results.provenance import check_committed
     from curvebench.spec.sets import check_name
 
-    check_name(given.publish, NEW_SETS)
-    if given.problems:
+    check_name(args.publish, NEW_SETS)
+    if args.problems:
         raise InputError("--publish: a set has all problems; leave --problems out")
-    named = FILE.fullmatch(given.method.partition(":")[2] if is_foreign(given.method) else given.method)
-    check_committed(Path(named["path"]).resolve() if named else None)
+    file = FILE.fullmatch(args.method.partition(":")[2] if is_foreign(args.method) else args.method)
+    check_committed(Path(file["path"]).resolve() if file else None)
 
 
 def check_runs(planned: Plan, folder: Path) -> None:
-    """Check that those runs of a newcomer that are there already can be published.
+    """Check that the runs that the new method has from earlier calls can be published.
 
     Args:
-        folder: of its runs.
+        planned: the plan of the new method's study.
+        folder: the folder of its runs, which the message names.
 
     Raises:
-        InputError: where some are of code that was not committed.
+        InputError: when a run was made by code that was not committed.
     """
     from curvebench.results.reading import read
 
@@ -216,4 +245,5 @@ def check_runs(planned: Plan, folder: Path) -> None:
 
 
 def _written(value: object) -> str:
+    """Return a value of the configuration as Snakemake's command line takes it."""
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,1 +1,1 @@
-"""One step of a bundle of lanes, and how a bundle is run to its budget."""
+"""Execution of bundles: inputs of segments, evaluations, checkpoints, schedules, and checks before a run."""

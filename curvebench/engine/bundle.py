@@ -1,4 +1,7 @@
-"""Bundles of lanes, which advance together, and the trajectories of what they did."""
+"""A bundle is a set of lanes (runs) that advance together in one program. Its trajectories are their results.
+
+S is the number of seeds and K the number of settings of a bundle, which has S x K lanes.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ from curvebench.workloads.workload import Problem, Random, Workload, examples_in
 
 
 def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol) -> None:
-    """Check that what a rule needs of the loss can be taken of a minibatch in parts.
+    """Check that the needs of a rule can be computed from microbatches, if gradients are accumulated.
 
     Args:
-        owner: how the message calls the rule.
+        owner: name of the rule in the message.
 
     Raises:
-        OptionError: when gradients are accumulated, and a need is not the mean over parts.
+        OptionError: if a need of the whole minibatch is not the mean of the needs of its microbatches.
     """
     for need in needs:
         if protocol.accumulates and not need.is_mean:
@@ -42,21 +45,51 @@ def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol
 
 @dataclass(frozen=True)
 class Bundle:
-    """The lanes that advance together: S problems (one a seed) x K settings.
+    """Runs that advance together in one program: one lane for each of S seeds and K settings.
 
     Args:
-        problems: one a seed.
-        settings: the workload's settings.
-        randoms: one a seed, for noise and data sources; may be left out where the workload has neither.
-        orders: (steps, S, batch_size) indices of the minibatches, or None for the full batch.
-        hyperparameters: (K,) values by name, complete.
-        matrices: V by the names of the parameters that a basis changes together, (S, n, r).
-        changes: how it changes them, where it does not rotate them.
-        schedule: (steps,) multipliers of the learning rate.
-        evaluations: how many stretches the steps are cut into; metrics are taken after each.
-        protocol: what of the training protocol its steps execute.
-        reestimation: when and how bases are estimated anew, or None.
-        tile: the shape into which the lanes are padded where they are computed; None: S x K.
+        workload: the workload that all lanes train on.
+        rule: the update rule, with its options.
+        problems: one problem per seed; their number is S.
+        orders: indices of the minibatches, of shape (steps, S, batch_size); None for the full batch.
+        hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
+        schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
+        evaluations: number of evaluation intervals, into which the steps are divided equally. Metrics are
+            evaluated before the first step and after each interval.
+        matrices: by the names of the parameters that a basis changes together, its matrices V of shape (S, n,
+            r).
+        changes: by the same names, the change of coordinates; not given for groups that are rotated by V.
+        protocol: parts of the training protocol that steps execute: gradient clipping and accumulation,
+            stops.
+        settings: settings of the workload, complete.
+        randoms: one source of random generators per seed. It is required if the workload has noise or data
+            sources, the rule draws random numbers, or bases are estimated again during the run.
+        reestimation: when and how bases are estimated again during the run; None if they are not.
+        tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
+            program; None for no padding.
+
+    Raises:
+        ValueError: when `randoms` are missing, a streamed workload has no minibatches, or the accumulated
+            parts do not divide the minibatch.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Bundle, WorkloadRandom, find_rule, find_workload
+        >>> workload = find_workload("least_squares")
+        >>> settings = workload.complete({"n": 8, "d": 4})
+        >>> randoms = [WorkloadRandom(workload.name, seed) for seed in range(3)]
+        >>> bundle = Bundle(
+        ...     workload=workload,
+        ...     rule=find_rule("sgd"),
+        ...     problems=[workload.problem(settings, random) for random in randoms],
+        ...     orders=None,
+        ...     hyperparameters={"learning_rate": np.array([0.1, 0.2])},
+        ...     schedule=np.ones(20),
+        ...     evaluations=4,
+        ...     settings=settings,
+        ... )
+        >>> bundle.lanes
+        (3, 2)
     """
 
     workload: Workload
@@ -91,7 +124,7 @@ class Bundle:
 
     @property
     def layout(self) -> Layout:
-        """The layout of its parameters."""
+        """Layout of the parameters in their flat buffer."""
         shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
         roles = self.workload.roles(self.settings)
         changes = {
@@ -103,92 +136,94 @@ class Bundle:
 
     @cached_property
     def update(self) -> Update:
-        """Its rule bound to its layout."""
+        """The rule bound to the layout."""
         return Update(self.rule, self.layout)
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
-        """What the rule needs of the loss besides its gradient."""
+        """Values that the rule needs in addition to the gradient, such as a Hessian."""
         return self.update.bound.needs
 
     def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
-        """Return the gradient evaluations of a run that has taken the gradients of so many steps.
+        """Return the number of gradient evaluations of a run after the given numbers of steps.
 
-        Those of the rule's needs count, and those of bases that the run estimates anew.
+        The count includes the needs of the rule, by the number of gradients that each costs, and the
+        gradients that were sampled to estimate bases during the run.
         """
-        found, model = steps, model_of(self.layout)
+        count, model = steps, model_of(self.layout)
         for need in self.needs:
             times = self.update.observations(steps) if need.amortized else steps
-            found = found + times * need.gradient_evaluations(model)
-        return found if self.reestimation is None else found + self.reestimation.evaluations(steps)
+            count = count + times * need.gradient_evaluations(model)
+        return count if self.reestimation is None else count + self.reestimation.evaluations(steps)
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
-        """The shape of the model's outputs for a minibatch, (examples, ..., C)."""
+        """Shape of the model's outputs for a minibatch, (examples, ..., C)."""
         likelihood, problem = self.workload.likelihood, self.problems[0]
         assert likelihood is not None, "a need draws only from a likelihood"
-        one = {name: value[None] for name, value in placeholder_of(problem.splits["train"]).items()}
+        batch = {name: value[None] for name, value in placeholder_of(problem.splits["train"]).items()}
         draw = self.workload.noise
         noise = {} if draw is None else draw(self.settings, np.random.default_rng(0), 1)
-        found = likelihood.outputs(numpy_ops(), problem.parameters, problem.state, one, noise)
-        return (self.batch_size, *found.shape[1:])
+        outputs = likelihood.outputs(numpy_ops(), problem.parameters, problem.state, batch, noise)
+        return (self.batch_size, *outputs.shape[1:])
 
     def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
-        """What the loss and the needs of a step draw from for one seed: of each step its own generator.
+        """Draw the random numbers of the loss and of the needs for one step of one seed, by name.
 
-        At a step that does not observe, what amortized needs would draw is 0.
+        Each step has its own generator, so that a resumed run draws the same numbers. At a step that does not
+        observe, the numbers of amortized needs are replaced by 0, since no need reads them.
         """
-        found: dict[str, np.ndarray] = {}
+        noise: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:
             generator = self.randoms[seed](f"noise of step {step}")
-            found |= self.workload.noise(self.settings, generator, self.batch_size)
+            noise |= self.workload.noise(self.settings, generator, self.batch_size)
         likelihood = self.workload.likelihood
         for need in self.needs:
             if need.draw is not None and likelihood is not None:
                 generator = self.randoms[seed](f"{need.name} of step {step}")
                 is_due = not need.amortized or self.update.work_of(step) & Work.OBSERVE
                 shape = self.output_shape
-                found[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
-        return found
+                noise[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
+        return noise
 
     @property
     def is_random(self) -> bool:
-        """Whether steps draw anything."""
+        """Whether steps draw random numbers (`draws`)."""
         return self.workload.noise is not None or any(need.draw for need in self.needs)
 
     @property
-    def points(self) -> tuple[int, ...]:
-        """After how many steps bases are estimated anew."""
+    def reestimation_steps(self) -> tuple[int, ...]:
+        """Numbers of steps after which the basis is estimated again."""
         return () if self.reestimation is None else self.reestimation.points
 
     @property
     def lanes(self) -> tuple[int, int]:
-        """Seeds and settings."""
+        """Number of seeds S and number of settings K."""
         return len(self.problems), len(next(iter(self.hyperparameters.values())))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Seeds and settings as they are computed: those of the tile where there is one."""
+        """Shape of the lanes as they are computed: (slots, width) of the tile; without a tile, (S, K)."""
         return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
 
     @cached_property
     def placement(self) -> Placement:
-        """Where each lane is computed."""
+        """Assignment of the lanes to the tile; without a tile, each lane is computed at its own index."""
         return (self.tile or Tile(*self.lanes)).placement(*self.lanes)
 
     def by_slot(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
-        """An array with an axis of seeds, with one of computed seeds instead."""
+        """Repeat an array with an axis of seeds, so that the axis has an entry for each slot of the tile."""
         return array if self.tile is None else np.take(array, self.placement.seeds, axis)
 
     @property
     def batch_size(self) -> int:
-        """Examples in a minibatch, all of the training split where there is none."""
+        """Number of examples in a minibatch; for the full batch, in the training split."""
         if self.orders is not None:
             return int(self.orders.shape[2])
         return examples_in(self.problems[0].splits["train"])
 
-    def part(self, seeds: slice, settings: slice) -> Bundle:
-        """Some of its lanes."""
+    def subset(self, seeds: slice, settings: slice) -> Bundle:
+        """Return the bundle of some of the lanes, by ranges of seeds and of settings."""
         return replace(
             self,
             problems=self.problems[seeds],
@@ -201,16 +236,17 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """What the lanes of a bundle did.
+    """Results of the lanes of a bundle, with C evaluations.
 
     Args:
-        steps: (C,) the numbers of steps after which metrics were taken; the first is 0.
+        steps: (C,) number of steps before each evaluation; the first is 0.
         metrics: (C, S, K) by full name.
-        diverged_at, stopped_at: (S, K) step of the first loss that was not finite, and step whose
-            gradient was below the threshold; 0 where there was none.
-        state_bytes: bytes of optimizer state of one lane.
-        closure_evaluations: (C,) gradients that a lane's optimizer has asked for besides that of each step.
-        reestimation_seconds: (S, K) seconds of estimating bases anew.
+        diverged_at: (S, K) number of the first step whose loss was not finite; 0 if there was none.
+        stopped_at: (S, K) number of the step whose gradient was below the threshold; 0 if there was none.
+        state_bytes: bytes of the optimizer's state for one lane.
+        closure_gradients: (C,) gradients that an optimizer of PyTorch has computed in closures, in addition
+            to the gradient of each step.
+        reestimation_seconds: (S, K) seconds spent on estimating bases during the run.
     """
 
     steps: np.ndarray
@@ -218,5 +254,5 @@ class Trajectories:
     diverged_at: np.ndarray
     stopped_at: np.ndarray
     state_bytes: int
-    closure_evaluations: np.ndarray
+    closure_gradients: np.ndarray
     reestimation_seconds: np.ndarray

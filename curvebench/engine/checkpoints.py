@@ -1,4 +1,8 @@
-"""Checkpoints of a bundle's run: what it goes on from, bit for bit, where its process was ended."""
+"""Checkpoints of a bundle's run, from which it resumes bit for bit after its process was ended.
+
+A checkpoint is one file of NumPy (.npz). It is written between two segments of the run, at most once in EVERY
+seconds, and when the process receives SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +23,26 @@ import numpy as np
 
 from curvebench.results.temporary import taking_place
 
-EVERY = 15 * 60.0  # seconds of a run between two checkpoints
-SHARE = 0.01  # of a run's time, which saving takes at most: on a slow disk checkpoints are rarer
-WORTH = 60.0  # seconds of a run that a SIGTERM has saved; fewer are computed again
-KEPT = 2  # the last ones: where one is damaged, the run goes on from the one before
-HEADER = "header"  # the array of a file that is JSON: of which run it is, and what is no array
+EVERY = 15 * 60.0  # seconds between two checkpoints of a run
+# Largest share of a run's time that is spent on writing checkpoints. A slow disk gets fewer of them.
+MAX_SAVING_SHARE = 0.01
+MIN_SAVED_SECONDS = 60.0  # After SIGTERM, a run since whose last checkpoint less time has passed writes none.
+FILES_KEPT = 2  # The newest and the one before it, from which a run resumes if the newest is damaged.
+# Array of a file that contains JSON: the identity of the run, and the checkpoint's fields except arrays.
+HEADER = "header"
 
 Restored = TypeVar("Restored")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after some of its steps.
+    """State of a run after some of its steps.
 
     Args:
-        done: how many steps.
-        arrays: by name.
-        seconds: by phase, of all processes so far.
-        notes: for the provenance.
+        done: number of steps taken.
+        arrays: all arrays from which the run resumes, by name.
+        seconds: time by phase, in all processes that have worked on the run.
+        notes: notes for the provenance of the results.
     """
 
     done: int
@@ -46,11 +52,17 @@ class Checkpoint:
 
 
 class DeferredTermination:
-    """Has a SIGTERM wait from `begin` to `pass_on`, or to the end of a block, if anything handles it here."""
+    """Deferral of SIGTERM: a signal after `begin` is handled at `pass_on`, or at the end of a `with` block.
+
+    It does nothing if the process has no handler for SIGTERM.
+
+    Attributes:
+        came: whether a signal has arrived since `begin`.
+    """
 
     def __init__(self) -> None:
         self.came = False
-        self._before: Any = None
+        self._handler: Any = None
 
     def __enter__(self) -> DeferredTermination:
         return self
@@ -59,20 +71,20 @@ class DeferredTermination:
         self.pass_on()
 
     def begin(self) -> None:
-        """Have it wait from now on."""
-        before = signal.getsignal(signal.SIGTERM)
-        if callable(before):
-            self._before = before
+        """Defer SIGTERM from now on."""
+        handler = signal.getsignal(signal.SIGTERM)
+        if callable(handler):
+            self._handler = handler
             signal.signal(signal.SIGTERM, self._defer)
 
     def pass_on(self) -> None:
-        """Handle SIGTERM as before from now on, and so the one that came."""
-        before, self._before = self._before, None
-        if before is None:
+        """Restore the handler of SIGTERM, and call it if a signal has arrived."""
+        handler, self._handler = self._handler, None
+        if handler is None:
             return
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
         if self.came:
-            before(signal.SIGTERM, None)
+            handler(signal.SIGTERM, None)
 
     def _defer(self, number: int, frame: FrameType | None) -> None:
         self.came = True
@@ -80,24 +92,26 @@ class DeferredTermination:
 
 @dataclass
 class Checkpoints:
-    """Those of one bundle's run.
+    """The checkpoints of one bundle's run.
 
     Args:
-        folder: of their files alone; it is there as long as one is.
-        run: what decides the run's result; a checkpoint of another run is refused.
-        name: of the run, in notes.
-        every: seconds between two.
-        worth: seconds of a run that are saved when it is asked to end.
-        share: the most of the run's time that saving takes.
-        termination: of the run, which begins to wait at its first step.
+        folder: folder for the files of this run and nothing else. It exists only while there are files.
+        run: identity of the run: everything that decides its result, in JSON types. A checkpoint of another
+            run is refused.
+        name: name of the run in notes.
+        every: seconds between two checkpoints.
+        worth: after SIGTERM, seconds since the last checkpoint that make another one worthwhile.
+        share: largest share of the run's time that is spent on writing checkpoints.
+        notes: notes on checkpoints for the provenance of the results.
+        termination: deferral of SIGTERM, which begins at the first step of the run.
     """
 
     folder: Path
     run: Mapping[str, Any]
     name: str = "run"
     every: float = EVERY
-    worth: float = WORTH
-    share: float = SHARE
+    worth: float = MIN_SAVED_SECONDS
+    share: float = MAX_SAVING_SHARE
     notes: list[str] = field(default_factory=list)
     termination: DeferredTermination = field(default_factory=DeferredTermination)
 
@@ -106,14 +120,21 @@ class Checkpoints:
         self.pause = self.every
 
     def is_due(self, ending: bool = False) -> bool:
-        """Whether it is time for one: for a run that is asked to end, sooner."""
+        """Return whether a checkpoint is to be written now.
+
+        Args:
+            ending: whether the run has received SIGTERM, which makes a checkpoint due sooner.
+        """
         return time.monotonic() - self.last >= (min(self.worth, self.pause) if ending else self.pause)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, whole or not at all; where the disk takes none the run goes on, with a note."""
+        """Write a checkpoint atomically, and remove old ones.
+
+        If the disk is full or fails, the run continues without a checkpoint, and a note says so.
+        """
         start = time.monotonic()
-        about = {"run": self.run, "done": checkpoint.done}
-        header = json.dumps({**about, "seconds": checkpoint.seconds, "notes": checkpoint.notes})
+        identity = {"run": self.run, "done": checkpoint.done}
+        header = json.dumps({**identity, "seconds": checkpoint.seconds, "notes": checkpoint.notes})
         arrays: dict[str, Any] = {HEADER: np.array(header), **checkpoint.arrays}
         try:
             with (
@@ -121,8 +142,9 @@ class Checkpoints:
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
-            # halves that killed processes left begin with a dot, and go first
-            for older in sorted(self.folder.glob("*.npz"))[:-KEPT]:
+            # Names of incomplete files, which a killed process leaves, begin with a dot. They are sorted
+            # first, and so are removed, too.
+            for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:
             self._note(f"{self.name}: no checkpoint after step {checkpoint.done}: {error}")
@@ -131,33 +153,40 @@ class Checkpoints:
 
     @property
     def done(self) -> int | None:
-        """After how many steps the newest one was written; None where there is none."""
+        """Number of steps before the newest checkpoint; None if there is no checkpoint."""
         return max((int(path.stem) for path in self.folder.glob("[0-9]*.npz")), default=None)
 
     def newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
-        """What is made of the newest checkpoint that is whole and of this run; None where there is none.
+        """Restore the newest checkpoint that is intact and belongs to this run.
 
-        Others are removed, with a note.
+        A checkpoint that cannot be restored is removed, with a note, and the next older one is tried.
+
+        Args:
+            restore: function that restores the state of the run. It raises an exception if the checkpoint
+                does not fit.
+
+        Returns:
+            The result of `restore`; None if there is no checkpoint.
         """
         for path in sorted(self.folder.glob("[0-9]*.npz"), reverse=True):
             try:
                 written, checkpoint = path.stat().st_mtime, self._read(path)
-                found = restore(checkpoint)
-            except Exception as error:  # whatever a damaged file raises, in any library that reads it
-                why = f"{type(error).__name__}: {error}"
-                self._note(f"{self.name}: cannot go on after step {int(path.stem)} ({why})")
+                restored = restore(checkpoint)
+            except Exception as error:  # The libraries that read a damaged file may raise any exception.
+                reason = f"{type(error).__name__}: {error}"
+                self._note(f"{self.name}: cannot go on after step {int(path.stem)} ({reason})")
                 path.unlink()
                 continue
             self.notes += [note for note in checkpoint.notes if note not in self.notes]
-            now, kept = (
+            now, saved = (
                 datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (time.time(), written)
             )
-            self._note(f"{self.name}: went on at {now} after step {checkpoint.done}, kept at {kept}")
-            return found
+            self._note(f"{self.name}: went on at {now} after step {checkpoint.done}, kept at {saved}")
+            return restored
         return None
 
     def remove(self) -> None:
-        """Remove all, and folders above them that are empty then."""
+        """Remove all checkpoints, and the two folders above if these are then empty."""
         remove_with_empty_parents(self.folder, parents=2)
 
     def _read(self, path: Path) -> Checkpoint:
@@ -175,7 +204,7 @@ class Checkpoints:
 
 
 def remove_with_empty_parents(folder: Path, parents: int) -> None:
-    """Remove a folder, and of so many above it those that are empty then."""
+    """Remove a folder, and up to `parents` folders above it that are then empty."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         for above in list(folder.parents)[:parents]:

@@ -1,4 +1,4 @@
-"""Evaluation of a bundle on the way: its declared metrics, compiled, and the means of its step losses."""
+"""Evaluation of a bundle during its run: its declared metrics, and the mean loss of the steps in between."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from curvebench.steps.examples import gathered, placeholders, prefetched
 from curvebench.steps.program import Carry, Constants, Loaded, Program, StepLosses
 from curvebench.workloads.workload import GRADIENT_NORM, Split, Workload, examples_in
 
-Evaluate = Callable[..., dict[str, np.ndarray]]  # of carry and constants
+Evaluate = Callable[..., dict[str, np.ndarray]]  # called with a carry and constants
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The functions that give the declared metrics of lanes, which hold no arrays."""
+    """Functions that compute the declared metrics of all lanes. They hold no arrays, so rounds share them."""
 
     program: Program
     workload: Workload
@@ -33,17 +33,17 @@ class Measurement:
 
     @cached_property
     def metrics(self) -> OverLanes:
-        """The workload's metrics, of parameters, model state and a split."""
+        """The workload's metrics as a function of parameters, model state and the data of a split."""
         return lane_evaluation(self.engine, self.workload.evaluate, per_seed=not self.workload.shared_data)
 
     @cached_property
     def gradient(self) -> StepEvaluation:
-        """The gradient of the whole training split."""
+        """The gradient of the loss on the whole training split."""
         return StepEvaluation(self.engine, self.workload.loss, per_seed=not self.workload.shared_data)
 
     def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """The metrics of splits, (S, K) by full name."""
-        params, workload = self.program.evaluated(carry, constants), self.workload
+        """Compute the metrics of the given splits, (S, K) by full name such as `validation_loss`."""
+        params, workload = self.program.evaluation_point(carry, constants), self.workload
         with self.engine.products():
             return {
                 f"{split}_{key}": value
@@ -53,22 +53,29 @@ class Measurement:
                 if f"{split}_{key}" in workload.metrics
             }
 
-    def whole(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """The metrics of splits, and the norm of the gradient where it is one."""
-        found = self.values(carry, constants, splits)
+    def all_values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute the metrics of the given splits, and the norm of the full gradient if it is declared."""
+        values = self.values(carry, constants, splits)
         if GRADIENT_NORM in self.workload.metrics:
-            params = self.program.evaluated(carry, constants)
+            params = self.program.evaluation_point(carry, constants)
             info = self.gradient(params, carry.model, constants.data, {}, observes=False)
-            found[GRADIENT_NORM] = self.program.norm(info.gradient)
-        return found
+            values[GRADIENT_NORM] = self.program.norm(info.gradient)
+        return values
 
 
 def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs | None = None) -> Evaluate:
-    """The compiled function of carry and constants that gives declared metrics on the host, (S, K) float64.
+    """Compile the function of carry and constants that returns the declared metrics on the host.
 
-    Where a workload says how many examples evaluation sees at once, splits are cut and sent in pieces, and
-    values are means weighted by the examples of each piece. What is compiled is kept in `programs`; it holds
-    no data, which is the bundle's own.
+    If the workload limits the number of examples in an evaluation (`evaluation_batch`), each split is divided
+    into batches, which are sent to the device one after another; a value is then the mean over batches,
+    weighted by their numbers of examples. Otherwise the splits are already on the device.
+
+    Args:
+        loaded: the bundle on its device.
+        programs: where compiled functions are stored, for other bundles of the cell. They contain no data.
+
+    Returns:
+        A function whose result has float64 arrays (S, K) by full name of the metric.
     """
     workload, size, programs = bundle.workload, bundle.workload.evaluation_batch, programs or Programs()
     ops, splits = engine.ops, bundle.problems[0].splits
@@ -76,54 +83,57 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
     measurement = programs.get("measurement", lambda: Measurement(loaded.program, workload, engine))
 
     def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
-        """A function of evaluated splits, compiled; a single run's metrics, where they are worth the time."""
-        given = (loaded.carry, loaded.constants, splits)
+        """Compile a function of `Measurement` for splits with these shapes.
+
+        The metrics of a single run are compiled by themselves, if their work is worth it.
+        """
+        arguments = (loaded.carry, loaded.constants, splits)
 
         def make() -> Evaluate:
             work = (
                 float(bundle.evaluations) * sum(counts.values()) * math.prod(loaded.carry.coordinates.shape)
             )
             if bundle.shape == (1, 1):
-                call = partial(measurement.values, *given)
+                call = partial(measurement.values, *arguments)
                 engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")
-            return engine.compiled(function, *given, multiplications=work)
+            return engine.compiled(function, *arguments, multiplications=work)
 
-        return programs.get(("evaluation", shapes_of(engine, given)), make)
+        return programs.get(("evaluation", shapes_of(engine, arguments)), make)
 
-    def host(found: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        # A copy: a metric may be a view of parameters, which the next step overwrites.
-        return {name: np.array(ops.to_numpy(value), np.float64) for name, value in found.items()}
+    def to_host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        # np.array copies: a metric may be a view of parameters, which the next step overwrites.
+        return {name: np.array(ops.to_numpy(value), np.float64) for name, value in values.items()}
 
     if size is None:
-        at_once, held = compiled(measurement.whole, loaded.splits), loaded.splits
-        return lambda carry, constants: host(at_once(carry, constants, held))
+        evaluate_all, resident = compiled(measurement.all_values, loaded.splits), loaded.splits
+        return lambda carry, constants: to_host(evaluate_all(carry, constants, resident))
 
-    def sent(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
+    def on_device(split: str, examples: Callable[[Split], dict[str, np.ndarray]]) -> dict[str, Any]:
         with engine.context():
             arrays = stacked(bundle, split, examples)
             return {split: {name: ops.asarray(array) for name, array in arrays.items()}}
 
-    def fetched(piece: tuple[str, int, int]) -> dict[str, Any]:
-        split, start, stop = piece
-        return sent(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
+    def fetched(batch: tuple[str, int, int]) -> dict[str, Any]:
+        split, start, stop = batch
+        return on_device(split, partial(gathered, numbers=np.arange(start, stop), threads=engine.threads))
 
-    pieces = [
+    batches = [
         (split, start, min(start + size, count))
         for split, count in counts.items()
         for start in range(0, count, size)
     ]
     functions = {
-        (split, length): compiled(measurement.values, sent(split, partial(placeholders, count=length)))
-        for split, length in dict.fromkeys((split, stop - start) for split, start, stop in pieces)
+        (split, length): compiled(measurement.values, on_device(split, partial(placeholders, count=length)))
+        for split, length in dict.fromkeys((split, stop - start) for split, start, stop in batches)
     }
-    fetches = any(not isinstance(splits[split], Mapping) for split in counts)
+    reads_sources = any(not isinstance(splits[split], Mapping) for split in counts)
 
     def evaluate(carry: Carry, constants: Constants) -> dict[str, np.ndarray]:
         sums: dict[str, np.ndarray] = {}
-        with prefetched(fetched, pieces, fetches) as made:
-            for (split, start, stop), arrays in zip(pieces, made, strict=True):
-                found = host(functions[split, stop - start](carry, constants, arrays))
-                for name, value in found.items():
+        with prefetched(fetched, batches, reads_sources) as queue:
+            for (split, start, stop), arrays in zip(batches, queue, strict=True):
+                values = to_host(functions[split, stop - start](carry, constants, arrays))
+                for name, value in values.items():
                     sums[name] = sums.get(name, 0.0) + value * ((stop - start) / counts[split])
         return sums
 
@@ -131,6 +141,9 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the first loss of the steps since the last evaluation, (S, K); NaN of none."""
-    total, count, first = (np.array(ops.to_numpy(each), np.float64) for each in losses)
+    """Return the mean and the first of the losses since the last evaluation, (S, K).
+
+    The mean is NaN in a lane that took no step since then.
+    """
+    total, count, first = (np.array(ops.to_numpy(array), np.float64) for array in losses)
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first

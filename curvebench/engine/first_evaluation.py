@@ -1,4 +1,7 @@
-"""Loss and metrics of a workload once on NumPy: what would fail in every run shows before one."""
+"""Check of a workload before a run: its loss and metrics are evaluated once on NumPy.
+
+Errors that every run would have are reported with the file and line of the workload.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,26 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads import workload as workloads
 
-FEW = 8  # examples
-ELSEWHERE = (Path(__file__).parents[1], Path(np.__file__).parent)  # whose lines are none of a workload
+FEW_EXAMPLES = 8
+# Folders of curvebench and NumPy, whose lines are left out when the position of a workload's error is
+# reported.
+LIBRARY_FOLDERS = (Path(__file__).parents[1], Path(np.__file__).parent)
 
 
 def check_evaluation(workload: workloads.Workload, settings: workloads.Settings) -> None:
-    """Evaluate the loss, and the splits that metrics are of, at the initial parameters of one seed.
+    """Evaluate the loss of a workload and its metrics at the initial parameters of one seed.
 
     Args:
-        settings: completed; the data that they need are there.
+        workload: the workload, whose data must be available.
+        settings: a value for each setting of the workload.
 
     Raises:
-        InputError: for a problem, a loss or an evaluation that fails, with file and line; for a loss that is
-            not one number, and for metrics that evaluation does not give.
+        InputError: if the problem, the loss or the evaluation raises an exception (with file and line), if
+            the loss is not a single number, or if the evaluation lacks a declared metric.
     """
-    evaluated = set(workload.metrics) - {
-        workloads.GRADIENT_NORM,
-        workloads.MINIBATCH_LOSS,
-    }  # the harness computes these
-    judged = {workloads.split_of(metric) for metric in evaluated}
+    # The engine computes the two other metrics itself.
+    required = set(workload.metrics) - {workloads.GRADIENT_NORM, workloads.MINIBATCH_LOSS}
+    required_splits = {workloads.split_of(metric) for metric in required}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)
     problem = _evaluated("problem", lambda _: workload.problem(settings, random), None)
 
@@ -45,48 +49,58 @@ def check_evaluation(workload: workloads.Workload, settings: workloads.Settings)
         return workload.loss(ops, problem.parameters, problem.state, batch, noise)[0]
 
     def metrics(examples: int | None) -> list[str]:
-        given = {
-            split: workload.evaluate(ops, problem.parameters, problem.state, _first(own, examples))
-            for split, own in problem.splits.items()
-            if split in judged
+        values = {
+            name: workload.evaluate(ops, problem.parameters, problem.state, _first(split, examples))
+            for name, split in problem.splits.items()
+            if name in required_splits
         }
-        return [f"{split}_{key}" for split, own in given.items() for key in own]
+        return [f"{name}_{key}" for name, by_key in values.items() for key in by_key]
 
     if shape := np.shape(_evaluated("loss", loss, settings["batch_size"])):
         raise InputError(f"loss: has shape {shape}; give one number, such as the mean over examples")
-    given = _evaluated("evaluate", metrics, workload.evaluation_batch)
-    if lacking := sorted(evaluated.difference(given)):
+    names = _evaluated("evaluate", metrics, workload.evaluation_batch)
+    if missing := sorted(required.difference(names)):
         raise InputError(
-            f"evaluate: gives no {', '.join(lacking)}, as metrics asks (it gives: {', '.join(given)})"
+            f"evaluate: gives no {', '.join(missing)}, as metrics asks (it gives: {', '.join(names)})"
         )
 
 
 def _first(
     split: workloads.Split, examples: int | None, random: workloads.Random | None = None
 ) -> dict[str, Any]:
-    """The first examples of a split, or all; as training sees them where it is given what they draw from."""
+    """Load the first examples of a split by field; all examples if `examples` is None.
+
+    Args:
+        random: random streams of a seed, for examples as training sees them; None for examples as evaluation
+            sees them.
+    """
     numbers = np.arange(workloads.examples_in(split))[None, None, :examples]
     generators = None if random is None else generators_of([random], "examples of step", 1)
     return {name: values[0, 0] for name, values in gathered(split, numbers, 1, generators).items()}
 
 
 def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None) -> Any:
-    """What a call gives on few examples or, where it takes no few, on as many as runs give it.
+    """Call a function of a workload with few examples; if that fails, with as many as in runs.
+
+    Args:
+        name: name of the function in the message.
+        call: calls the function, given the number of examples.
+        in_runs: number of examples in runs; None for all.
 
     Raises:
-        InputError: where that fails, by the innermost line of it that is the workload's.
+        InputError: if both calls fail. The message names the innermost line that belongs to the workload.
     """
     with np.errstate(all="ignore"):
         with suppress(Exception):
-            return call(FEW)
+            return call(FEW_EXAMPLES)
         try:
             return call(in_runs)
-        except Exception as error:  # whatever a workload of the user's raises
+        except Exception as error:  # The workload of a user may raise any exception.
             lines = traceback.extract_tb(error.__traceback__)
-            own = [f"{at.filename}:{at.lineno}: " for at in lines if not _is_elsewhere(at.filename)]
-            said = error if isinstance(error, InputError) else f"fails ({type(error).__name__}: {error})"
-            raise InputError(f"{(own or [''])[-1]}{name}: {said}") from error
+            places = [f"{at.filename}:{at.lineno}: " for at in lines if not _is_library(at.filename)]
+            reason = error if isinstance(error, InputError) else f"fails ({type(error).__name__}: {error})"
+            raise InputError(f"{(places or [''])[-1]}{name}: {reason}") from error
 
 
-def _is_elsewhere(file: str) -> bool:
-    return any(Path(file).is_relative_to(folder) for folder in ELSEWHERE)
+def _is_library(file: str) -> bool:
+    return any(Path(file).is_relative_to(folder) for folder in LIBRARY_FOLDERS)

@@ -1,4 +1,8 @@
-"""Inputs of steps: the segments of a run, and the minibatches, noise and schedule that each is sent."""
+"""Inputs of steps: the segments of a run, and the minibatches, noise and schedule of each segment.
+
+A segment is a number of steps that are computed in one call of the device. Segments end at evaluations and at
+re-estimations of the basis, and long intervals between these are divided further.
+"""
 
 from __future__ import annotations
 
@@ -15,64 +19,74 @@ from curvebench.steps.examples import gathered, generators_of, prefetched
 from curvebench.steps.program import Inputs
 from curvebench.workloads.workload import Split, placeholder_of
 
-SENT_BYTES = 1 << 28  # of minibatches, orders and noise that are sent to the device at once
-RETURNS = 1000  # to the host in a run, about, where a checkpoint can be written: in 12 hours every 43 s
-# But after so many products of a parameter and an example of one lane at the earliest: a second or so of a
-# layer that is dense on a CPU, minutes of convolutions. All runs that take less stay as they are.
-PRODUCTS = 10**10
-# of a step, which costs its calls besides: so a piece has 10,000 steps, or a thousandth
-LEAST_PRODUCTS = 10**6
+MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, orders and noise of one segment
+# A long run is divided into about this many segments, since checkpoints can be written only between them. In
+# a run of 12 hours a segment takes 43 s.
+MIN_SEGMENTS = 1000
+# A segment need not be shorter than this work, counted in products of a parameter and an example for one
+# lane: about a second of a dense layer on a CPU, minutes of convolutions. Runs with less work are divided by
+# evaluations only.
+MIN_SEGMENT_PRODUCTS = 10**10
+# The work of a step is counted as at least this, because of the overhead of its calls. A segment therefore
+# has at most 10,000 steps, or a thousandth of the run.
+MIN_STEP_PRODUCTS = 10**6
 
 
-def stretches(steps: int, evaluations: int) -> list[int]:
-    """Lengths of the stretches between evaluations: nearly equal, in at most two lengths."""
-    bounds = np.linspace(0, steps, min(evaluations, steps) + 1).round().astype(int)
+def equal_lengths(steps: int, count: int) -> list[int]:
+    """Divide `steps` into `count` nearly equal lengths, with at most two different values.
+
+    There are never more lengths than steps, so that no length is 0.
+    """
+    bounds = np.linspace(0, steps, min(count, steps) + 1).round().astype(int)
     return [int(length) for length in np.diff(bounds)]
 
 
-def pieces_of(bundle: Bundle, length: int) -> list[int]:
-    """A stretch cut into nearly equal pieces, by the bundle alone.
+def split_interval(bundle: Bundle, length: int) -> list[int]:
+    """Divide an interval of `length` steps into nearly equal segments.
 
-    The inputs of each fit what is sent at once, and of a long run no piece takes long.
+    The inputs of a segment fit MAX_INPUT_BYTES, and its work is limited (MIN_SEGMENTS). The result depends on
+    the bundle only, not on the machine, since it decides the shapes for which programs are compiled.
     """
-    one = 0
+    step_bytes = 0
     if bundle.orders is not None:
         order = bundle.by_slot(bundle.orders[:1], 1)
-        one = order.nbytes
+        step_bytes = order.nbytes
         if bundle.workload.streamed:
             example = placeholder_of(bundle.problems[0].splits["train"])
-            one += order.size * sum(array.nbytes for array in example.values())
+            step_bytes += order.size * sum(array.nbytes for array in example.values())
     if bundle.is_random:
-        one += sum(array.nbytes for array in bundle.draws(0, 1).values()) * bundle.shape[0]
-    products = max(bundle.batch_size * bundle.layout.total, LEAST_PRODUCTS)
-    most = max(math.ceil(len(bundle.schedule) / RETURNS), PRODUCTS // products, 1)
-    return stretches(length, max(math.ceil(length * one / SENT_BYTES), math.ceil(length / most)))
+        step_bytes += sum(array.nbytes for array in bundle.draws(0, 1).values()) * bundle.shape[0]
+    products = max(bundle.batch_size * bundle.layout.total, MIN_STEP_PRODUCTS)
+    longest = max(math.ceil(len(bundle.schedule) / MIN_SEGMENTS), MIN_SEGMENT_PRODUCTS // products, 1)
+    count = max(math.ceil(length * step_bytes / MAX_INPUT_BYTES), math.ceil(length / longest))
+    return equal_lengths(length, count)
 
 
-def ends_of(bundle: Bundle) -> np.ndarray:
-    """After how many steps metrics are taken; the first is 0."""
-    return np.cumsum([0, *stretches(len(bundle.schedule), bundle.evaluations)])
+def evaluation_steps(bundle: Bundle) -> np.ndarray:
+    """Return the number of steps before each evaluation; the first is 0."""
+    return np.cumsum([0, *equal_lengths(len(bundle.schedule), bundle.evaluations)])
 
 
-def segments_of(bundle: Bundle) -> list[int]:
-    """The steps of a run cut into what is sent at once, between evaluations and estimates of bases."""
-    bounds = sorted({*ends_of(bundle).tolist(), *bundle.points})
-    return [piece for length in np.diff(bounds).tolist() for piece in pieces_of(bundle, length)]
+def segment_lengths(bundle: Bundle) -> list[int]:
+    """Return the number of steps of each segment of a run."""
+    bounds = sorted({*evaluation_steps(bundle).tolist(), *bundle.reestimation_steps})
+    return [segment for length in np.diff(bounds).tolist() for segment in split_interval(bundle, length)]
 
 
-def stretch_inputs(
+def segment_inputs(
     bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
 ) -> Inputs:
-    """The inputs of steps start + 1 ... start + length; call inside the engine's context.
+    """Return the inputs of the steps start + 1, ..., start + length. Call it in the engine's context.
 
-    Numbers of steps and the schedule stay on the host, where the engine reads them.
+    The numbers of the steps and the schedule stay on the host, where the engine reads them.
 
     Args:
-        room: as many steps as are sent, zeros after the last; None for no more than there are.
+        room: number of steps of the compiled segment. Arrays on the device are padded with zeros to this
+            length; None not to pad them.
     """
-    kind, missing = engine.ops.dtype, (room or length) - length
+    dtype, missing = engine.ops.dtype, (room or length) - length
 
-    def sent(array: np.ndarray) -> Any:
+    def on_device(array: np.ndarray) -> Any:
         return engine.to_device(
             np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array
         )
@@ -82,75 +96,80 @@ def stretch_inputs(
     if bundle.workload.streamed:
         assert order is not None, "__post_init__ asks for minibatches"
         minibatches = _minibatches(bundle, order, start, engine.threads)
-        batch = {name: sent(bundle.by_slot(array, 1)) for name, array in minibatches.items()}
-    drawn = _noise(bundle, start, length)
+        batch = {name: on_device(bundle.by_slot(array, 1)) for name, array in minibatches.items()}
+    noise = _noise(bundle, start, length)
     return Inputs(
-        step=np.arange(start + 1, start + length + 1, dtype=kind),
-        schedule=np.asarray(bundle.schedule[start : start + length], kind),
-        order=None if order is None or batch is not None else sent(bundle.by_slot(order, 1)),
+        step=np.arange(start + 1, start + length + 1, dtype=dtype),
+        schedule=np.asarray(bundle.schedule[start : start + length], dtype),
+        order=None if order is None or batch is not None else on_device(bundle.by_slot(order, 1)),
         batch=batch,
         noise=None
-        if drawn is None
-        else {name: sent(bundle.by_slot(array, 1)) for name, array in drawn.items()},
+        if noise is None
+        else {name: on_device(bundle.by_slot(array, 1)) for name, array in noise.items()},
     )
 
 
 def filled(inputs: Inputs, length: int) -> Inputs:
-    """Inputs with the number and the schedule of their last step repeated to a length."""
+    """Pad `step` and `schedule` to `length` by repeating their last value, as examples for compilation."""
     missing = length - len(inputs.step)
     step, schedule = (np.pad(values, (0, missing), "edge") for values in (inputs.step, inputs.schedule))
     return inputs._replace(step=step, schedule=schedule)
 
 
 def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) -> dict[str, np.ndarray]:
-    """The minibatches of the steps after `start`, (steps, S, batch_size, ...) by field, on the host."""
+    """Load the minibatches after step `start` on the host: (steps, S, batch_size, ...) by field."""
 
-    def drawn(seeds: slice, split: Split) -> dict[str, np.ndarray]:
+    def load(seeds: slice, split: Split) -> dict[str, np.ndarray]:
         generators = generators_of(bundle.randoms[seeds], "examples of step", start + 1)
         return gathered(split, order[:, seeds], threads, generators)
 
     if bundle.workload.shared_data:
-        return drawn(slice(None), bundle.problems[0].splits["train"])
-    found = [
-        drawn(slice(seed, seed + 1), problem.splits["train"]) for seed, problem in enumerate(bundle.problems)
+        return load(slice(None), bundle.problems[0].splits["train"])
+    by_seed = [
+        load(slice(seed, seed + 1), problem.splits["train"]) for seed, problem in enumerate(bundle.problems)
     ]
-    return {name: np.concatenate([one[name] for one in found], axis=1) for name in found[0]}
+    return {name: np.concatenate([arrays[name] for arrays in by_seed], axis=1) for name in by_seed[0]}
 
 
 def source_notes(bundle: Bundle) -> list[str]:
-    """What data sources say of what has been fetched."""
+    """Return the notes of data sources on the examples that they have loaded, such as unreadable files."""
     splits = [split for problem in bundle.problems for split in problem.splits.items()]
     sources = [(name, split) for name, split in splits if not isinstance(split, Mapping)]
     return [f"{name}: {note}" for name, source in sources for note in source.notes]
 
 
 def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
-    """What a stretch draws from, (steps, S, ...) by name."""
+    """Draw the noise of a segment, (steps, S, ...) by name; None if the bundle is not random."""
     if not bundle.is_random:
         return None
     seeds = range(len(bundle.problems))
-    drawn = [[bundle.draws(seed, step) for seed in seeds] for step in range(start + 1, start + length + 1)]
-    return {name: np.stack([np.stack([one[name] for one in each]) for each in drawn]) for name in drawn[0][0]}
+    steps = [[bundle.draws(seed, step) for seed in seeds] for step in range(start + 1, start + length + 1)]
+    return {key: np.stack([np.stack([seed[key] for seed in step]) for step in steps]) for key in steps[0][0]}
 
 
 def prefetch_inputs(
     bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
 ) -> AbstractContextManager[Iterator[Inputs]]:
-    """The inputs of successive pieces after `start` steps, each sent as so many as `room`.
+    """Return a context with an iterator over the inputs of successive segments.
 
-    Where they are much work, they are made while the piece before is run. A length is asked for when its
-    inputs are made.
+    If inputs take time to make, a thread makes those of the next segment during the current one.
+
+    Args:
+        lengths: number of steps of each segment. A length is read only when the inputs are made, so that it
+            can depend on the duration of earlier segments (`execution.Pace`).
+        start: number of steps before the first segment.
+        room: as in `segment_inputs`.
     """
 
-    def make(piece: tuple[int, int]) -> Inputs:
-        begin, length = piece
+    def make(segment: tuple[int, int]) -> Inputs:
+        first, length = segment
         with engine.context():
-            return stretch_inputs(bundle, engine, begin, length, room)
+            return segment_inputs(bundle, engine, first, length, room)
 
-    def places() -> Iterator[tuple[int, int]]:
-        begin = start
+    def segments() -> Iterator[tuple[int, int]]:
+        first = start
         for length in lengths:
-            yield begin, length
-            begin += length
+            yield first, length
+            first += length
 
-    return prefetched(make, places(), ahead=bundle.workload.streamed or bundle.is_random)
+    return prefetched(make, segments(), ahead=bundle.workload.streamed or bundle.is_random)

@@ -1,4 +1,8 @@
-"""Two steps of a rule on NumPy, lanes together and each alone: what a rule must not do shows before a run."""
+"""Check of a rule before a run: two steps on NumPy, with several lanes at once and with each lane by itself.
+
+A rule must treat leading axes as batch axes, and must not branch on the values of arrays. Rules that violate
+this would give results that depend on which runs are computed together, or would fail on JAX.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,18 @@ from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
-SQUARE = (3, 3)  # of a rule that sees layers: each takes what the one before it gives
-PARAMETERS = ("first", "second")  # alike, so that a rule of leaves sees them stacked
+# Shape for a rule that depends on layers: each layer accepts the outputs of the layer before it.
+SQUARE = (3, 3)
+# Two parameters of the same shape, which a rule of scope `leaf` receives as a stack.
+PARAMETERS = ("first", "second")
 LANES = (2, 2)
 STEPS = 2
-TOLERANCE = 1e-9  # libraries may round stacked matrices otherwise than single ones
+TOLERANCE = 1e-9  # A library may round a stack of matrices differently from a single matrix.
 GUIDE = "docs/how-to/add-an-optimizer.md"
 
 
 class Traced(np.ndarray):
-    """An array whose values may not decide what is computed, as when JAX traces a rule."""
+    """Array that cannot become a Python number or truth value, like an array in a traced JAX function."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InputError(
@@ -39,23 +45,23 @@ class Traced(np.ndarray):
 
 
 def check_lanes(rule: Rule) -> None:
-    """Take steps of a rule with several lanes and parameters, and again with each alone: they must be equal.
+    """Check that a step of a rule with several lanes and parameters equals the steps of each by itself.
 
     Raises:
-        InputError: for a rule that mixes lanes, or parameters where it must not, or branches on values.
-        Exception: whatever else the rule raises.
+        InputError: if the rule mixes lanes, mixes parameters although its scope does not allow it, or
+            branches on the values of arrays.
+        Exception: any other exception that the rule raises.
     """
     rng = np.random.default_rng(0)
     size = (*LANES, len(PARAMETERS), *(SHAPE if rule.for_model is None else SQUARE))
     start = rng.uniform(0.5, 1.5, size)
-    # lengths that differ between lanes and between parameters
+    # Norms differ between lanes and between parameters, so that mixing them changes the result.
     lengths = 10.0 ** rng.uniform(-1, 1, (STEPS, *size[:3], 1, 1))
     grads = lengths * rng.standard_normal((STEPS, *size))
-    together = _stepped(rule, start, grads)
+    batched = _stepped(rule, start, grads)
     for seed, setting in itertools.product(*map(range, LANES)):
         lane = np.s_[seed : seed + 1, setting : setting + 1]
-        alone = _stepped(rule, start[lane], grads[:, *lane])
-        if not _close(together[lane], alone):
+        if not _close(batched[lane], _stepped(rule, start[lane], grads[:, *lane])):
             raise InputError(
                 "mixes lanes: what a run computes would depend on how many seeds and rates are run beside "
                 'it; sum over the axes of a parameter alone, such as axis=-1, with scope="leaf" where an '
@@ -64,20 +70,25 @@ def check_lanes(rule: Rule) -> None:
     if rule.scope in ("model", "named") or rule.needs:
         return
     for number in range(len(PARAMETERS)):
-        own = np.s_[:, :, number : number + 1]
-        if not _close(together[own], _stepped(rule, start[own], grads[:, *own])):
+        parameter = np.s_[:, :, number : number + 1]
+        if not _close(batched[parameter], _stepped(rule, start[parameter], grads[:, *parameter])):
             raise InputError(
                 f'mixes parameters, which its scope "{rule.scope}" does not allow; set scope="leaf" and sum '
                 f'over the axes of a parameter alone, or scope="model" if all are meant ({GUIDE})'
             )
 
 
-def _close(found: np.ndarray, wanted: np.ndarray) -> bool:
-    return bool(np.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+def _close(batched: np.ndarray, single: np.ndarray) -> bool:
+    return bool(np.allclose(batched, single, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
 
 
 def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
-    """The parameters (S, K, parameters, *shape) after gradients (steps, S, K, parameters, *shape)."""
+    """Return the parameters (S, K, parameters, *shape) after steps with the given gradients.
+
+    Args:
+        start: initial parameters, (S, K, parameters, *shape).
+        grads: gradients of each step, (steps, S, K, parameters, *shape).
+    """
     ops = numpy_ops()
     shapes = dict.fromkeys(PARAMETERS[: start.shape[2]], start.shape[3:])
     update = Update(rule, layout(shapes, roles_of(shapes)))
@@ -89,15 +100,15 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
         for number, grad in enumerate(grads, start=1):
             values["step"] = np.full((1, 1, 1), float(number)).view(Traced)
             update.point(ops, state, flat, values)
-            given = grad.reshape(*lanes, -1).view(Traced)
-            flat, state = update.apply(ops, given, state, flat, values, update.work_of(number))
+            flat_grad = grad.reshape(*lanes, -1).view(Traced)
+            flat, state = update.apply(ops, flat_grad, state, flat, values, update.work_of(number))
     return np.asarray(flat).reshape(start.shape)
 
 
 def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
-    """The hyperparameters, and what the rule needs besides, but for the number of the step."""
-    given = {name: _inside(one) for name, one in rule.hyperparameters.items() if one.default is None}
-    numbers: Mapping[str, float] = {**rule.complete(given), "schedule": 1.0}
+    """Return arrays for all hyperparameters and needs of a rule, except for the number of the step."""
+    required = {name: _inside(hyper) for name, hyper in rule.hyperparameters.items() if hyper.default is None}
+    numbers: Mapping[str, float] = {**rule.complete(required), "schedule": 1.0}
     values = {name: np.full((1, lanes[1], 1), value).view(Traced) for name, value in numbers.items()}
 
     def on_lanes(example: np.ndarray) -> np.ndarray:
@@ -106,8 +117,8 @@ def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
     return values | {need.name: map_arrays(on_lanes, need.example(model)) for need in rule.needs}
 
 
-def _inside(one: Hyperparameter) -> float:
-    """A legal value of what has no default."""
-    if math.isfinite(one.low) and math.isfinite(one.high):
-        return (one.low + one.high) / 2
-    return one.low + 0.5 if math.isfinite(one.low) else min(one.high - 0.5, 0.5)
+def _inside(hyper: Hyperparameter) -> float:
+    """Return a value in the interior of a hyperparameter's legal interval."""
+    if math.isfinite(hyper.low) and math.isfinite(hyper.high):
+        return (hyper.low + hyper.high) / 2
+    return hyper.low + 0.5 if math.isfinite(hyper.low) else min(hyper.high - 0.5, 0.5)

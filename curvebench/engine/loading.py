@@ -10,7 +10,7 @@ import numpy as np
 
 from curvebench.engine.bundle import Bundle, check_accumulation
 from curvebench.engine.clock import Clock
-from curvebench.engine.memory import arrays_of, is_held
+from curvebench.engine.memory import arrays_of, is_resident
 from curvebench.engine.programs import Programs, shapes_of
 from curvebench.optimizers.rule import Rule
 from curvebench.optimizers.state_precision import with_parameters_in_half
@@ -34,7 +34,7 @@ def stacked(
     return {name: np.stack([found[seed][name] for seed in slots]) for name in found[0]}
 
 
-def rule_held(rule: Rule, policy: Policy) -> Rule:
+def cast_rule(rule: Rule, policy: Policy) -> Rule:
     """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
 
     Raises:
@@ -57,9 +57,9 @@ def program_of(bundle: Bundle, engine: Engine) -> Program:
     per_seed = bundle.orders is not None or not workload.shared_data
     return Program(
         ops=engine.ops,
-        update=Update(rule_held(bundle.rule, engine.policy), lay),
+        update=Update(cast_rule(bundle.rule, engine.policy), lay),
         evaluation=StepEvaluation(engine, workload.loss, per_seed, workload.likelihood, lay, bundle.needs),
-        held=engine.policy.parameters,
+        parameter_dtype=engine.policy.parameters,
         protocol=bundle.protocol,
         accumulate=engine.accumulate,
         averages_losses=MINIBATCH_LOSS in workload.metrics,
@@ -100,7 +100,7 @@ def load(
         splits = {
             split: {name: ops.asarray(array) for name, array in stacked(bundle, split, arrays_of).items()}
             for split in bundle.problems[0].splits
-            if is_held(workload, split)
+            if is_resident(workload, split)
         }
         constants = Constants(
             data={} if workload.streamed else splits["train"],

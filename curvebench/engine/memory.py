@@ -1,4 +1,4 @@
-"""Bytes that lanes take on a device, and how many of them are computed together."""
+"""Memory that lanes take on a device, and the number of lanes that are computed together."""
 
 from __future__ import annotations
 
@@ -20,19 +20,25 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# Products of a parameter and an example, and of a basis and a gradient, in all rounds of a cell, up to which
-# the rounds share a tile. With more work, a round's steps are so much faster in its own shape, where settings
-# of a seed share its basis, that this saves more than compiling once: docs/performance.md has the times.
-MOST_PRODUCTS = 10**10
+# The rounds of a cell share a tile up to this work, counted in products of a parameter and an example, and of
+# an entry of a basis and a gradient. With more work, it is faster to compile each round for its own number of
+# lanes, because the settings of a seed then share the products with its basis. docs/performance.md has the
+# times.
+MAX_TILED_PRODUCTS = 10**10
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
-    """Seeds and settings that fit into the memory limit: a function of shapes, precision and the limit alone.
+    """Return the numbers of seeds and of settings that are computed together within the memory limit.
 
-    An upper bound where lanes are evaluated in turn (`bytes_of`).
+    The result depends only on shapes, precision and the limit, so that it is the same on every machine. All
+    settings of a seed come before a second seed. A bundle whose lanes are computed one after another takes
+    less memory than assumed.
+
+    Args:
+        itemsize: bytes of a number.
     """
     seeds, settings = bundle.lanes
-    settings = 1 if bundle.points else settings
+    settings = 1 if bundle.reestimation_steps else settings
     if runs_singly(bundle):
         return 1, 1
     seed, lane = bytes_of(bundle, itemsize)
@@ -43,62 +49,73 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
 
 
 def runs_singly(bundle: Bundle) -> bool:
-    """Whether each lane of a bundle is a program of its own."""
+    """Return whether each lane needs its own program: its workload or its optimizer cannot be mapped."""
     workload = bundle.workload
     rule = bundle.rule
-    return workload.alone or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
+    return workload.separate_jobs or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
 
 
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
-    """Bytes on the device of what the lanes of a seed share, and of each lane.
+    """Estimate the memory on the device: bytes that the lanes of a seed share, and bytes of each lane.
 
-    The basis of a seed counts twice where V may be stored with V^T. A lane counts four copies of its
-    parameters, two of its state, what the rule needs besides the gradient, and twice the activations of the
-    part of a minibatch, or of the largest split, that is evaluated at once, taken as one number for every
-    example and row of a parameter. A seed's data count where they are stored on the device. Accumulation
-    stores the gradient and the needs of a part beside their sums, and clipping the gradient as it was.
-    Settings do not share a basis that is estimated anew around each one's iterate.
+    A seed has its basis, twice if V^T may be stored next to V, and its data, if they are on the device and
+    not shared by all seeds. A lane has
+
+    - four copies of its parameters, two of the state of the rule, and the needs of the rule;
+    - more copies of gradient and needs for accumulation and clipping (`StepProtocol.gradient_copies`);
+    - twice the activations of the examples that are evaluated at once, in a microbatch or in an evaluation,
+      estimated as one number for each example and each row of a parameter.
+
+    A basis that is estimated again during the run is not shared by settings, but such bundles have one
+    setting.
+
+    Args:
+        itemsize: bytes of a number.
     """
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
     basis = sum(math.prod(shape) * max(1, separate_copies(*shape)) for shape in shapes)
-    held = [arrays_of(split) for name, split in problem.splits.items() if is_held(workload, name)]
+    resident = [arrays_of(split) for name, split in problem.splits.items() if is_resident(workload, name)]
     evaluated = [problem.splits[name] for name in workload.evaluated_splits]
     examples = max(map(examples_in, evaluated), default=0)
-    protocol = bundle.protocol
-    at_once = max(protocol.at_once(bundle.batch_size), min(examples, workload.evaluation_batch or examples))
+    protocol, evaluated_at_once = bundle.protocol, min(examples, workload.evaluation_batch or examples)
+    at_once = max(protocol.microbatch_size(bundle.batch_size), evaluated_at_once)
     rows = sum(value.shape[0] if value.ndim else 1 for value in problem.parameters.values())
     total = bundle.layout.total
     copies = 4 + protocol.gradient_copies
     lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
     lane += (1 + protocol.accumulates) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
-    data = 0 if workload.shared_data else sum(array.size for split in held for array in split.values())
+    data = 0 if workload.shared_data else sum(array.size for split in resident for array in split.values())
     return itemsize * (basis + data), itemsize * lane
 
 
 def tile_of(
     bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
 ) -> Tile | None:
-    """The tile for all rounds of a cell, by shapes alone; None where rounds keep their own shapes.
+    """Choose the tile to which the lanes of all rounds of a cell are padded, to share compiled programs.
 
-    It is the one that computes the fewest lanes, of those the widest: settings of a seed share its minibatch
-    and its basis. Rounds keep their shapes where there is one round, where bases are estimated anew (each
-    belongs to one setting), where the backend runs several lanes without compiling, and where the work of the
-    steps outweighs compiling (`MOST_PRODUCTS`).
+    The tile with the fewest computed lanes is chosen, and the widest of these, because the settings of a seed
+    share its minibatch and its basis. Like `lanes_per_bundle`, the choice does not depend on the machine.
 
     Args:
         bundle: lanes of the cell with the schedule of its longest round.
-        rounds: seeds and settings of each round.
+        rounds: numbers of seeds and settings of each round.
         engine: the backend.
-        memory_limit_bytes: as of `lanes_per_bundle`.
+        memory_limit_bytes: memory limit of a bundle.
+
+    Returns:
+        The tile; None if each round is compiled for its own number of lanes. This is so if there is only one
+        round, if bases are estimated during runs (each then belongs to one setting), if the backend does not
+        compile steps of several lanes, and if the steps take much longer than compilation
+        (MAX_TILED_PRODUCTS).
     """
-    if len(set(rounds)) < 2 or bundle.points:
+    if len(set(rounds)) < 2 or bundle.reestimation_steps:
         return None
     if runs_singly(bundle):
         return Tile(1, 1)
     basis = sum(math.prod(matrix.shape[1:]) for matrix in bundle.matrices.values())
     products = len(bundle.schedule) * (bundle.batch_size * bundle.layout.total + basis)
-    if not engine.compiles_lanes or products * sum(map(math.prod, rounds)) > MOST_PRODUCTS:
+    if not engine.compiles_lanes or products * sum(map(math.prod, rounds)) > MAX_TILED_PRODUCTS:
         return None
     seed, lane = bytes_of(bundle, engine.itemsize)
     widest = max(1, min(max(settings for _, settings in rounds), (memory_limit_bytes - seed) // lane))
@@ -112,7 +129,10 @@ def tile_of(
 
 
 def state_entries(rule: Rule, lay: Layout) -> int:
-    """Return the number of floats in a rule's state of one lane; of a torch.optim.Optimizer, two moments."""
+    """Return the number of entries in the state of a rule for one lane.
+
+    For an optimizer of PyTorch, whose state is not known before the run, two moments are assumed.
+    """
     if isinstance(rule, TorchRule):
         return 2 * lay.total
     param = np.broadcast_to(np.float32(0), (1, 1, lay.total))
@@ -120,7 +140,7 @@ def state_entries(rule: Rule, lay: Layout) -> int:
 
 
 def leaves(state: Any) -> list[np.ndarray]:
-    """The arrays of a state, which is made of tuples, lists and mappings."""
+    """Return all arrays of a state of nested tuples, lists and mappings."""
     if not isinstance(state, tuple | list | Mapping):
         return [state]
     return [
@@ -128,14 +148,14 @@ def leaves(state: Any) -> list[np.ndarray]:
     ]
 
 
-def is_held(workload: Workload, split: str) -> bool:
-    """Whether a split is held on the device, and not sent in pieces."""
+def is_resident(workload: Workload, split: str) -> bool:
+    """Return whether a split stays on the device during the run, instead of being sent in batches."""
     if split == "train" and not workload.streamed:
         return True
     return workload.evaluation_batch is None and split in workload.evaluated_splits
 
 
 def arrays_of(split: Split) -> dict[str, np.ndarray]:
-    """The fields of a split that is held on the device."""
+    """Return the arrays of a split by field. A data source has none, since it is always streamed."""
     assert isinstance(split, Mapping), "data sources are streamed"
     return dict(split)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import segments_of
+from curvebench.engine.inputs import segment_lengths
 from curvebench.engine.memory import lanes_per_bundle, tile_of
 from curvebench.engine.tiles import Tile, cuts
 from curvebench.steps.engine import Engine, Segment
@@ -43,7 +43,7 @@ class Programs:
     ) -> Programs:
         """Those of a cell whose rounds are known (`tile_of`)."""
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
-        return cls(tile, max(segments_of(replace(bundle, tile=tile))), len(bundle.schedule))
+        return cls(tile, max(segment_lengths(replace(bundle, tile=tile))), len(bundle.schedule))
 
     def parts(self, bundle: Bundle, engine: Engine, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
         """Return the seeds and the settings of a round that are run together, one after the other.

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: a multiplier for every step, the same for all methods or tuned for each."""
+"""Learning-rate schedules: multipliers of the learning rate by step, or a decay that each method tunes."""
 
 from __future__ import annotations
 
@@ -14,34 +14,41 @@ from curvebench.optimizers.rule import Hyper, Hyperparameter, ParameterRole, Par
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# What multiplies the rate, from 1 on, by steps since the fall began and the share of the fall that is done.
+# The decay of each schedule from 1 to 0, as a function of the steps since the decay began and of the share of
+# the decay that is over.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
     "linear": lambda since, progress: 1.0 - progress,
     "inverse_sqrt": lambda since, progress: 1.0 / np.sqrt(1.0 + since),  # 002 eq. 24
-    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # each run has its own factor (`scheduled`)
+    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # The decay is a hyperparameter (`scheduled`).
 }
 
 
 def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = None) -> np.ndarray:
-    """The multiplier of each step, shape (steps,), float64.
+    """Return the multiplier of the learning rate at each step, (steps,) in float64.
 
-    `warmup` is the share of the steps in which the multiplier rises linearly to 1; or `warmup_epochs` are the
-    epochs, of so many steps each. After it cosine and linear
-    go from 1 towards `final`, which they would reach one step after the last (as in
-    torch.optim.lr_scheduler.CosineAnnealingLR with T_max = steps), and inverse_sqrt is 1 / sqrt(t) with t = 1
-    at the first step after warm-up. A constant schedule stays at 1 and falls linearly in the last share
-    `cooldown` of the steps, in the same way: warm-up, stable phase, cool-down (002 Sec. 4.4).
+    Warm-up: the multiplier rises linearly to 1. Then a cosine or linear schedule decays from 1 to `final`,
+    which it would reach one step after the last (as `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max =
+    steps); inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up; a constant schedule stays
+    at 1 until its cool-down, which decays linearly to `final` in the same way (warm-up, stable phase,
+    cool-down: 002 Sec. 4.4).
+
+    Args:
+        schedule: the key `schedule` of a study: `name`, `final`, and the length of warm-up and cool-down.
+            `warmup` and `cooldown` are shares of the steps; `warmup_epochs` is a number of epochs.
+        steps: number of steps of the run.
+        epoch: number of steps of an epoch; required with `warmup_epochs`.
 
     Raises:
-        ValueError: when warm-up and cool-down take more than the steps.
+        ValueError: if warm-up and cool-down take more steps than the run has.
     """
     name, epochs = schedule.get("name", "constant"), schedule.get("warmup_epochs")
     warm = round(float(schedule.get("warmup", 0.0)) * steps)
     cool = round(float(schedule.get("cooldown", 0.0)) * steps)
     if epochs is None:
-        cool = min(cool, steps - warm)  # of shares that fill the steps, both rounded up
+        # If the two shares add up to 1, both may have been rounded up.
+        cool = min(cool, steps - warm)
     else:
         assert epoch is not None, "given where epochs are"
         warm = round(epochs * epoch)
@@ -65,25 +72,29 @@ DECAY = Hyperparameter(
 
 
 def scheduled(rule: Rule, schedule: str) -> Rule:
-    """The rule as a study with such a schedule runs it.
+    """Return the rule as it runs in a study with this schedule.
 
-    An exponential one, alpha_0 beta^(t - 1) at step t (004 App. M), gives every rule the hyperparameter
-    `rate_decay`, beta, which a study tunes or fixes as any other: methods need not share it.
+    An exponential schedule, alpha_0 beta^(t - 1) at step t (004 App. M), adds the hyperparameter
+    `rate_decay`, beta, to the rule. A study tunes or fixes it like any other, so that methods may have
+    different values. All other schedules leave the rule unchanged.
 
     Args:
-        rule: of this project.
-        schedule: the name of the schedule.
+        rule: a rule of this project.
+        schedule: name of the schedule.
     """
     if schedule != EXPONENTIAL:
         return rule
     for_model, part = rule.for_model, rule.part
-    parts: dict[int, tuple[Part, Part]] = {}  # by the identity of the rule's own, which is kept with it
+    # The wrapped parts by the identity of the original. A rule returns the same object for parameters that it
+    # updates together, so the wrapper must, too. The original is stored next to it, so that its identity is
+    # not reused.
+    parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
         assert part is not None
-        own = part(role, shape)
-        made = Part(scheduled(own.rule, schedule), own.names)
-        return parts.setdefault(id(own), (own, made))[1]
+        original = part(role, shape)
+        wrapped = Part(scheduled(original.rule, schedule), original.names)
+        return parts.setdefault(id(original), (original, wrapped))[1]
 
     return replace(
         rule,
@@ -98,7 +109,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
 
 
 def _decaying(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a rule, whose last argument are the hyperparameters, with the decayed learning rate."""
+    """Wrap a function of a rule, whose last argument is `hyper`, to receive the decayed learning rate."""
 
     def decayed(*arguments: Any) -> Any:
         *others, hyper = arguments

@@ -1,8 +1,9 @@
-"""Tiles: one shape of compiled lanes for all rounds of a cell, into which the lanes of each round are padded.
+"""Tiles: one shape of computed lanes for all rounds of a cell, to which the lanes of each round are padded.
 
-A program is compiled for a number of seeds and settings. A cell's rounds have different numbers, such as
-2 x 9 and 2 x 6 settings while it is tuned and 10 x 1 at the end, and would each compile the same step anew.
-In a tile each slot holds one seed and up to `width` of its settings; what is left over repeats other lanes.
+A program is compiled for a number of seeds and a number of settings. The rounds of a cell have different
+numbers, for example 2 seeds x 9 settings and 2 x 6 in tuning rounds and 10 x 1 in the final round, and each
+would compile the same step again. A tile has `slots` x `width` lanes: a slot contains one seed with up to
+`width` of its settings. Lanes that are not needed repeat other lanes, and their results are dropped.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 
 
 class Placement(NamedTuple):
-    """The lanes that a tile computes for S seeds and K settings, and where the lane of each is found.
+    """Assignment of S seeds x K settings to the lanes of a tile.
 
     Args:
         seeds: (slots,) index of the seed of each slot.
         settings: (slots, width) index of the setting of each computed lane.
-        lanes: two arrays (S, K): the slot and the column in which a lane is computed.
+        lanes: two arrays (S, K), the slot and the column of each lane. Indexing an array (slots, width) with
+            them returns the values of the lanes.
     """
 
     seeds: np.ndarray
@@ -34,7 +36,7 @@ class Tile:
     """Shape of the lanes that are computed together.
 
     Args:
-        slots: number of seeds, of which several may be the same.
+        slots: number of slots. Several slots may have the same seed.
         width: number of settings of each slot.
     """
 
@@ -42,18 +44,19 @@ class Tile:
     width: int
 
     def parts(self, seeds: int, settings: int) -> list[tuple[slice, slice]]:
-        """Cut S seeds x K settings into rectangles of seeds and settings that each fit the tile."""
+        """Divide S seeds x K settings into rectangles that each fit the tile."""
         at_once = min(settings, self.slots * self.width)
         rows = max(1, self.slots // math.ceil(at_once / self.width))
         return list(itertools.product(cuts(seeds, rows), cuts(settings, at_once)))
 
     def placement(self, seeds: int, settings: int) -> Placement:
-        """Return where the lanes of S seeds and K settings, which fit the tile, are computed.
+        """Assign S seeds x K settings, which must fit the tile, to its lanes.
 
-        The settings of a seed take as many slots as they fill. Slots that are left repeat the last one, and
-        columns that are left in a slot repeat the last setting, so that no lane computes what no run does.
+        A seed takes as many slots as its settings fill. Unused slots repeat the last slot, and unused columns
+        of a slot repeat the last setting. Padding lanes are therefore copies of real runs, and cannot diverge
+        by themselves.
         """
-        rows = math.ceil(settings / self.width)  # slots of a seed
+        rows = math.ceil(settings / self.width)  # number of slots per seed
         slot = np.minimum(np.arange(self.slots), seeds * rows - 1)
         first = slot % rows * self.width
         setting = np.arange(settings)
@@ -68,6 +71,6 @@ class Tile:
 
 
 def cuts(length: int, most: int) -> list[slice]:
-    """Cut a number of lanes into nearly equal stretches of at most `most`."""
+    """Divide a range of `length` into nearly equal slices with at most `most` elements."""
     bounds = np.linspace(0, length, math.ceil(length / most) + 1).round().astype(int)
     return [slice(int(low), int(high)) for low, high in itertools.pairwise(bounds)]

@@ -117,7 +117,7 @@ class _Leaf:
     def init(self, array: Array) -> Any:
         """The state at the first parameters, without an axis of leaves."""
         return jax.tree.map(
-            lambda value: value[0], self.update.pieces[0].rule.init(self.ops, self._seen(array))
+            lambda value: value[0], self.update.groups[0].rule.init(self.ops, self._seen(array))
         )
 
     def moved(
@@ -127,15 +127,15 @@ class _Leaf:
         kind = jnp.dtype(self.ops.dtype)
         numbers = {name: jnp.reshape(jnp.asarray(value, kind), (1,)) for name, value in values.items()}
         state = jax.tree.map(lambda value: value[None], state)
-        piece = self.update.pieces[0]
-        new, state = updated(self.ops, piece.part, self._seen(grad), state, self._seen(param), numbers, work)
-        flat = new if piece.named is None else piece.give(self.ops, new, (1,))
+        group = self.update.groups[0]
+        new, state = updated(self.ops, group.part, self._seen(grad), state, self._seen(param), numbers, work)
+        flat = new if group.named is None else group.flatten(self.ops, new, (1,))
         return flat[0] - param, jax.tree.map(lambda value: value[0], state)
 
     def _seen(self, array: Array) -> Any:
         """The array as the rule's only lane, by name where it is all parameters that the rule takes so."""
-        piece = self.update.pieces[0]
-        return array[None] if piece.named is None else piece.take(self.ops, array[None])
+        group = self.update.groups[0]
+        return array[None] if group.named is None else group.take(self.ops, array[None])
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
     whole = Update(rule, layout(shapes, roles))
     if found:
         with as_input_errors():
-            assert whole.pieces  # they may be none that the rule takes
+            assert whole.groups  # they may be none that the rule takes
             rule.check_dtype(jnp.result_type(*dtypes).name)
     if rule.sees_model:
         leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if found else []
@@ -241,7 +241,7 @@ def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
         alone = (Update(rule, layout({name: shapes[name]}, {name: roles[name]})) for name in shapes)
         leaves = [_Leaf(update, jax_ops(dtype.name)) for update, dtype in zip(alone, dtypes, strict=True)]
     for leaf in leaves:
-        _refuse(leaf.update.pieces[0].rule)
+        _refuse(leaf.update.groups[0].rule)
     return _Seen(structure, paths, dtypes, whole, leaves)
 
 

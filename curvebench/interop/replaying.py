@@ -98,12 +98,12 @@ class Online:
             rule.check_dtype(dtype)
             lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks))
             update = Update(rule, lay)
-            assert update.pieces  # an option may be wrong for a shape
+            assert update.groups  # an option may be wrong for a shape
         except ValueError as error:  # the layout's too
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
-        self._program = Program(self._ops, update, _no_evaluation, held=self._ops.dtype)
+        self._program = Program(self._ops, update, _no_evaluation, parameter_dtype=self._ops.dtype)
         self._moves: dict[int, Any] = {}
         with self._context():
             self._constants = Constants(

@@ -62,13 +62,13 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
     with as_input_errors():
-        assert update.pieces  # the parameters may be none that the rule takes
+        assert update.groups  # the parameters may be none that the rule takes
     lay = update.layout
     # On the device that holds no numbers: only the structure is wanted.
     (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
     seen = [tuple(leaf.shape[1:]) for _, leaf in leaves]
-    stacked = update.pieces[0].stack is not None  # then their first axis counts the one parameter
+    stacked = update.groups[0].stack is not None  # then their first axis counts the one parameter
 
     def kept(shape: tuple[int, ...]) -> tuple[int, ...]:
         alone = shape[1:] if stacked else shape

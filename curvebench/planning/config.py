@@ -1,4 +1,4 @@
-"""The configuration, `snakemake --config scale=paper studies=digits_mlp,egop.convex`."""
+"""Configuration of Snakemake, such as `snakemake --config scale=paper studies=digits_mlp,egop.convex`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from curvebench.spec.study import Census, Tour, read_whole
 
 TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
 ALL = "all"
+# Names of the files next to the folder of studies that list the studies of the tour, and the claims of the
+# sources.
+TOUR, CENSUS = "tour.yaml", "census.yaml"
 
 
-def _given(value: Any) -> Any:
+def _path(value: Any) -> Any:
     if not value or not isinstance(value, str | Path):
         raise ValueError(f"{value!r} is not a path")
     return value
 
 
 def _names(value: Any) -> Any:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(one, str) and one.strip() for one in parts):
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(key, str) and key.strip() for key in names):
         raise ValueError(f"{value!r} is not a list of names; write studies=all for all")
-    return tuple(one.strip() for one in parts)
+    return tuple(key.strip() for key in names)
 
 
 def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -41,56 +44,59 @@ def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Place = Annotated[Path, Field(strict=False), BeforeValidator(_given)]
+FolderPath = Annotated[Path, Field(strict=False), BeforeValidator(_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Flag = Annotated[bool, Field(strict=False)]  # snakemake hands on text
+# Values are text if they come from Snakemake's command line.
+Flag = Annotated[bool, Field(strict=False)]
 
 
 class Config(Document):
-    """What the user asks for.
+    """Values of `snakemake --config KEY=VALUE`.
 
     Args:
-        scale: the size of the studies.
-        studies: file stems or claim ids, of studies and of property checks, or `all`; where neither they nor
-            a scale are given, those of the tour.
-        repeats: whether studies that only repeat claims of those asked for are run too.
-        backends: names; empty for all that a study uses.
-        results: the folder that specs, runs, tables and figures are written to.
-        site: the folder of the report.
-        study_folder: the folder of the study files.
-        data: the folder of data sets that pip does not install; `CURVEBENCH_DATA` for the workloads.
-        seeds_of: a published set whose seeds the studies that it has draw again; None for those of today.
-        name: what `publish` calls the set of tables; no other target needs one.
-        waive: what `publish` lets pass (`curvebench.spec.sets.WAIVERS`).
-        parity: whether the backends are compared where what is run is on both.
-        readme: the page whose leaderboard `publish` replaces; None to leave all pages alone.
-        keep_failed: whether what failed is left as it is, and not tried again.
-        minutes: the most that the runs of a workload in a basis may take in a round; None for no limit.
-        checkpoint_minutes: between two checkpoints of a run; None for the usual 15.
+        scale: size at which studies are run.
+        studies: names of studies and ids of claims, including property claims, or `all`. If neither this nor
+            a scale is given, the studies of the tour are run.
+        repeats: also run studies that do nothing but repeat claims of the requested studies.
+        backends: names of backends; empty for all that a study uses.
+        results: folder for job files, runs, tables and figures.
+        site: folder for the rendered report.
+        study_folder: folder of the study files.
+        data: folder of data sets that pip does not install; passed to workloads as `CURVEBENCH_DATA`.
+        seeds_of: folder of a published set whose seeds are used again by the studies in it; None for the
+            seeds that the studies have now.
+        name: name of the set that the target `publish` writes; other targets do not use it.
+        waive: requirements that `publish` may violate (`curvebench.spec.sets.WAIVERS`).
+        parity: compare backends with each other, provided that the studies run on more than one.
+        readme: page in which `publish` replaces the leaderboard; None to change no page.
+        keep_failed: keep the records of failed jobs instead of running these jobs again.
+        minutes: limit for the runs of one cell, which are one workload in one basis in one round; None for no
+            limit.
+        checkpoint_minutes: time between two checkpoints of a run; None for the default of 15.
     """
 
     scale: Annotated[str, Field(min_length=1)] = "quick"
     studies: Names = ()
     backends: Annotated[Names, AfterValidator(_backends)] = ()
-    results: Place = RESULTS
-    site: Place = SITE
-    study_folder: Place = STUDY_FOLDER
-    data: Place | None = None
-    seeds_of: Place | None = None
+    results: FolderPath = RESULTS
+    site: FolderPath = SITE
+    study_folder: FolderPath = STUDY_FOLDER
+    data: FolderPath | None = None
+    seeds_of: FolderPath | None = None
     name: Annotated[str, BeforeValidator(check_letters)] | None = None
     waive: Annotated[Names, AfterValidator(check_waivers)] = ()
     repeats: Flag = False
     parity: Flag = True
-    readme: Place | None = None
+    readme: FolderPath | None = None
     keep_failed: Flag = False
     minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
     checkpoint_minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     def with_tour(self) -> Config:
-        """The configuration with the studies that it means: the tour's, or none for all.
+        """Return the configuration with `studies` resolved: those of the tour by default, () if it is `all`.
 
         Raises:
-            InputError: when the file of the tour is damaged.
+            InputError: if the file of the tour is damaged.
         """
         tour = self.study_folder.parent / TOUR
         if self.studies == (ALL,):
@@ -100,24 +106,24 @@ class Config(Document):
         return self.model_copy(update={"studies": read_whole(tour, "a tour", Tour).studies})
 
     def census(self) -> tuple[str, ...]:
-        """The ids of every claim of the sources; none without a file of them.
+        """Return the ids of all claims that the sources make; empty if there is no census file.
 
         Raises:
-            InputError: when the file is damaged.
+            InputError: if the file is damaged.
         """
         path = self.study_folder.parent / CENSUS
         return read_whole(path, "a census", Census).claims if path.exists() else ()
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """The folders that are not where they are by default, by key; of data and seeds, where named."""
+        """Folders that differ from their defaults; a command that repeats the run has to name them."""
         keys = ("study_folder", "results", "site", "data", "seeds_of")
         usual = {key: type(self).model_fields[key].default for key in keys}
-        return {key: str(getattr(self, key)) for key, place in usual.items() if getattr(self, key) != place}
+        return {key: str(getattr(self, key)) for key, value in usual.items() if getattr(self, key) != value}
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:
-    """Snakemake's configuration, checked as far as it can be without the studies.
+    """Validate the configuration from Snakemake, except names of studies.
 
     Raises:
         InputError: with a line for each key that is unknown or has a wrong value.

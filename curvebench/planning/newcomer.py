@@ -1,4 +1,4 @@
-"""The study of a newcomer: one method under the protocol of a published study, on its problems or some."""
+"""Newcomers: studies that run one method under the protocol of a published study, on its problems."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.study import LETTERS, Contribution, Named, StudyFile, read_study_file
 
-PLACE = "newcomers"  # in the results folder
+# Folder in the results folder that has a folder for each newcomer.
+FOLDER_NAME = "newcomers"
 HEAD = "# One method under the protocol of a published study, written by curvebench try.\n"
 
 
 @dataclass(frozen=True)
 class Newcomer:
-    """A study file of one method that joins a published study.
+    """A study file with one method that joins a published study.
 
     Args:
-        path: the file; beside it lies a copy of the study that it joins.
-        joins: that study's name.
-        scale: the one that it is run at.
-        backend: the one that the method runs on.
+        path: the study file. Its folder also contains a copy of the file of the published study.
+        joins: name of the published study.
+        scale: scale at which the newcomer is run.
+        backend: backend on which it is run.
     """
 
     path: Path
@@ -39,11 +40,11 @@ class Newcomer:
 
     @property
     def name(self) -> str:
-        """The study's name, which is the method's."""
+        """Name of the study, which is also the label of the method."""
         return self.path.stem
 
     def config(self, results: Path) -> Config:
-        """The configuration that runs it, into a site of its own."""
+        """Return the configuration that runs the newcomer, with a site in its own folder."""
         return Config(
             scale=self.scale,
             studies=(self.name,),
@@ -56,12 +57,13 @@ class Newcomer:
 
 
 def located(name: str) -> str:
-    """The locator of a method as a user names it, with the whole path of a file.
+    """Return the locator of an optimizer that a user names, with the absolute path if it is in a file.
 
-    `my.py:Lion` gets the library that its object is like, where none stands before it.
+    For `my.py:Lion` the locator also needs the library. Unless the name starts with one, a class is taken for
+    an optimizer of PyTorch and anything else for one of optax.
 
     Raises:
-        InputError: where the file cannot be read, or does not hold it.
+        InputError: if the file cannot be imported, or does not define the name.
     """
     library, _, rest = name.partition(":") if foreign.is_foreign(name) else ("", "", name)
     match = FILE.fullmatch(rest)
@@ -72,15 +74,16 @@ def located(name: str) -> str:
         defined = vars(load_file(path))
     except InputError:
         raise
-    except Exception as error:  # whatever the file raises
+    # Importing a user's file can raise any exception.
+    except Exception as error:
         raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
-    own = [key for key, one in defined.items() if getattr(one, "__module__", "") == defined["__name__"]]
+    names = [key for key, obj in defined.items() if getattr(obj, "__module__", "") == defined["__name__"]]
     if item is None:
-        raise InputError(f"{name}: name what is in the file after a colon: {name}:{(own or ['NAME'])[0]}")
+        raise InputError(f"{name}: name what is in the file after a colon: {name}:{(names or ['NAME'])[0]}")
     if item not in defined:
-        raise InputError(unknown(match["path"], "optimizer", item, own))
+        raise InputError(unknown(match["path"], "optimizer", item, names))
     return f"{library or ('torch' if isinstance(defined[item], type) else 'optax')}:{path}:{item}"
 
 
@@ -94,51 +97,57 @@ def write_newcomer(
     problems: Sequence[str] = (),
     contributed: Contribution | None = None,
 ) -> Newcomer:
-    """Write the study of a newcomer, in a folder of its own below the results.
+    """Write the study file of a newcomer to a folder of its own in the results folder.
 
     Args:
-        name: `my.py:Lion`, or as in a study file; a path is relative to the working folder.
-        joins: the file of the study that it joins.
-        options: what stands below its name in a study file.
-        problems: workloads of that study; empty for all.
+        name: optimizer as in a study file, or `my.py:Lion`; a relative path starts at the working directory.
+        joins: file of the published study.
+        results: results folder.
+        label: name of the newcomer and of its method; by default, the name of the optimizer.
+        options: hyperparameters and options, as under the optimizer's name in a study file.
+        problems: workloads of the published study to run; empty for all.
+        contributed: who submits the method, if it is to be published.
 
     Raises:
-        InputError: for a name that nothing has, a label that is taken, or problems that the study has not.
+        InputError: for an unknown optimizer, a label that is in use, or a workload that the study does not
+            have.
     """
     locator, study = located(name), read_study_file(joins)
     rule = find_rule(locator)
-    called = label or rule.name
-    if not LETTERS.fullmatch(called):
-        raise InputError(f"--label: {called!r} is not made of small letters, digits, _ and -; give another")
-    if (joins.parent / f"{called}.yaml").exists():
-        raise InputError(f"--label: {called!r} is a study in {joins.parent}; give another")
-    folder = results / PLACE / called
-    entry = {locator: {**(options or {}), "label": called}}
+    label = label or rule.name
+    if not LETTERS.fullmatch(label):
+        raise InputError(f"--label: {label!r} is not made of small letters, digits, _ and -; give another")
+    if (joins.parent / f"{label}.yaml").exists():
+        raise InputError(f"--label: {label!r} is a study in {joins.parent}; give another")
+    folder = results / FOLDER_NAME / label
+    entry = {locator: {**(options or {}), "label": label}}
     content: dict[str, Any] = {
         "joins": joins.stem,
-        "question": f"How good is {called} under the protocol of {joins.stem}?",
+        "question": f"How good is {label} under the protocol of {joins.stem}?",
         "optimizers": [entry],
     }
     if contributed is not None:
         content["contributed"] = contributed.model_dump()
     if problems:
-        content["workloads"] = [_written(one) for one in _chosen(study, joins, problems)]
+        content["workloads"] = [_written(workload) for workload in _chosen(study, joins, problems)]
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(joins, folder / joins.name)
-    path = folder / f"{called}.yaml"
+    path = folder / f"{label}.yaml"
     write_texts({path: f"{HEAD}{json.dumps(content, indent=1)}\n"})
     (scale,) = list(study.scales)[:1]
     return Newcomer(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))
 
 
 def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named]:
-    known = {one.label or one.name: one for one in study.workloads}
+    """Return the entries of the study's workloads with these names, in the order of the study."""
+    by_name = {workload.label or workload.name: workload for workload in study.workloads}
     for name in problems:
-        if name not in known:
-            raise InputError(f"--problems: {unknown(str(path), 'problem', name, known)}")
-    return [one for name, one in known.items() if name in problems]
+        if name not in by_name:
+            raise InputError(f"--problems: {unknown(str(path), 'problem', name, by_name)}")
+    return [workload for name, workload in by_name.items() if name in problems]
 
 
 def _written(workload: Named) -> dict[str, Any]:
-    about = {"label": workload.label} if workload.label else {}
-    return {workload.name: {**workload.options, **about}}
+    """Return an entry of `workloads` as in a study file."""
+    label = {"label": workload.label} if workload.label else {}
+    return {workload.name: {**workload.options, **label}}

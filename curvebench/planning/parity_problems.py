@@ -1,4 +1,4 @@
-"""The small problems on which backends are compared, and what is known of their gradients."""
+"""Small problems on which backends must take equal steps, and properties of their gradients."""
 
 from __future__ import annotations
 
@@ -12,27 +12,33 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-TOLERANCE = 1e-10  # largest difference over largest entry, where the problem is judged
+# Largest accepted difference between backends, relative to the largest entry. Applies to problems that are
+# judged.
+TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
-DAMPING = 0.1  # of rules for layers, whose steps are divided by it: less enlarges rounding
-EPSILON = 1e-4  # of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill conditioned
+# Damping of rules for layers. They divide by it; a smaller value would enlarge rounding errors.
+DAMPING = 0.1
+# Epsilon of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill-conditioned.
+EPSILON = 1e-4
 
 
 @dataclass(frozen=True)
 class ParityProblem:
-    """A small workload, its EGOP basis, and two facts that decide whether equal steps can be asked for.
+    """A small workload in a basis, with the two properties that decide whether backends must agree on it.
 
     Args:
-        label, description: its name in the matrix, and a line about it for the report.
-        workload, settings: what is run; the settings are completed by the workload's defaults.
-        basis: options of an EGOP basis, or None for the identity.
-        full_rank: whether G G^T and G^T G have full rank and distinct eigenvalues for the gradient G of every
-            parameter, at every step; g g^T of a vector never has. In a null space, eigenvectors are the
-            decomposition's choice, and methods that use them may differ between backends.
-        free_of_noise: whether every coordinate of the gradients, in the basis, is either 0 or far above
-            rounding. A coordinate that is rounding noise differs between backends by all of its digits, and
-            methods that divide by its size enlarge it.
-        reason: why a fact does not hold; empty where both do.
+        label: name in the table of the report.
+        description: one line for the report.
+        workload: name of the workload.
+        settings: settings that differ from the workload's defaults.
+        basis: options of an EGOP basis; None for the identity basis.
+        full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for the gradient G of every
+            parameter at every step. Never true if a parameter is a vector, because ggᵀ has rank 1. In a null
+            space the eigenvectors are arbitrary, so that methods which use them may differ between backends.
+        free_of_noise: whether every coordinate of a gradient in the basis is either 0 or much larger than
+            rounding errors. A coordinate that consists of rounding errors has other digits on each backend,
+            and methods that divide by its size amplify the difference.
+        reason: why one of the properties does not hold; empty if both hold.
     """
 
     label: str
@@ -46,43 +52,52 @@ class ParityProblem:
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """The workload with its settings completed."""
+        """The workload with all its settings."""
         return WorkloadSpec(self.workload, workloads()[self.workload].complete(self.settings))
 
     @property
     def basis_spec(self) -> BasisSpec:
-        """The basis with its options completed."""
+        """The basis with all its options."""
         if self.basis is None:
             return BasisSpec("identity", "identity")
         return BasisSpec("egop", "egop", bases()["egop"].complete(self.basis))
 
     def judges(self, rule: Rule) -> bool:
-        """Whether a rule must take equal steps: one whose scope is an entry has no such matrix."""
+        """Whether backends must take equal steps with this rule.
+
+        A rule that treats each entry of a parameter by itself uses no eigenvectors, so that the rank is
+        irrelevant.
+        """
         return self.free_of_noise and (self.full_rank or rule.scope == "entry")
 
 
 def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
+    """Return the settings of a linear network with layers of these widths."""
     counts = {"train_examples": 60, "validation_examples": 20, "test_examples": 20, "batch_size": 20}
     return {"widths": list(widths), "alpha": alpha, **counts}
 
 
 def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityProblem:
-    about = f"the same in the eigenbasis of {gradients} gradients"
-    return replace(problem, label=f"{problem.label}, EGOP", description=about, basis={"samples": samples})
+    """Return the problem in an EGOP basis from `samples` in the spelling of study files."""
+    title = f"the same in the eigenbasis of {gradients} gradients"
+    return replace(problem, label=f"{problem.label}, EGOP", description=title, basis={"samples": samples})
 
 
 def hyperparameters_of(rule: Rule) -> dict[str, float]:
-    """What a rule is compared with: its defaults, but for learning rate, layers' damping, an epsilon of 0."""
+    """Return the hyperparameters with which a rule is compared.
+
+    They are the defaults except for the learning rate, the damping of a rule for layers, and an epsilon of 0.
+    """
     epsilon = rule.hyperparameters.get("epsilon")
-    given = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
-    given |= {"damping": DAMPING} if rule.for_model and "damping" in rule.hyperparameters else {}
-    return rule.complete({"learning_rate": LEARNING_RATE, **given})
+    changed = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
+    changed |= {"damping": DAMPING} if rule.for_model and "damping" in rule.hyperparameters else {}
+    return rule.complete({"learning_rate": LEARNING_RATE, **changed})
 
 
 VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
 NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
 
-# Every optimizer is compared on the problems of `CORE`; those that are shown, on all.
+# Every optimizer is compared on the problems of `CORE`, and those that the report shows on all problems.
 LEAST_SQUARES = ParityProblem(
     "least squares",
     "12 equations for 8 unknowns",

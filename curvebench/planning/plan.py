@@ -115,7 +115,7 @@ def _why_skipped(study: Study, config: Config) -> str | None:
         backends = ", ".join(config.backends or study.scales[config.scale].backends)
         used = ", ".join(study.backends_at(config.scale)) or "none"
         return f"it does not run on {backends} at this scale (it runs on: {used})"
-    alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).alone]
+    alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).separate_jobs]
     if alone and not config.studies:
         return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"
     return missing_of(study.workloads[config.scale])
@@ -157,7 +157,7 @@ class RunSelection:
             return False
         if self.workloads[0] not in spec.workloads:
             return False
-        return not self.alone or spec.bases[0].label == tuning.chooser(self.bases[0].label)
+        return not self.alone or spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
 
 
 @dataclass(frozen=True)
@@ -252,13 +252,12 @@ class Planner:
         return (*bases, *final_bases, *(job for jobs in made.values() for job in jobs), *timings)
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """The jobs that compute bases for some seeds; none where no basis is estimated."""
-        bases = tuple(basis for basis in among if known_bases()[basis.name].estimated)
+        """The jobs that compute bases for some seeds; none where no basis is stored."""
+        bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
         first, where = next(iter(self.size.backends.items()))
-        places = [
-            job_specs.estimated_at(find_workload(one.locator).alone, first, where.device) for one in workloads
-        ]
+        separate = [find_workload(workload.locator).separate_jobs for workload in workloads]
+        places = [job_specs.estimated_at(separate_jobs, first, where.device) for separate_jobs in separate]
         jobs = []
         for backend, device in dict.fromkeys(places):
             here = tuple(
@@ -334,7 +333,7 @@ class Planner:
         counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
         rounds = tuple(range(final)) if tunes else ()
-        alone = tuple(one for one in self.workloads if find_workload(one.locator).alone)
+        alone = tuple(one for one in self.workloads if find_workload(one.locator).separate_jobs)
         together = tuple(one for one in self.workloads if one not in alone)
         shares = self._shares(together, bases, seeds) if together and seeds else []
         apart = not shares or self.size.jobs in ("basis", "seed")

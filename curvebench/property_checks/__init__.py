@@ -1,1 +1,1 @@
-"""Property claims: their checks on random instances, and the identity of a claim's rule."""
+"""Property checks: claims that are tested on random instances instead of runs."""

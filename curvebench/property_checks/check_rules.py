@@ -1,4 +1,4 @@
-"""The rule behind a property claim, as its checks are written, and the hash of it."""
+"""Hashes of the decision rules of property claims, which are the functions that measure instances."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
 from curvebench.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
-# Names of packages in the hashes. A hash seeds the instances of its claim: moving a file must not change it.
+# Names of packages and modules as they were when the rules of the published claims were hashed. The hash of a
+# rule is the seed of its instances, therefore moving a file must not change it.
 NAMES = {
     "curvebench.arrays": "harness.backends",
     "curvebench.steps.engine": "harness.backends.engine",
@@ -39,69 +40,75 @@ NAMES = {
 
 @cache
 def check_rule(claim: PropertyClaim) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of all that decides a claim but the project's own code.
+    """Return the first 16 hexadecimal digits of the SHA-256 of a claim's decision rule.
 
-    These are the parts, with the functions that measure them and whatever functions and constants of
-    benchmarks/claims they use, without comments and docstrings. Numbers of instances are none of it.
+    The hash covers the subclaims, the functions that measure them, and the functions and constants of
+    benchmarks/claims that these use, without comments and docstrings. It covers neither the number of
+    instances nor code outside benchmarks/claims, such as the optimizers that a claim is about: a correction
+    of an optimizer keeps the instances, a change of the rule draws new ones.
     """
-    seen: dict[str, str] = {}
-    parts = [_part(check, seen) for check in claim.checks]
-    rule = [claim.id, bool(claim.at_most_partly), sorted(parts), sorted(seen.items())]
+    texts: dict[str, str] = {}
+    parts = [_part(check, texts) for check in claim.checks]
+    rule = [claim.id, bool(claim.at_most_partly), sorted(parts), sorted(texts.items())]
     return hashlib.sha256(repr(rule).encode()).hexdigest()[:16]
 
 
-def _part(check: Check, seen: dict[str, str]) -> tuple[str, ...]:
+def _part(check: Check, texts: dict[str, str]) -> tuple[str, ...]:
+    """Return the hashed fields of one check; functions that it uses are added to `texts`."""
     scales = sorted(check.by_scale)
-    measured = [_written(one, seen) for one in (check.measures, *(check.by_scale[name] for name in scales))]
+    measured = [_written(fn, texts) for fn in (check.measures, *(check.by_scale[name] for name in scales))]
     return check.part, check.variant, str(check.sampled), str(check.bound), *scales, *measured
 
 
-def _written(value: Any, seen: dict[str, str]) -> str:
-    """A value in words that are the same in every process; functions and classes are added to `seen`."""
+def _written(value: Any, texts: dict[str, str]) -> str:
+    """Return a value as text that is the same in every process; add functions and classes to `texts`."""
     if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
     if isinstance(value, partial):
-        return f"{_written(value.func, seen)} with {_written((value.args, value.keywords), seen)}"
+        return f"{_written(value.func, texts)} with {_written((value.args, value.keywords), texts)}"
     if isinstance(value, Mapping):
-        return repr([(str(key), _written(one, seen)) for key, one in value.items()])
+        return repr([(str(key), _written(item, texts)) for key, item in value.items()])
     if isinstance(value, tuple | list):
-        return repr([_written(one, seen) for one in value])
+        return repr([_written(item, texts) for item in value])
     if inspect.isfunction(value) or inspect.isclass(value):
-        return _defined(value, seen)
+        return _defined(value, texts)
     return type(value).__name__
 
 
-def _defined(thing: Any, seen: dict[str, str]) -> str:
-    """The name of a function or class; its text and that of what it uses are added to `seen`."""
+def _defined(thing: Any, texts: dict[str, str]) -> str:
+    """Return the name of a function or class; add its source, and that of what it uses, to `texts`.
+
+    A lambda has no name, so that its source is returned.
+    """
     name = f"{_module_name(thing.__module__)}.{thing.__qualname__}"
     if name.endswith("<lambda>"):
         lambdas = _lambdas(inspect.getsource(sys.modules[thing.__module__]))
         name = "; ".join(text for line, text in lambdas if line == thing.__code__.co_firstlineno)
-    elif thing.__module__.startswith(f"{PACKAGE}.") and name not in seen:
-        seen[name], names = _text(thing)
-        own = {NAMES.get(key, key): value for key, value in vars(sys.modules[thing.__module__]).items()}
-        seen[name] += repr([(one, _written(own[one], seen)) for one in names if one in own])
+    elif thing.__module__.startswith(f"{PACKAGE}.") and name not in texts:
+        texts[name], names = _text(thing)
+        values = {NAMES.get(key, key): value for key, value in vars(sys.modules[thing.__module__]).items()}
+        texts[name] += repr([(key, _written(values[key], texts)) for key in names if key in values])
     return name
 
 
 def _module_name(module: str) -> str:
-    """Return the name of a module in the hashes of rules."""
+    """Return the name under which a module is hashed."""
     package = next((package for package in NAMES if f"{module}.".startswith(f"{package}.")), None)
     return module if package is None else NAMES[package] + module.removeprefix(package)
 
 
 @cache
 def _lambdas(source: str) -> list[tuple[int, str]]:
-    """The lines and texts of the lambdas of a module."""
+    """Return line number and source of each lambda of a module."""
     nodes = ast.walk(ast.parse(source))
     return [(node.lineno, ast.unparse(node)) for node in nodes if isinstance(node, ast.Lambda)]
 
 
 @cache
 def _text(thing: Any) -> tuple[str, list[str]]:
-    """The text of a function or class without docstrings, and the names in it."""
+    """Return the source of a function or class without docstrings, and the sorted names in it."""
     tree = ast.parse(dedent(inspect.getsource(thing)))
     names = {node for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for name in names:

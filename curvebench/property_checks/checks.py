@@ -1,4 +1,4 @@
-"""Property checks: claims that hold or fail on random instances, with no run of a study behind them."""
+"""Property claims, which hold or fail on random instances, and the evaluation of their checks."""
 
 from __future__ import annotations
 
@@ -24,24 +24,32 @@ FOLDER = Path(__file__).resolve().parents[2].joinpath(*PACKAGE.split("."))
 DEFAULT_SCALE = "paper"
 PRINTED: Final = "as printed"
 CORRECTED: Final = "as corrected"
-TRIES = 60  # least number of instances that a search draws
+MIN_TRIES = 60  # number of instances that a search draws at least
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of one instance and what a claim says of it.
+    """A number measured on one instance, and the limit that the claim gives for it.
 
     Args:
-        quantity: what it is, with its unit where it has one; the same in all instances.
-        value: what was measured.
-        relation: how it must stand to the limit.
-        limit: what the claim says.
-        tolerance: by how much it may miss the limit, for rounding or sampling.
-        sampled: whether the value is an estimate, and the tolerance half of the length of its interval.
+        quantity: name of the number, with its unit if it has one; the same for all instances.
+        value: the measured number.
+        relation: relation of value to limit that the claim requires.
+        limit: limit that the claim states.
+        tolerance: accepted violation of the limit, to allow for rounding or sampling errors.
+        sampled: whether the value is an estimate. The tolerance is then half of the length of its interval.
 
     Raises:
-        ValueError: for an unknown relation, or what is no limit: the measure could not miss.
-        TypeError: for what is no single number.
+        ValueError: for an unknown relation, and for a limit or tolerance that no value could violate, such as
+            NaN.
+        TypeError: if value, limit or tolerance is not a single number.
+
+    Example:
+        >>> from curvebench import Measure
+        >>> Measure("largest eigenvalue", value=1.9, relation="<=", limit=2.0).holds
+        True
+        >>> Measure("loss after 10 steps", value=0.51, relation="<=", limit=0.5, tolerance=0.02).holds
+        True
     """
 
     quantity: str
@@ -52,11 +60,12 @@ class Measure:
     sampled: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("value", "limit", "tolerance"):  # whatever NumPy calculates them in
+        # Claims calculate in NumPy; its scalars would be written to the tables with other types.
+        for name in ("value", "limit", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.relation not in get_args(recorded.Relation):
-            known = ", ".join(get_args(recorded.Relation))
-            raise ValueError(f"{self.quantity}: the relation {self.relation!r} is none; give one of {known}")
+            valid = ", ".join(get_args(recorded.Relation))
+            raise ValueError(f"{self.quantity}: the relation {self.relation!r} is none; give one of {valid}")
         if not (math.isfinite(self.limit) and 0 <= self.tolerance < math.inf):
             limit = f"{self.limit} with the tolerance {self.tolerance}"
             raise ValueError(
@@ -65,26 +74,27 @@ class Measure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it does; None where that cannot be told (curvebench.results.verdicts)."""
-        return recorded.holds(self.value, self.relation, self.limit, self.tolerance, self.sampled)
+        """Whether the value satisfies the relation; None if an estimate's interval contains the limit."""
+        return recorded.satisfies(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one instance adds to a figure; it has no part in the verdict.
+    """A line in a figure, as one instance gives it. Figures do not influence the verdict.
 
     Args:
-        figure: the figure of the source that is drawn again, such as "000 Fig. 3".
-        label: which of the figure's lines it is; the same label in another instance is another draw of it.
-        x, y: the points, (n,) each.
-        axes: what x and y are, with units where they have some.
-        kind: a measured line, a law fitted to one, a value for reference, a level set, or the path of an
-            optimizer, whose label is its method.
-        panel: the part of the figure that it lies in; empty where there is one.
-        log: the axes that are logarithmic.
+        figure: the figure of the source that is reproduced, such as "000 Fig. 3".
+        label: name of the line. Lines with the same label in several instances are samples of the same line.
+        x: abscissas of the points, of shape (n,).
+        y: ordinates of the points, of shape (n,).
+        axes: labels of the two axes, with units.
+        kind: measured line, law fitted to a line, reference value, level set, or path of an optimizer, whose
+            label is then its method.
+        panel: panel of the figure; empty if it has only one.
+        log: the logarithmic axes.
 
     Raises:
-        ValueError: for an unknown kind, or other numbers of x than of y, or none.
+        ValueError: for an unknown kind, or if x and y are not two vectors of equal length above 0.
     """
 
     figure: str
@@ -98,8 +108,8 @@ class Series:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(recorded.SeriesKind):
-            known = ", ".join(get_args(recorded.SeriesKind))
-            raise ValueError(f"{self.label} of {self.figure}: the kind {self.kind!r} is none of {known}")
+            valid = ", ".join(get_args(recorded.SeriesKind))
+            raise ValueError(f"{self.label} of {self.figure}: the kind {self.kind!r} is none of {valid}")
         x, y = np.shape(self.x), np.shape(self.y)
         if len(x) != 1 or x != y or not x[0]:
             raise ValueError(f"{self.label} of {self.figure}: x is {x} and y is {y}; give as many, (n,)")
@@ -110,24 +120,26 @@ Measures = Callable[[np.random.Generator], Iterable[Measure | Series]]
 
 @dataclass(frozen=True)
 class Check:
-    """One part of a claim.
+    """Test of one subclaim.
 
     Args:
-        part: what it says, in one line.
-        source: file and place.
-        measures: the measures of one instance, drawn from a generator of its own, and series for figures.
-        instances: how many are drawn, by scale; a scale that is not named has those of `paper`.
-        variant: whether a misprinted statement is taken as it stands or as it must be meant; empty where
-            it is printed well.
-        by_scale: what measures instances in place of `measures` at the scales that it names, such as from
-            fewer samples.
-        sampled: whether its measures are estimates, whose tolerances are half of the length of an interval.
-        bound: whether it is a bound that a search tries to break, from the instance that comes nearest to its
-            limit (curvebench.property_checks.searching), each of its quantities in turn; what is found is
-            an instance more each.
+        part: the subclaim, in one line.
+        source: file and place where it is stated.
+        measures: function that draws one instance from a generator and yields its measures, and lines for
+            figures.
+        instances: number of instances by scale; a scale that is not listed uses the number of `paper`.
+        variant: for a misprinted statement, whether it is tested as printed or as corrected; empty if there
+            is no misprint.
+        by_scale: functions that replace `measures` at some scales, for example because they draw fewer
+            samples.
+        sampled: whether the measures are estimates, so that tolerances are half of the length of an interval.
+        bound: whether the subclaim is a bound. For each of its quantities, a search then starts at the
+            instance that comes nearest to the limit and tries to break it
+            (`curvebench.property_checks.searching`). The nearest instance of each search is one more instance
+            of the check.
 
     Raises:
-        ValueError: for an unknown variant, or scales without instances.
+        ValueError: for an unknown variant, or numbers of instances that lack `paper` or are below 1.
     """
 
     part: str
@@ -151,29 +163,51 @@ class Check:
             )
 
     def count(self, scale: str) -> int:
-        """How many instances are drawn at a scale."""
+        """Return the number of instances at a scale, without those that a search finds."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
 
     def at(self, scale: str) -> Measures:
-        """What measures an instance at a scale."""
+        """Return the function that measures an instance at a scale."""
         return self.by_scale.get(scale, self.measures)
 
 
-@dataclass(frozen=True, eq=False)  # a claim is itself alone, so that what is computed of it can be kept
+# Claims are equal only if they are the same object; therefore they can be hashed, and `check_rule` is cached
+# by them.
+@dataclass(frozen=True, eq=False)
 class PropertyClaim:
-    """A claim that its checks decide.
+    """A claim that is decided by checks on random instances.
 
     Args:
-        id: stable key, such as `notes.regret`.
+        id: stable identifier, such as `notes.regret`.
         sentence: what is claimed.
-        source: file and place.
-        setting: what is drawn and run, and what was chosen where the source is silent or wrong.
-        checks: its parts.
-        workloads: the workloads whose data it reads, as they are by default; without the data it is not run.
-        at_most_partly: why it cannot be fully reproduced, such as reduced data; empty where it can.
+        source: file and place where it is claimed.
+        setting: what is drawn and run, and choices made where the source is silent or wrong.
+        checks: tests of its subclaims.
+        workloads: workloads whose data the checks read, with default settings. Without the data the claim is
+            not run.
+        at_most_partly: why the claim cannot be fully reproduced, such as reduced data; empty if it can.
 
     Raises:
-        ValueError: where it has no checks, or a part is given twice.
+        ValueError: if there are no checks, or two checks have the same subclaim and variant.
+
+    Example:
+        A module of `benchmarks/claims` contains a tuple `CLAIMS` of such claims:
+
+        >>> import numpy as np
+        >>> from curvebench import Check, Measure, PropertyClaim
+        >>> def row_sums(generator):
+        ...     matrix = generator.random((3, 3))
+        ...     stochastic = matrix / matrix.sum(axis=1, keepdims=True)
+        ...     yield Measure("spectral radius", max(abs(np.linalg.eigvals(stochastic))), "==", 1.0, 1e-12)
+        >>> CLAIM = PropertyClaim(
+        ...     id="examples.stochastic",
+        ...     sentence="A stochastic matrix has the spectral radius 1.",
+        ...     source="an example",
+        ...     setting="3 x 3 matrices with uniform entries, divided by their row sums",
+        ...     checks=(Check("the spectral radius is 1", "an example", row_sums, instances={"paper": 100}),),
+        ... )
+        >>> [measure.holds for measure in CLAIM.checks[0].measures(np.random.default_rng(0))]
+        [True]
     """
 
     id: str
@@ -192,7 +226,7 @@ class PropertyClaim:
 
 @dataclass(frozen=True)
 class OfInstance:
-    """Something of one instance of a claim's part."""
+    """Identification of an instance: its claim, subclaim and variant, and its number."""
 
     claim: str
     part: str
@@ -202,15 +236,15 @@ class OfInstance:
 
 @dataclass(frozen=True)
 class Row(OfInstance):
-    """A measure with its claim, part and instance, and the seconds that the instance took."""
+    """A measure of an instance, and the seconds that the instance took."""
 
     measure: Measure
-    seconds: float = field(default=0.0, compare=False)  # two runs of one instance give equal rows
+    seconds: float = field(default=0.0, compare=False)  # two runs of the same instance give equal rows
 
 
 @dataclass(frozen=True)
 class Trace(OfInstance):
-    """A series with its claim, part and instance."""
+    """A line that an instance adds to a figure."""
 
     series: Series
 
@@ -219,126 +253,136 @@ class Trace(OfInstance):
 
 
 def modules(folder: Path | None = None) -> tuple[str, ...]:
-    """The modules of benchmarks/claims, or of another folder, that define claims, by their last name."""
+    """Return the names, without package, of the modules in benchmarks/claims that define claims."""
     files = (FOLDER if folder is None else folder).glob("*.py")
     return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 
 
 def file_of(module: str) -> str:
-    """The file of a module of claims, from the root of the project."""
+    """Return the path of a module of claims relative to the root of the project."""
     return path_of(f"{PACKAGE}.{module}")
 
 
 def claims_of(module: str) -> tuple[PropertyClaim, ...]:
-    """The claims that a module defines.
+    """Return the claims that a module defines.
 
     Raises:
-        InputError: naming the file, where it cannot be imported or defines no claims.
+        InputError: if the module cannot be imported or defines no claims. The message names its file.
     """
     path = file_of(module)
     try:
-        found = getattr(importlib.import_module(f"{PACKAGE}.{module}"), "CLAIMS", None)
-    except Exception as error:  # whatever a module raises when it is imported
+        claims = getattr(importlib.import_module(f"{PACKAGE}.{module}"), "CLAIMS", None)
+    # Importing a module can raise any exception.
+    except Exception as error:
         raise InputError(f"{path}: cannot be imported ({type(error).__name__}: {error}); mend it") from error
     if (
-        not found
-        or not isinstance(found, tuple)
-        or not all(isinstance(claim, PropertyClaim) for claim in found)
+        not claims
+        or not isinstance(claims, tuple)
+        or not all(isinstance(claim, PropertyClaim) for claim in claims)
     ):
         raise InputError(
             f"{path}: CLAIMS is not there, is empty, or is no tuple of PropertyClaim; define CLAIMS = (...,)"
         )
-    return found
+    return claims
 
 
 def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
-    """Every claim with its module, by the claim's id.
+    """Return module and claim by the id of the claim, for all modules.
+
+    Args:
+        folder: folder of the modules; by default benchmarks/claims.
 
     Raises:
-        InputError: as `claims_of`, and for an id that is given twice.
+        InputError: as `claims_of`, and if two modules use the same id.
     """
-    found: dict[str, tuple[str, PropertyClaim]] = {}
+    claims: dict[str, tuple[str, PropertyClaim]] = {}
     for module in modules(folder):
         for claim in claims_of(module):
-            home, _ = found.setdefault(claim.id, (module, claim))
-            if found[claim.id][1] is not claim:
+            first, _ = claims.setdefault(claim.id, (module, claim))
+            if claims[claim.id][1] is not claim:
                 raise InputError(
-                    f"{file_of(module)}: the id {claim.id!r} is also in {file_of(home)}; ids must differ"
+                    f"{file_of(module)}: the id {claim.id!r} is also in {file_of(first)}; ids must differ"
                 )
-    return found
+    return claims
 
 
 # --- checking them -------------------------------------------------------------------------------
 
 
 def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
-    """Every measure of every instance of one part of a claim, and the instance's series after them.
+    """Yield all measures of all instances of one check; after those of each instance, its lines for figures.
 
-    An instance is the same whatever else is run, and another one under another rule: what was changed in view
-    of some instances is checked on fresh ones.
+    An instance depends only on the claim's id, the subclaim, the rule and its number. If the rule is changed
+    after its results were seen, the new rule is tested on new instances.
+
+    Args:
+        claim: id of the claim.
+        rule: hash of the claim's decision rule.
 
     Raises:
-        ValueError: for an instance that measures nothing: it could not miss.
+        ValueError: for an instance without measures, which could never violate the claim.
     """
-    key = zlib.crc32(
-        f"{claim} {check.part} {rule}".rstrip().encode()
-    )  # printed and corrected see the same instances
+    # The variant is not part of the key, so that a statement as printed and as corrected see the same
+    # instances.
+    key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    nearest_by: dict[str, tuple[float, int]] = {}  # by quantity, the greatest share and its instance
+    # For each quantity, the share of the limit that the nearest instance reaches, and the instance's negative
+    # number.
+    nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count):
         began = time.perf_counter()
-        found = list(draw(np.random.default_rng([key, instance])))
-        for quantity, share in _bound_shares(found).items():
+        items = list(draw(np.random.default_rng([key, instance])))
+        for quantity, share in _bound_shares(items).items():
             nearest_by[quantity] = max(nearest_by.get(quantity, (0.0, 0)), (share, -instance))
-        yield from _of_instance(claim, check, instance, found, time.perf_counter() - began)
-    for instance, (quantity, (_, place)) in enumerate(nearest_by.items() if check.bound else (), count):
+        yield from _of_instance(claim, check, instance, items, time.perf_counter() - began)
+    for instance, (quantity, (_, start)) in enumerate(nearest_by.items() if check.bound else (), count):
         began = time.perf_counter()
-        found = list(draw(nearest(partial(_share, draw, quantity), [key, -place], max(TRIES, count))))
-        yield from _of_instance(claim, check, instance, found, time.perf_counter() - began)
+        items = list(draw(nearest(partial(_share, draw, quantity), [key, -start], max(MIN_TRIES, count))))
+        yield from _of_instance(claim, check, instance, items, time.perf_counter() - began)
 
 
 def _of_instance(
-    claim: str, check: Check, instance: int, found: Sequence[Measure | Series], seconds: float
+    claim: str, check: Check, instance: int, items: Sequence[Measure | Series], seconds: float
 ) -> Iterator[Row | Trace]:
-    """The measures of an instance, and its series after them."""
-    if not any(isinstance(each, Measure) for each in found):
+    """Yield the measures of an instance, then its lines for figures."""
+    if not any(isinstance(item, Measure) for item in items):
         raise ValueError(f"instance {instance} has no measures; every instance must give one")
-    about = (claim, check.part, check.variant, instance)
-    for each in found:
-        if isinstance(each, Measure):
-            yield Row(*about, replace(each, sampled=check.sampled), seconds)
-    for each in found:
-        if isinstance(each, Series):
-            yield Trace(*about, each)
+    identity = (claim, check.part, check.variant, instance)
+    for item in items:
+        if isinstance(item, Measure):
+            yield Row(*identity, replace(item, sampled=check.sampled), seconds)
+    for item in items:
+        if isinstance(item, Series):
+            yield Trace(*identity, item)
 
 
 def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
+    """Return the share of its limit that a quantity reaches on an instance; 0 if it is not measured."""
     return _bound_shares(draw(random)).get(quantity, 0.0)
 
 
-def _bound_shares(found: Iterable[Measure | Series]) -> dict[str, float]:
-    measures = [each for each in found if isinstance(each, Measure)]
+def _bound_shares(items: Iterable[Measure | Series]) -> dict[str, float]:
+    """Return the largest share of its limit that each quantity reaches."""
+    measures = [item for item in items if isinstance(item, Measure)]
     return recorded.bound_shares(
-        (each.quantity, each.value, each.relation, each.limit, each.tolerance) for each in measures
+        (item.quantity, item.value, item.relation, item.limit, item.tolerance) for item in measures
     )
 
 
-def verdicts(claim: PropertyClaim, found: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:
-    """The verdict by variant; by the empty one alone where nothing is misprinted
-    (curvebench.results.verdicts).
+def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:
+    """Return the verdict of each variant of a claim; without a misprint, the only variant is "".
 
-    A part holds where each of its measures does, and there are some.
+    A subclaim holds if there are measures of it and all of them hold.
     """
     holding: dict[tuple[str, recorded.Variant], list[bool | None]] = {
         (check.part, check.variant): [] for check in claim.checks
     }
-    for row in found:
+    for row in rows:
         holding[row.part, row.variant].append(row.measure.holds)
-    parts = {part: recorded.together(each) for part, each in holding.items()}
+    parts = {part: recorded.together(holds) for part, holds in holding.items()}
     bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
     shares = {
-        part: _bound_shares(row.measure for row in found if (row.part, row.variant) == part)
-        for part in bounds
+        part: _bound_shares(row.measure for row in rows if (row.part, row.variant) == part) for part in bounds
     }
-    untested = [part for part, own in shares.items() if recorded.least_tested(own)[1] < recorded.TESTED]
+    untested = [part for part, top in shares.items() if recorded.least_tested(top)[1] < recorded.TESTED]
     return recorded.verdicts(parts, claim.at_most_partly, untested)

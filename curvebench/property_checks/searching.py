@@ -1,4 +1,4 @@
-"""Searching for the instance that comes nearest to breaking a bound: an evolution strategy on its draws."""
+"""Search for the instance that comes nearest to breaking a bound: an evolution strategy on random draws."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from typing import Any
 import numpy as np
 
 Share = Callable[[np.random.Generator], float]
-RAISED, LOWERED = 1.5, 1.5**-0.25  # of the step after a success and a failure: even at one success in five
+# Factors of the step size after a success and after a failure. The step stays constant if one try in five
+# succeeds.
+RAISED, LOWERED = 1.5, 1.5**-0.25
 
 
 class Moved(np.random.Generator):
-    """The generator of an instance, with its continuous draws moved.
+    """Random generator that draws an instance near another one.
 
-    Integers, choices and permutations are the instance's own. Uniform numbers are the distribution function
-    of normal ones; these become z cos(step) + xi sin(step), so that what is drawn keeps its distribution.
+    Continuous draws are rotated: a standard normal z becomes z cos(step) + xi sin(step), which is standard
+    normal too, so that every instance keeps its distribution. A uniform number is the normal distribution
+    function of a normal number, which is rotated. Integers, choices and permutations stay those of the
+    instance from `seed`.
 
     Args:
-        seed: of the instance.
-        draws: z of each call, in order; of further calls, and of calls of other shapes, the instance's own.
-        step: the angle, 0 to pi / 2.
-        moves: xi is drawn from it.
+        seed: seed of the original instance.
+        draws: z for each call in the order of calls. For later calls, and for a call with another shape, z is
+            drawn from `seed`.
+        step: angle, from 0 for the same instance to pi / 2 for an independent one.
+        moves: generator of xi.
     """
 
     def __init__(self, seed: list[int], draws: list[Any], step: float, moves: np.random.Generator) -> None:
@@ -29,11 +34,11 @@ class Moved(np.random.Generator):
         self._given, self._step, self._moves = draws, step, moves
         self.draws: list[Any] = []
 
-    def _move(self, own: Any) -> Any:
-        place = len(self.draws)
-        known = place < len(self._given) and np.shape(self._given[place]) == np.shape(own)
-        start = self._given[place] if known else own
-        moved = start * np.cos(self._step) + self._moves.standard_normal(np.shape(own)) * np.sin(self._step)
+    def _move(self, z: Any) -> Any:
+        index = len(self.draws)
+        usable = index < len(self._given) and np.shape(self._given[index]) == np.shape(z)
+        start = self._given[index] if usable else z
+        moved = start * np.cos(self._step) + self._moves.standard_normal(np.shape(z)) * np.sin(self._step)
         self.draws.append(moved)
         return moved
 
@@ -56,22 +61,22 @@ class Moved(np.random.Generator):
 
 
 def nearest(share: Share, seed: list[int], tries: int) -> np.random.Generator:
-    """A generator of the instance with the greatest share that a (1 + 1) evolution strategy finds.
+    """Return a generator of the instance with the largest share that a (1 + 1) evolution strategy finds.
 
-    The step follows the one-fifth rule (Rechenberg 1973); the search ends where the share exceeds 1. An
-    instance whose share is infinite or not a number is passed over.
+    The step size follows the one-fifth success rule (Rechenberg 1973). The search ends when the share exceeds
+    1, which breaks the bound. Instances whose share is not finite are ignored.
 
     Args:
-        share: of an instance, drawn from a generator.
-        seed: of the instance to begin with, in which the search's own numbers are drawn too.
-        tries: how many instances are drawn.
+        share: function that draws an instance from a generator and returns the share of the limit it reaches.
+        seed: seed of the first instance; the random numbers of the search are derived from it as well.
+        tries: number of instances to draw.
     """
     moves, step, best, draws = np.random.default_rng([*seed, tries]), 0.5, -np.inf, list[Any]()
     for number in range(tries):
         candidate = Moved(seed, draws, step if number else 0.0, moves)
-        found = share(candidate)
-        if np.isfinite(found) and found > best:
-            best, draws, step = found, candidate.draws, min(step * RAISED, np.pi / 2)
+        value = share(candidate)
+        if np.isfinite(value) and value > best:
+            best, draws, step = value, candidate.draws, min(step * RAISED, np.pi / 2)
             if best > 1:
                 break
         else:

@@ -136,13 +136,16 @@ def explained(
         raw: the document as people wrote it.
     """
     found = errors.errors()
-    renamed = {(*error["loc"][:-1], NEW_NAMES.get(str(error["loc"][-1]))) for error in found if error["loc"]}
-    # pydantic counts valid items only, and calls a list too short when its items are invalid
-    inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
+    # Errors that follow from others: a list is also called too short when its items are invalid, since pydantic
+    # counts valid items only, and a key is also called missing when it is given under its earlier name.
+    implied: dict[str, set[tuple[Any, ...]]] = {
+        "too_short": {error["loc"][:length] for error in found for length in range(len(error["loc"]))},
+        "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in found},
+    }
     return [
         _explained(error, whole, owner, key, raw)
         for error in found
-        if error["loc"] not in {"too_short": inner, "missing": renamed}.get(error["type"], ())
+        if error["loc"] not in implied.get(error["type"], ())
     ]
 
 

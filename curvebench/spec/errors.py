@@ -9,7 +9,16 @@ from contextlib import contextmanager
 
 
 class InputError(ValueError):
-    """Bad input: the message names the file, the key and what would be right."""
+    """Raised for bad input. Each line of the message names the file, the key and the remedy.
+
+    The command line prints the lines and ends with status 2.
+
+    Example:
+        >>> from curvebench import find_rule
+        >>> find_rule("adamm")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        curvebench.spec.errors.InputError: the suite has no optimizer 'adamm'; did you mean 'adam'? (...)
+    """
 
 
 class Problems:

@@ -130,7 +130,7 @@ class RunsSpec(TrainingSpec):
         alone: whether the job makes a single run (in the final round: the runs of a single seed).
         setting: of a single run in another round, the index of its setting among those of the round.
         compared: labels of the bases in which claims compare the method: final runs are made there at all
-            settings that may have been chosen (`curvebench.results.tuning.Tried.likely`).
+            settings that may have been chosen (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
         claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
             is changed afterwards shows as changed and runs nothing anew.
     """

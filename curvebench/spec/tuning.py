@@ -20,7 +20,7 @@ MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power o
 
 
 class Outcome(typing.Protocol):
-    """Results of the tuning rounds so far (`curvebench.results.tuning.Tried`)."""
+    """Results of the tuning rounds so far (`curvebench.results.tuning.TuningOutcome`)."""
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:
@@ -154,7 +154,7 @@ class Protocol(Document):
         """Whether settings are tried in a basis."""
         return self.tuned_bases is None or basis in self.tuned_bases
 
-    def chooser(self, basis: str) -> str:
+    def tuning_basis(self, basis: str) -> str:
         """The basis whose runs choose a basis's setting: where it is shared, the identity for all."""
         return IDENTITY if self.shared_across == "bases" else basis
 

@@ -1,4 +1,4 @@
-"""The bases stage: gradient samples and eigenbases, one file a seed."""
+"""The bases stage: gradient samples and eigenbases, and random bases, one file a seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curvebench.basis_estimation.gradients import decomposition_on, sampler
+from curvebench.basis_estimation.gradients import Sampler, decomposition_on, sampler
 from curvebench.optimizers.bases import bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
 from curvebench.paths import basis_file
@@ -25,10 +25,10 @@ from curvebench.workloads.workload import Workload
 
 
 def estimate_bases(job: job_parts.Job) -> None:
-    """Estimate every basis of the spec for every workload and seed, where it is not there."""
+    """Estimate or draw every basis of the spec for every workload and seed, where it is not there."""
     spec = job.spec
     assert isinstance(spec, BasesSpec)
-    wanted = [basis for basis in spec.bases if bases()[basis.name].estimated]
+    wanted = [basis for basis in spec.bases if bases()[basis.name].stored]
     progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
     for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
         place, name = Lanes(number), job_parts.basis_name(basis, workload.name)
@@ -55,20 +55,21 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 def _estimate_seeds(
     job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
 ) -> None:
-    """Estimate a basis for each seed, and write it in the precision of its runs."""
+    """Estimate or draw a basis for each seed, and write it in the precision of its runs."""
     assert isinstance(job.spec, BasesSpec)
     found = job_parts.workload_of(workload)
     dtype = job_parts.dtype_of(job.spec, found)
-    engine, decompose = _engine_of(job, found)
-    sample = None
+    made: tuple[()] | tuple[Sampler, Decomposition] = ()
     for seed, file in files.items():
         with job.clock.phase("data"):
             one = job_parts.instance(found, workload.settings, seed)
-        if sample is None:
+            sampling = job_parts.sampling_of(basis, one)
+        if sampling.count and not made:
+            engine, decompose = _engine_of(job, found)
             with job.clock.phase("compile"):
-                sample = sampler(job_parts.sampling_of(basis, one), engine, one.problem, one.random)
-        with job.clock.phase("step"):
-            arrays = job_parts.estimate(basis, one, sample, decompose)
+                made = sampler(sampling, engine, one.problem, one.random), decompose
+        with job.clock.phase("step" if sampling.count else "data"):
+            arrays = job_parts.estimate(basis, one, *made)
         for name in [name for name in arrays if name.startswith("matrix")]:
             arrays[name] = arrays[name].astype(dtype)  # as runs would when they read it
         check_unchanged(job.spec)

@@ -158,8 +158,8 @@ class _Meter:
         settings: tuple[Setting, ...],
     ) -> Clock:
         """Return the clock of a job that makes a run of a few steps at each setting."""
-        known = bases()[basis.name].estimated
-        needed = (self.estimated(spec, workload, basis).spec.hash,) if known else ()
+        stored = bases()[basis.name].stored
+        needed = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule
         short = spec.changed(
             rounds=(spec.final_round,),
@@ -178,7 +178,7 @@ class _Meter:
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
         """Return a job that has estimated a basis for one seed."""
-        backend, device = estimated_at(workload_of(workload).alone, spec.backend, spec.device)
+        backend, device = estimated_at(workload_of(workload).separate_jobs, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
             stage="bases", backend=backend, device=device, precision=spec.precision, **cell, **NO_NAMES

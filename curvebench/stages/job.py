@@ -217,7 +217,8 @@ def estimate(
 ) -> dict[str, np.ndarray]:
     """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
 
-    `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart.
+    `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart. A basis that
+    takes no gradients costs a method nothing.
     """
     start = time.perf_counter()
     kind, random = bases()[basis.name], one.random(BASIS_STREAM)
@@ -233,25 +234,19 @@ def estimate(
     arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
     arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
     arrays["gradient_evaluations"] = np.array(count)
-    arrays["seconds"] = np.array(time.perf_counter() - start if kind.estimated else 0.0)
+    arrays["seconds"] = np.array(time.perf_counter() - start if count else 0.0)
     return arrays
 
 
-Draw = Callable[[BasisSpec, Instance], dict[str, np.ndarray]]
-
-
-def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance], draw: Draw = estimate) -> LoadedBasis:
-    """Return the matrices of some instances: those that the bases job wrote, or random ones.
-
-    Args:
-        draw: returns random matrices, such as those that it returned before.
+def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
+    """Return the matrices of some instances, which the bases job wrote; identity has none.
 
     Raises:
         FailedBefore: when its estimation failed, or its file is missing or damaged: then as
             interrupted, which does not count against the method.
     """
-    read = bases()[basis.name].estimated
-    seeds = [_read_basis(job, basis, one) if read else draw(basis, one) for one in instances]
+    stored = bases()[basis.name].stored
+    seeds = [_read_basis(job, basis, one) if stored else estimate(basis, one) for one in instances]
     return LoadedBasis.of(seeds, dtype_of(job.spec, instances[0].workload))
 
 

@@ -14,7 +14,7 @@ from curvebench.backends.engine import engine
 from curvebench.basis_estimation.gradients import sampler
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.clock import Clock
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
@@ -187,10 +187,10 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
         loaded = load(bundle, made, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = made.segment(loaded, stretch_inputs(bundle, made, 0, 1), parity_problems.STEPS)
+            segment = made.segment(loaded, segment_inputs(bundle, made, 0, 1), parity_problems.STEPS)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
-                inputs = stretch_inputs(bundle, made, step, 1)
+                inputs = segment_inputs(bundle, made, step, 1)
                 if made.ops.backend == "torch":
                     one = step_of(inputs, 0)
                     point = program.point(carry, constants, one)

@@ -30,7 +30,7 @@ class Lane:
     outcome_step: int | None
     total_steps: int  # updates made
     gradients: int  # steps whose gradient was taken
-    besides: np.ndarray  # (C,) gradients that closures have taken
+    closure_gradients: np.ndarray  # (C,) gradients that closures have taken
     reached: Mapping[str, int | None] = field(default_factory=dict)  # the step of each target, or None
 
 
@@ -54,7 +54,7 @@ def lane_of(
     kept = int(np.searchsorted(steps, end)) + 1
     steps = np.minimum(steps[:kept], end)
     values = {name: value[:kept] for name, value in values.items()}
-    besides = trajectories.closure_evaluations[:kept]
+    closure_gradients = trajectories.closure_gradients[:kept]
     reached = {
         metric: steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
         for metric, threshold in targets.items()
@@ -68,7 +68,7 @@ def lane_of(
         outcome, at, updates, gradients = "reached", end, end, stopped
     elif met:
         outcome, at = "reached", min(met)
-    return Lane(steps, values, outcome, at, updates, gradients, besides, reached)
+    return Lane(steps, values, outcome, at, updates, gradients, closure_gradients, reached)
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
@@ -149,7 +149,7 @@ def _row(
     """
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
-    gradients += int(lane.besides[-1]) if len(lane.besides) else 0
+    gradients += int(lane.closure_gradients[-1]) if len(lane.closure_gradients) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
     spec, (number, seed, setting) = job.runs, place
     (in_round,) = spec.rounds
@@ -187,7 +187,7 @@ def _row(
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
     """Return the curves of the named runs, all in one frame: a frame for each run takes a millisecond."""
     steps = np.concatenate([lane.steps for lane in lanes])
-    evaluations = bundle.evaluations_of(steps) + np.concatenate([lane.besides for lane in lanes])
+    evaluations = bundle.evaluations_of(steps) + np.concatenate([lane.closure_gradients for lane in lanes])
     about = {
         "run": np.repeat(runs, [len(lane.steps) for lane in lanes]),
         "step": steps,

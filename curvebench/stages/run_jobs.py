@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from curvebench.engine.bundle import Bundle
@@ -73,13 +72,6 @@ def _of_workload(
     found, tables = job_parts.workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
     problem, programs = cache(partial(job_parts.instance, found, workload.settings)), dict[str, Programs]()
     upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
-    bases = {basis.label: basis for basis in spec.bases}
-    drawn = cache(lambda label, seed: job_parts.estimate(bases[label], problem(seed)))
-
-    def again(basis: BasisSpec, one: job_parts.Instance) -> dict[str, np.ndarray]:
-        """Return the random matrices of a tuning seed; rounds share them, since a large QR is slow."""
-        return drawn(basis.label, one.random.seed)
-
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
         before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
@@ -87,8 +79,7 @@ def _of_workload(
         for basis in in_round.spec.bases:
             cell = job_parts.Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
-            draw = again if number < spec.final_round else job_parts.estimate
-            run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress, draw)
+            run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress)
             tables += run.tables()
     return tables
 
@@ -140,18 +131,18 @@ def _settings_of(
     judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.training.stop)
     lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
     waiting = set(lacking["basis"])
-    groups = tuning_results.groups_tried(tuned, judge)
+    groups = tuning_results.tuning_outcomes(tuned, judge)
     own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
 
     def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
-        chooser = tuning.chooser(basis)
+        chooser = tuning.tuning_basis(basis)
         outcome = groups.get((workload.name, chooser))
         if number and (chooser in waiting or outcome is None):
             return ()
         if number < spec.final_round:
             return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[own]
         assert outcome is not None
-        found = outcome.likely if basis in spec.compared else (outcome.chosen,)
+        found = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
         return [dict(zip(tuning.names, setting, strict=True)) for setting in found]
 
     return settings_of
@@ -166,7 +157,6 @@ class _CellRun:
         engine_of: the engine of a precision.
         instance_of: the problem of a seed.
         programs_of: programs of all rounds of the cell, by a bundle, one of its problems and the engine.
-        draw: returns the matrices of a random basis.
         built: all lanes of the cell and their basis; None before they are made.
     """
 
@@ -177,7 +167,6 @@ class _CellRun:
     instance_of: Callable[[int], job_parts.Instance]
     programs_of: Callable[[Bundle, job_parts.Instance, Engine], Programs]
     progress: Progress
-    draw: job_parts.Draw
     built: tuple[Bundle, job_parts.LoadedBasis] | None = None
 
     def __post_init__(self) -> None:
@@ -230,7 +219,7 @@ class _CellRun:
     def _build(self) -> tuple[Bundle, job_parts.LoadedBasis]:
         with self.job.clock.phase("data"):
             instances = list(map(self.instance_of, self.job.spec.seeds))
-            basis = job_parts.basis_of(self.job, self.cell.basis, instances, self.draw)
+            basis = job_parts.basis_of(self.job, self.cell.basis, instances)
             self.built = job_parts.bundle_of(self.job, self.cell, instances, basis), basis
             return self.built
 
@@ -243,7 +232,7 @@ class _CellRun:
             return [self._read(lanes)]
         attendance = self.job.attendance
         failure = attendance.lost.get(lanes)
-        partly_done = any(lanes.holds(one) for one in self.done)
+        partly_done = any(lanes.contains(one) for one in self.done)
         if failure is None and not partly_done:
             attendance.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
@@ -284,7 +273,7 @@ class _CellRun:
         assert self.built is not None
         whole, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
-        part = whole.part(seeds, settings)
+        part = whole.subset(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
         trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
@@ -293,7 +282,7 @@ class _CellRun:
         """What is done of lanes, and rows that say of the others how they failed, which are stored."""
         table = self._failed(lanes, failure)
         self._fail(lanes, table.runs)
-        return [*(self._read(one) for one in self.done if lanes.holds(one)), table]
+        return [*(self._read(one) for one in self.done if lanes.contains(one)), table]
 
     def _failed(self, lanes: Lanes, failure: Failure) -> RunTables:
         """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""

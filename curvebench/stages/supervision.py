@@ -41,7 +41,7 @@ class Lanes(NamedTuple):
     first_setting: int = 0
     end_setting: int = 0
 
-    def holds(self, other: Lanes) -> bool:
+    def contains(self, other: Lanes) -> bool:
         """Whether another range lies in this one."""
         return self.cell == other.cell and set(other.pairs) <= set(self.pairs)
 

@@ -1,1 +1,1 @@
-"""What one step of a bundle computes, written once for all backends, and what a backend adds to it."""
+"""One step of a bundle, shared by all backends, and the interface of an engine."""

@@ -1,4 +1,4 @@
-"""What is evaluated of a loss at a step, mapped over lanes: gradient, what the rule needs, and metrics."""
+"""Evaluation of a loss at one step, mapped over lanes: the gradient, the needs of a rule, and metrics."""
 
 from __future__ import annotations
 
@@ -19,77 +19,91 @@ Function = Callable[..., Any]
 
 
 class StepInfo(NamedTuple):
-    """The loss, its gradient and the other needs of a step, at its point; (S, K) are seeds and settings."""
+    """Loss, gradient and needs of a step, for lanes (S, K) of S seeds and K settings."""
 
     loss: Array  # (S, K)
-    gradient: dict[str, Array]  # each (S, K, *shape), in the original coordinates
-    model: dict[str, Array]  # model state after the loss, each (S, K, ...)
-    # what the rule needs besides, each (S, K, ...) or nested mappings of such, in the original coordinates
+    gradient: dict[str, Array]  # by parameter name (S, K, *shape), in the original coordinates
+    model: dict[str, Array]  # the state of the model after the loss, each (S, K, ...)
+    # The values of the rule's needs by name, each (S, K, ...) or nested mappings of such arrays, in the
+    # original coordinates. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
 
 
-# of params, model, batch and noise, and whether amortized needs are evaluated
+# Called with params, model, batch, noise, and whether amortized needs are to be evaluated.
 Evaluation = Callable[[Any, Any, Any, Any, bool], StepInfo]
 
 
 class Derivatives(Protocol):
-    """A backend's automatic differentiation."""
+    """Automatic differentiation and mapping of functions by a backend.
 
-    ops: Ops
-    model_ops: Ops  # of losses and metrics, where it differs from that of rules and of what they need
-    single_run_ops: Ops  # as `model_ops`, where nothing is mapped and no second derivative is taken
-    many_examples: float  # of which the lanes' losses are sooner computed in turn
+    An argument `single` says that the function belongs to one run and is not mapped over lanes, so that a
+    backend may use a faster implementation for it.
+    """
+
+    ops: Ops  # array functions for rules and needs
+    model_ops: Ops  # array functions for losses and metrics, which may compute products in a lower precision
+    # Array functions for losses and metrics of single runs, if no second derivative is taken: they may use
+    # kernels that can be neither mapped nor differentiated twice.
+    single_run_ops: Ops
+    many_examples: float  # from this number of examples on, it is faster to compute lanes one after another
 
     def products(self) -> AbstractContextManager[Any]:
-        """The precision of a model's products, where the backend has it from what surrounds them."""
+        """Return a context with the precision of a model's products, for a library with such a setting."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """The function mapped over one axis of some of its arguments."""
+        """Map a function over one axis of each argument that has an axis in `axes`, vectorized."""
 
     def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """As `vmap` with axes 0 or None, one element after another."""
+        """Map a function over the first axis of each argument with axis 0, one element after another."""
 
-    def value_and_grad(self, function: Function, alone: bool) -> Function:
-        """`f(params, *given) -> ((value, others), grads)` of `function(params, *given) -> (value, others)`.
+    def value_and_grad(self, function: Function, single: bool) -> Function:
+        """Differentiate `function(params, *arguments) -> (value, others)` with respect to `params`.
 
-        `alone` says that it is not mapped.
+        Returns:
+            A function `(params, *arguments) -> ((value, others), grads)`.
         """
 
     def unbatched(self, function: Function) -> Function:
-        """A function that is not mapped, which a backend may compile by itself (`compile_unbatched`)."""
+        """Prepare a function of a single run, so that `compile_unbatched` can compile it by itself later."""
 
     def grad(self, function: Function) -> Function:
-        """The gradient of a scalar function."""
+        """Return the gradient of a scalar function."""
 
     def hessian(self, function: Function) -> Function:
-        """The Hessian of a scalar function of a vector."""
+        """Return the Hessian of a scalar function of a vector."""
 
-    def vjp(self, function: Function, point: Any, alone: bool) -> tuple[Any, Function, Any]:
-        """`(value, pullback, others)` of `function(point) -> (value, others)`, an array and a tree of arrays.
+    def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
+        """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `alone` says that it is not mapped.
+        `pullback` maps a cotangent of the value, which is an array, to a cotangent of `point`.
         """
 
     def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
-        """`(carry, total)` of `function(carry, part) -> (carry, summand)` along the first axis of `parts`.
+        """Apply `function(carry, part) -> (carry, summand)` to successive parts, and add the summands.
 
-        One part after another: what a part holds on its way is given back before the next.
+        The memory that one part takes is free before the next part begins.
+
+        Args:
+            parts: nested arrays whose first axis is the part.
+
+        Returns:
+            The last carry, and the sum.
         """
 
 
 @dataclass(frozen=True)
 class OverLanes:
-    """A function `f(params, model, batch, *noise)` of lanes (S, K), mapped over settings and then seeds.
+    """A function `f(params, model, batch, *noise)` of one run, mapped over lanes: settings, then seeds.
 
-    Few examples are computed for all lanes at once, which saves overhead, and many in turn, which keeps
-    what lies between layers in the processor's cache. A single run need not pay for mapping: a mapped
-    convolution is a grouped one, which is slower.
+    With few examples, all lanes are computed at once, which saves overhead per operation. With many examples,
+    lanes are computed one after another, so that the activations of a lane stay in the cache of the CPU. One
+    lane is not mapped at all, since a mapped convolution becomes a grouped convolution, which is slower.
 
     Args:
-        derivatives: what maps it.
-        mapped: the function of one run, as it is mapped.
-        single: the function of one run, as it is called for a single one.
-        per_seed: whether the batch has a leading axis of seeds; noise always has one.
+        derivatives: the backend's mapping.
+        mapped: the function of one run, for several lanes.
+        single: the function of one run, for a bundle with one lane.
+        per_seed: whether the batch has the axis of seeds first; noise always has it.
     """
 
     derivatives: Derivatives
@@ -98,17 +112,18 @@ class OverLanes:
     per_seed: bool
 
     def __call__(self, params: Any, model: Any, batch: Any, *noises: Any) -> Any:
-        """What it gives, with the axes of lanes in front."""
+        """Call the function for all lanes; its result gets the axes (S, K) first."""
         if _first(params).shape[:2] == (1, 1):
             batch = _at(batch, 0) if self.per_seed else batch
-            own = [_at(noise, 0) for noise in noises]
-            found = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *own)
-            return map_arrays(lambda array: array[None, None], found)
-        shapes = [each.shape[self.per_seed :] for each in batch.values() if each.ndim > self.per_seed]
-        # examples are more than the numbers of each; a large square matrix serves all lanes sooner at once
+            lane_noises = [_at(noise, 0) for noise in noises]
+            result = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *lane_noises)
+            return map_arrays(lambda array: array[None, None], result)
+        shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
+        # Only arrays with more examples than numbers per example count. A large square matrix, for example
+        # the data of a matrix problem, is faster to multiply with all lanes at once.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
-        in_turn = examples >= self.derivatives.many_examples
-        mapping = self.derivatives.sequential_map if in_turn else self.derivatives.vmap
+        is_sequential = examples >= self.derivatives.many_examples
+        mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
         over_settings = mapping(self.mapped, (0, 0, None, *(None for _ in noises)))
         over_seeds = mapping(over_settings, (0, 0, 0 if self.per_seed else None, *(0 for _ in noises)))
         return over_seeds(params, model, batch, *noises)
@@ -122,25 +137,26 @@ def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
 
 
-DRAWS = "drawn targets"  # among noise, what a need draws targets with
+# Key, in the noise of a step, of the random numbers from which a need samples targets.
+DRAWS = "drawn targets"
 
 
 def model_of(lay: Layout) -> Model:
-    """The parameters of a layout as a need sees them."""
+    """Return the shapes and roles of a layout's parameters, as the functions of a need expect them."""
     return Model(lay.parameters, lay.roles)
 
 
 @dataclass(frozen=True)
 class StepEvaluation:
-    """The evaluation of a step: the gradient of every lane, and what a rule needs besides (`Evaluation`).
+    """Evaluation of a step for all lanes: loss, gradient and the needs of a rule (see `Evaluation`).
 
     Args:
-        derivatives: what differentiates.
-        loss: the workload's.
-        per_seed: whether a batch has a leading axis of seeds; noise always has one.
-        likelihood: that of the workload, where needs ask for it.
-        lay: the layout of the parameters, where there are needs.
-        needs: of the rule.
+        derivatives: the backend's automatic differentiation.
+        loss: the loss of the workload.
+        per_seed: whether a batch has the axis of seeds first; noise always has it.
+        likelihood: the likelihood of the workload, for needs that require it.
+        lay: the layout of the parameters; None only if there are no needs.
+        needs: the needs of the rule.
     """
 
     derivatives: Derivatives
@@ -151,48 +167,57 @@ class StepEvaluation:
     needs: Sequence[Need] = ()
 
     def __call__(self, params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
-        """What a step learns of the loss; amortized needs are evaluated where it `observes`."""
+        """Evaluate a step. Amortized needs are evaluated only if the step `observes`."""
         due = [need for need in self.needs if observes or not need.amortized]
-        mapped, single = (partial(self.of_one, alone, due) for alone in (False, True))
-        info: StepInfo = OverLanes(self.derivatives, mapped, single, self.per_seed)(
+        mapped, unmapped = (partial(self.of_one, single, due) for single in (False, True))
+        info: StepInfo = OverLanes(self.derivatives, mapped, unmapped, self.per_seed)(
             params, model, batch, noise
         )
         return info
 
     @cached_property
     def loss_gradient(self) -> Function:
-        """The backend's value and gradient of a single run's loss."""
-        return self._differentiated(alone=True)
+        """The function `(params, model, batch, noise) -> ((loss, new model), grads)` of a single run.
+
+        A backend may compile it by itself (`Engine.compile_unbatched`).
+        """
+        return self._differentiated(single=True)
 
     @cached_property
     def _mapped_gradient(self) -> Function:
-        return self._differentiated(alone=False)
+        return self._differentiated(single=False)
 
-    def _differentiated(self, alone: bool) -> Function:
-        """`f(params, model, batch, noise) -> ((loss, new model state), gradient)` of one lane."""
-        # what is computed for a need too is the same there
-        table = self.derivatives.single_run_ops if alone and not self.needs else self.derivatives.model_ops
+    def _differentiated(self, single: bool) -> Function:
+        # The arrays that a need computes must be the same as those of the gradient, so needs exclude
+        # `single_run_ops`.
+        table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
             loss_value, new_model, _ = self.loss(table, params, model, batch, noise)
             return loss_value, new_model
 
-        return self.derivatives.value_and_grad(value, alone)
+        return self.derivatives.value_and_grad(value, single)
 
     def of_one(
-        self, alone: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
+        self, single: bool, due: Sequence[Need], params: Any, model: Any, batch: Any, noise: Any
     ) -> StepInfo:
-        """Return the info of a step of one lane, with the needs that are due; `alone`: it is not mapped."""
-        own = {name: value for name, value in noise.items() if name != DRAWS}
-        gradient = self.loss_gradient if alone else self._mapped_gradient
-        with self.derivatives.products():
-            (value, new_model), grads = gradient(params, model, batch, own)
-        point = map_arrays(self.derivatives.ops.astype_float, params) if due else params
-        seen = partial(self._seen, alone, point, model, batch, own, noise.get(DRAWS))
-        return StepInfo(value, grads, new_model, {need.name: need.evaluate(seen()) for need in due})
+        """Evaluate a step of one run.
 
-    def _seen(self, alone: bool, params: Any, state: Any, batch: Any, noise: Any, draws: Any) -> LossAtPoint:
-        """The loss as a need sees it."""
+        Args:
+            single: whether this call is not mapped over lanes.
+            due: the needs to evaluate.
+            params, model, batch, noise: arrays of one run, without the axes of lanes.
+        """
+        loss_noise = {name: value for name, value in noise.items() if name != DRAWS}
+        gradient = self.loss_gradient if single else self._mapped_gradient
+        with self.derivatives.products():
+            (value, new_model), grads = gradient(params, model, batch, loss_noise)
+        point = map_arrays(self.derivatives.ops.astype_float, params) if due else params
+        at_point = partial(self._point, single, point, model, batch, loss_noise, noise.get(DRAWS))
+        return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
+
+    def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
+        """Return the loss as a function of the parameters of a run, which needs evaluate at `params`."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 
@@ -212,42 +237,52 @@ class StepEvaluation:
             loss_by=loss_by,
             outputs=outputs if likelihood else None,
             likelihood=likelihood,
-            draws=draws,
+            draws=draw,
             examples=next(iter(batch.values())).shape[0],
             derivatives=self.derivatives,
-            alone=alone,
+            alone=single,
         )
 
 
 def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> OverLanes:
-    """A workload's metrics, `f(params, model, split)`, of lanes (S, K); call it inside `products`."""
+    """Map the metrics of a workload over lanes: `f(params, model, split) -> values by name`, each (S, K).
 
-    def by(table: Ops) -> Function:
-        def one(params: Any, model: Any, split: Any) -> Any:
-            return evaluate(table, params, model, split)
-
-        return one
-
-    single = derivatives.unbatched(by(derivatives.single_run_ops))
-    return OverLanes(derivatives, by(derivatives.model_ops), single, per_seed)
-
-
-def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, alone: bool) -> Function:
-    """`f(params, model, batch, noise) -> grads` of samples, a leading axis of parameters and noise.
+    Call the result in the context `Derivatives.products`.
 
     Args:
-        derivatives, loss: what differentiates, and the workload's.
-        per_sample: whether the batch has that axis too.
-        alone: whether the axis has one sample, which is not mapped.
+        evaluate: `evaluate(ops, params, model, split)` of the workload.
+        per_seed: whether a split has the axis of seeds first.
+    """
+
+    def with_table(table: Ops) -> Function:
+        def evaluate_run(params: Any, model: Any, split: Any) -> Any:
+            return evaluate(table, params, model, split)
+
+        return evaluate_run
+
+    single = derivatives.unbatched(with_table(derivatives.single_run_ops))
+    return OverLanes(derivatives, with_table(derivatives.model_ops), single, per_seed)
+
+
+def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, single: bool) -> Function:
+    """Return `f(params, model, batch, noise) -> grads` for several parameter samples at once.
+
+    Parameters, noise and the result have an axis of samples first.
+
+    Args:
+        derivatives: the backend's automatic differentiation.
+        loss: the loss of the workload.
+        per_sample: whether the batch has the axis of samples, too.
+        single: whether that axis has length 1, so that nothing need be mapped.
     """
     evaluation = StepEvaluation(derivatives, loss, per_sample)
 
-    def one(params: Any, model: Any, batch: Any, noise: Any) -> Any:
-        return evaluation.of_one(alone, (), params, model, batch, noise).gradient
+    def gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+        return evaluation.of_one(single, (), params, model, batch, noise).gradient
 
-    def single(params: Any, model: Any, batch: Any, noise: Any) -> Any:
+    def single_gradient(params: Any, model: Any, batch: Any, noise: Any) -> Any:
         batch = _at(batch, 0) if per_sample else batch
-        found = one(_at(params, 0), model, batch, _at(noise, 0))
-        return map_arrays(lambda grad: grad[None], found)
+        grads = gradient(_at(params, 0), model, batch, _at(noise, 0))
+        return map_arrays(lambda grad: grad[None], grads)
 
-    return single if alone else derivatives.vmap(one, (0, None, 0 if per_sample else None, 0))
+    return single_gradient if single else derivatives.vmap(gradient, (0, None, 0 if per_sample else None, 0))

@@ -1,4 +1,8 @@
-"""What a backend adds to a program: automatic differentiation, lanes, compilation and a clock."""
+"""Interface of an engine: what a backend adds to a program.
+
+An engine provides automatic differentiation, mapping over lanes, compilation, and transfers between host and
+device. `curvebench.backends` implements it for JAX and PyTorch; `curvebench.engine` runs bundles with it.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +24,34 @@ NO_GPU = (
 )
 
 
+# A compiled function that takes the steps of a segment, one after another, for all lanes.
 Segment = Callable[[Carry, Constants, Inputs], Carry]
 
 
 def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
-    """Return about how many multiplications of a parameter and an example a run's losses take in all lanes.
+    """Estimate the work of a run: steps x examples of a minibatch x parameters, summed over all lanes.
 
-    It is infinite where the number of steps is not known.
+    Args:
+        inputs: the inputs of a segment, which give the size of a minibatch.
+        steps: number of steps of the run; None if it is not known, which makes the work infinite.
     """
     if steps is None:
         return math.inf
-    sent = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
-    whole = None if sent is not None else next(iter(loaded.constants.data.values()))
-    examples = sent.shape[2] if whole is None else max(whole.shape[:2])
+    minibatch = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
+    full_batch = None if minibatch is not None else next(iter(loaded.constants.data.values()))
+    examples = minibatch.shape[2] if full_batch is None else max(full_batch.shape[:2])
     return float(steps) * examples * math.prod(loaded.carry.coordinates.shape)
 
 
 class Engine(Derivatives, Protocol):
-    """A backend with a device and a precision, with defaults for what most backends share."""
+    """A backend with a device and a precision. Methods with a body are defaults that most backends share."""
 
-    tree: Any  # the library's functions of nested containers with paths
+    tree: Any  # functions of the library for nested containers, such as `tree_map_with_path`
     device: str
     policy: Policy
-    notes: list[str]  # named fallbacks, for the provenance
-    compiles_lanes: bool = True  # whether steps of several lanes are compiled for their number
-    threads: int  # of the processor, that it is held to and that fetch what it is sent
+    notes: list[str]  # fallbacks that the engine used, each by name, for the provenance of the results
+    compiles_lanes: bool = True  # whether a segment is compiled for the number of its lanes
+    threads: int  # CPU threads that the engine may use; as many threads load its inputs
 
     def __init__(self, precision: str, device: str) -> None:
         self.policy, self.device = policy_of(precision), device
@@ -52,97 +59,118 @@ class Engine(Derivatives, Protocol):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number as it is computed."""
+        """Bytes of a number in the precision of computation."""
         return np.dtype(self.policy.computed).itemsize
 
     def note(self, *texts: str) -> None:
-        """Keep notes for the provenance, each once."""
+        """Add notes to `notes`, without repetitions."""
         self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
     def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
 
     def context(self) -> AbstractContextManager[Any]:
-        """The settings that everything below must run in; none is changed globally."""
+        """Return a context with the library settings that all other methods need, such as precision.
+
+        The settings are reset on exit, so that two engines can be used in one process.
+        """
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        """A function that advances all lanes by as many steps as its inputs number, and takes over the carry.
+        """Compile the function that takes the steps of a segment for all lanes.
+
+        The function may overwrite the arrays of the carry that it receives. It also accepts a segment with
+        fewer steps than `inputs`: then `step` and `schedule` (arrays of the host) are shorter, and the other
+        arrays are padded.
 
         Args:
-            loaded, inputs: what it is compiled for, by shapes. It takes inputs of fewer
-                steps too, whose `step` and `schedule`, which may be the host's, are shorter than the others.
-            steps: how many steps the run will take, by which compiling may be worth its time; None: many.
+            loaded, inputs: examples of its arguments, whose shapes and types it is compiled for.
+            steps: number of steps of the run, by which the engine decides whether compilation is worth its
+                time; None to always compile.
         """
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
-        """The hyperparameters that are part of a segment of this bundle, which others then cannot use.
+        """Return the hyperparameters that a segment contains as constants.
 
-        A compiled segment reads them where it runs, and has none.
+        Bundles with different values need different segments. A segment that reads hyperparameters from its
+        arguments contains none, which is the default.
         """
         return ()
 
     def compiled(
         self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
     ) -> Callable[..., Any]:
-        """Compile a function for arguments like these; all its calls do about so many multiplications."""
+        """Compile a function for arguments of these shapes and types.
+
+        Args:
+            multiplications: estimated work of all calls together, by which the engine decides whether to
+                compile.
+        """
         return function
 
     def compile_unbatched(
         self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
-        """Compile a function of `unbatched` as one graph where so much work is worth its time; whether it is.
+        """Compile a function of a single run as one graph, if its work is worth the time of compilation.
+
+        By default nothing is compiled here, for backends that compile the caller as a whole.
 
         Args:
-            function: what `unbatched` or `value_and_grad` gave.
-            multiplications: that it will do about, over all its calls.
-            call: calls it as it will be called, so that nothing is compiled later.
-            what: it is, for the provenance.
+            function: the result of `unbatched` or `value_and_grad`.
+            multiplications: estimated work of all its calls together.
+            call: calls the function with arguments like those of the run, so that it is compiled now.
+            what: name of the function in the notes for the provenance.
+
+        Returns:
+            Whether the function was compiled.
         """
-        return False  # what calls it is compiled as a whole
+        return False
 
     def to_device(self, array: np.ndarray) -> Array:
-        """An array of the host on its way to the device, reals in the precision that is computed in."""
+        """Start to copy an array to the device, with real numbers in the precision of computation."""
         return self.ops.asarray(array)
 
     def limit_threads(self, threads: int) -> None:
-        """Hold the backend to so many processor threads, where that can be said after its import."""
+        """Limit the CPU threads of the engine, as far as the library allows it after its import."""
         self.threads = threads
 
     def synchronize(self, value: Any) -> None:
-        """Wait until a result is computed."""
+        """Wait until the arrays of `value` are computed."""
 
     def state_bytes(self, state: Any) -> int:
-        """The bytes of all arrays in a state."""
+        """Return the size of all arrays in the state of a rule, in bytes."""
 
     def to_bits(self, leaf: Any) -> np.ndarray:
-        """A leaf of a carry on the host, bit for bit: files of NumPy have no bfloat16."""
+        """Copy a leaf of a carry to the host, bit for bit: a NumPy file cannot contain bfloat16 numbers."""
 
     def from_bits(self, bits: np.ndarray, like: Any) -> Any:
-        """The leaf of which `to_bits` gave the bits, on the device; it has the type of another."""
+        """Return the leaf on the device from which `to_bits` returned `bits`; it has the type of `like`."""
 
-    def kept(self, carry: Carry) -> dict[str, np.ndarray]:
-        """The arrays of a carry on the host, by their paths in it, bit for bit; call inside the context."""
+    def carry_to_host(self, carry: Carry) -> dict[str, np.ndarray]:
+        """Copy the arrays of a carry to the host bit for bit, by their path in it. Call it in the context."""
         leaves = self.tree.tree_leaves_with_path(carry)
         return {self.tree.keystr(path): self.to_bits(leaf) for path, leaf in leaves if leaf is not None}
 
-    def restored(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        """A carry like this one with the arrays that `kept` gave; call inside the context.
+    def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
+        """Return a carry like `carry` with the arrays of `carry_to_host`. Call it in the context.
 
         Raises:
-            KeyError, ValueError: where they are not those of such a carry.
+            KeyError, ValueError: if the names, shapes or types of `arrays` do not match the carry.
         """
 
         def restore(path: Any, like: Any) -> Any:
             if like is None:
                 return None
             name = self.tree.keystr(path)
-            bits, found = self.to_bits(like), arrays[name]
-            if (bits.shape, bits.dtype) != (found.shape, found.dtype):
-                raise ValueError(f"{name} is {found.dtype} of shape {found.shape}")
-            return self.from_bits(found, like)
+            expected, stored = self.to_bits(like), arrays[name]
+            if (expected.shape, expected.dtype) != (stored.shape, stored.dtype):
+                raise ValueError(f"{name} is {stored.dtype} of shape {stored.shape}")
+            return self.from_bits(stored, like)
 
         restored: Carry = self.tree.tree_map_with_path(restore, carry)
         return restored
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """The most bytes of arrays on the device while `run` calls a segment; None where none counts them."""
+        """Call `run`, which calls `segment`, and return the peak memory of arrays on the device in bytes.
+
+        Returns None if the backend does not count them on this device.
+        """

@@ -1,4 +1,4 @@
-"""Examples of a split by their numbers: cut out of arrays, or fetched from a data source on threads."""
+"""Examples of a split by their indices: from arrays, or from a data source on several threads."""
 
 from __future__ import annotations
 
@@ -12,71 +12,74 @@ import numpy as np
 
 from curvebench.workloads.workload import Random, Split
 
-Place = tuple[int, ...]  # of an example among those that are gathered
-Generators = Callable[[Place], np.random.Generator]
-Wanted = TypeVar("Wanted")
-Made = TypeVar("Made")
+Position = tuple[int, ...]  # index of an example in the array of examples that are loaded together
+Generators = Callable[[Position], np.random.Generator]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def gathered(
     split: Split, numbers: np.ndarray, threads: int, generators: Generators | None = None
 ) -> dict[str, np.ndarray]:
-    """Examples by field, (*numbers.shape, ...), equal for any number of threads.
+    """Load examples, as arrays (*numbers.shape, ...) by field. The result does not depend on `threads`.
 
     Args:
-        split: where they are.
-        numbers: of the examples, in any shape.
-        threads: that fetch from a data source; each takes the next example when it is done with one.
-        generators: what the example at a place draws from in training; None for examples as evaluation sees
-            them.
+        split: arrays by field, or a data source.
+        numbers: indices of the examples in the split, in any shape.
+        threads: number of threads that load examples from a data source. Each takes the next example when it
+            has finished one.
+        generators: returns the random generator of the example at a position of `numbers`, for augmentation
+            in training; None for examples as evaluation sees them.
     """
     if isinstance(split, Mapping):
         return {name: values[numbers] for name, values in split.items()}
-    like = split.placeholder(is_training=generators is not None)
-    found = {name: np.empty((*numbers.shape, *one.shape), one.dtype) for name, one in like.items()}
+    sample = split.placeholder(is_training=generators is not None)
+    examples = {name: np.empty((*numbers.shape, *array.shape), array.dtype) for name, array in sample.items()}
 
-    left = iter(list(np.ndindex(numbers.shape)))  # of a list: threads may share it
+    positions = iter(list(np.ndindex(numbers.shape)))  # Threads may share an iterator of a list.
 
     def fetch() -> None:
         try:
-            for place in left:
-                drawn = None if generators is None else generators(place)
-                for name, value in split.fetch(int(numbers[place]), drawn).items():
-                    found[name][place] = value
+            for position in positions:
+                generator = None if generators is None else generators(position)
+                for name, value in split.fetch(int(numbers[position]), generator).items():
+                    examples[name][position] = value
         finally:
-            for _ in left:  # where this thread fails, the others stop
+            for _ in positions:  # If this thread fails, no positions remain, so that the other threads stop.
                 pass
 
     with ThreadPoolExecutor(threads) as pool:
         for thread in [pool.submit(fetch) for _ in range(threads)]:
             thread.result()
-    return found
+    return examples
 
 
 def placeholders(split: Split, count: int) -> dict[str, np.ndarray]:
-    """As many examples as evaluation sees at once, by shape and type; read from arrays alone."""
+    """Return arrays with the shapes and types of `count` evaluation examples. No data source is read."""
     if isinstance(split, Mapping):
         return {name: values[:count] for name, values in split.items()}
-    like = split.placeholder(is_training=False)
-    return {name: np.broadcast_to(one, (count, *one.shape)) for name, one in like.items()}
+    sample = split.placeholder(is_training=False)
+    return {name: np.broadcast_to(array, (count, *array.shape)) for name, array in sample.items()}
 
 
 def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Generators:
-    """What the example at each place (row, seed, example) draws from: of each place its own generator.
+    """Return a function that makes an independent random generator for each position (row, seed, example).
 
     Args:
-        randoms: one a seed.
-        purpose: of the rows, such as `examples of step`, which the number of each follows.
+        randoms: the random streams of each seed.
+        purpose: name of the stream of a row, to which the number of the row is appended, such as `examples of
+            step`.
         first: the number of row 0.
     """
-    # Counter-based: 2^64 streams to a key, each made in a fraction of the time that a seed's takes.
+    # Philox is counter-based: a key has 2^64 independent streams, and to start one takes a fraction of the
+    # time that a new seed takes.
 
     @cache
     def key(row: int, seed: int) -> np.ndarray:
         return randoms[seed](f"{purpose} {first + row}").integers(2**64, size=2, dtype=np.uint64)
 
-    def generator(place: Place) -> np.random.Generator:
-        row, seed, example = place
+    def generator(position: Position) -> np.random.Generator:
+        row, seed, example = position
         return np.random.Generator(np.random.Philox(key=key(row, seed), counter=[0, 0, 0, example]))
 
     return generator
@@ -84,24 +87,24 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 
 @contextmanager
 def prefetched(
-    make: Callable[[Wanted], Made], wanted: Iterable[Wanted], ahead: bool = True
-) -> Iterator[Iterator[Made]]:
-    """Yield an iterator of `make(item)` for the items of `wanted`, in their order.
+    make: Callable[[Item], Result], items: Iterable[Item], ahead: bool = True
+) -> Iterator[Iterator[Result]]:
+    """Yield an iterator of `make(item)` for each item, in order.
 
-    With `ahead`, a thread makes the next result while the caller uses the one before.
+    With `ahead`, a thread computes the next result while the caller uses the current one.
     """
 
-    def made() -> Iterator[Made]:
-        waiting: list[Future[Made]] = []
-        for one in wanted:
-            waiting.append(executor.submit(make, one))
-            if len(waiting) > 1:
-                yield waiting.pop(0).result()
-        for last in waiting:
+    def results() -> Iterator[Result]:
+        pending: list[Future[Result]] = []
+        for item in items:
+            pending.append(executor.submit(make, item))
+            if len(pending) > 1:
+                yield pending.pop(0).result()
+        for last in pending:
             yield last.result()
 
     if not ahead:
-        yield map(make, wanted)
+        yield map(make, items)
         return
     with ThreadPoolExecutor(1) as executor:
-        yield made()
+        yield results()

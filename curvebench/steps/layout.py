@@ -1,4 +1,9 @@
-"""How a run's parameters lie in one flat buffer: a basis's blocks side by side, equal leaves side by side."""
+"""Layout of a run's parameters in one flat buffer.
+
+Parameters that a basis transforms together are adjacent in the buffer (a block), so that one matrix product
+changes their coordinates. The remaining parameters of equal shape and kind are adjacent too (a stack), so
+that a rule can update them as one array.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,12 @@ KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 
 @dataclass(frozen=True)
 class Stack:
-    """Leaves of one shape and kind that are neighbours in the buffer: one array (*lanes, leaves, *shape).
+    """Leaves of equal shape and kind that are adjacent in the buffer: one array (*lanes, leaves, *shape).
 
     Args:
-        roles: of each of them; their kind is the same.
-        shape: the shape of one of them.
-        start, stop: where they lie in the buffer.
+        roles: the role of each leaf; all have the same kind.
+        shape: the shape of each leaf.
+        start, stop: the range of their entries in the buffer.
     """
 
     roles: tuple[Role, ...]
@@ -34,12 +39,12 @@ class Stack:
     stop: int
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Its leaves (*lanes, leaves, *shape) out of a buffer (*lanes, total)."""
+        """Return the leaves (*lanes, leaves, *shape) of a buffer (*lanes, total)."""
         leaves = flat[..., self.start : self.stop]
         return ops.reshape(leaves, (*flat.shape[:-1], len(self.roles), *self.shape))
 
-    def part(self, first: int, last: int) -> Stack:
-        """The leaves from the first up to the last, which is not one of them."""
+    def subset(self, first: int, last: int) -> Stack:
+        """Return the stack of the leaves with the indices first, ..., last - 1."""
         size = math.prod(self.shape)
         start, stop = self.start + first * size, self.start + last * size
         return Stack(self.roles[first:last], self.shape, start, stop)
@@ -47,12 +52,13 @@ class Stack:
 
 @dataclass(frozen=True)
 class Block:
-    """Parameters that a basis changes together.
+    """Parameters that a basis transforms together.
 
     Args:
-        change: how.
-        start, stop: where their entries lie in the buffer of parameters.
-        first, last: where their coordinates lie in the buffer.
+        change: the transformation between parameters and coordinates.
+        start, stop: the range of their entries in the buffer of parameters.
+        first, last: the range of their coordinates in the buffer of coordinates. Its length may differ from
+            the number of entries: a reduced basis has fewer coordinates, an auxiliary basis has more.
     """
 
     change: Change
@@ -64,14 +70,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of a run's coordinates in the buffer, and of its parameters where a basis changes them.
+    """Order of a run's coordinates in their flat buffer, and of its parameters in theirs.
+
+    Without a basis, the two buffers are the same.
 
     Args:
-        shapes: of the arrays that an update sees, by name, in buffer order: without a basis, and in one that
-            has as many coordinates as entries, those of the parameters.
-        roles: by the same names.
-        parameters: shape by parameter name, in the order of their buffer.
-        blocks: what a basis changes, in order and without overlap.
+        shapes: by name in buffer order, the shapes of the arrays that an update sees. Without a basis, and
+            with one that has as many coordinates as entries, they are the parameters' shapes. A reduced basis
+            replaces the arrays of a block by one vector; an auxiliary basis adds a vector before them.
+        roles: the roles of these arrays, by the same names.
+        parameters: by name in buffer order, the shapes of the parameters.
+        blocks: the blocks that a basis transforms, in buffer order and without overlap.
     """
 
     shapes: Shapes
@@ -81,64 +90,72 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """The number of coordinates."""
+        """Number of coordinates."""
         return _size(self.shapes)
 
     @property
     def entries(self) -> int:
-        """The number of the parameters' entries, the dimension d of the problem."""
+        """Number of entries of all parameters: the dimension d of the problem."""
         return _size(self.parameters)
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Runs of neighbours of one kind and shape, in buffer order."""
+        """The stacks in buffer order; each is as long as possible."""
         stacks, start = [], 0
-        for (_, shape), names in itertools.groupby(self.shapes, self._likeness):
+        for (_, shape), names in itertools.groupby(self.shapes, self._kind_and_shape):
             roles = tuple(self.roles[name] for name in names)
             stop = start + math.prod(shape) * len(roles)
             stacks.append(Stack(roles, shape, start, stop))
             start = stop
         return tuple(stacks)
 
-    def _likeness(self, name: str) -> tuple[str, tuple[int, ...]]:
+    def _kind_and_shape(self, name: str) -> tuple[str, tuple[int, ...]]:
         return self.roles[name].kind, self.shapes[name]
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
-        """Arrays of shape (*lanes, *shape) as one of shape (*lanes, total); `batch` counts lane axes."""
+        """Concatenate arrays (*lanes, *shape) to a buffer (*lanes, total); `batch` counts the lane axes."""
         return end_to_end(ops, self.shapes, arrays, batch)
 
     def unflatten(self, ops: Ops, flat: Array) -> dict[str, Array]:
-        """The inverse of `flatten`: an array of shape (*lanes, total) as named arrays."""
+        """Split a buffer (*lanes, total) into arrays (*lanes, *shape) by name: the inverse of `flatten`."""
         return by_name(ops, self.shapes, flat)
 
     def to_parameters(self, ops: Ops, matrices: Sequence[Array], coordinates: Array) -> Array:
-        """The buffer of parameters (S, K, d) at coordinates (S, K, total); outside blocks they are equal.
+        """Compute the buffer of parameters (S, K, d) from coordinates (S, K, total).
 
         Args:
-            matrices: V of each block, (S, n, r); none where there is no basis.
+            matrices: the matrix V of each block, (S, n, r). Entries outside of blocks are copied.
         """
-        blocks = [(one.first, one.last, one.change.to_parameters) for one in self.blocks]
-        return _changed(ops, blocks, matrices, coordinates)
+        blocks = [(block.first, block.last, block.change.to_parameters) for block in self.blocks]
+        return _transformed(ops, blocks, matrices, coordinates)
 
     def to_coordinates(self, ops: Ops, matrices: Sequence[Array], flat: Array) -> Array:
-        """Coordinates (S, K, total) of parameters, or of a gradient, (S, K, d)."""
-        blocks = [(one.start, one.stop, one.change.to_coordinates) for one in self.blocks]
-        return _changed(ops, blocks, matrices, flat)
+        """Compute coordinates (S, K, total) from parameters, or from a gradient, (S, K, d)."""
+        blocks = [(block.start, block.stop, block.change.to_coordinates) for block in self.blocks]
+        return _transformed(ops, blocks, matrices, flat)
 
 
-def _changed(
+def _transformed(
     ops: Ops, blocks: Sequence[tuple[int, int, Any]], matrices: Sequence[Array], flat: Array
 ) -> Array:
-    """A buffer with each block, from its first entry up to its last, changed by its matrix."""
-    pieces, start = [], 0
-    for (first, last, change), matrix in zip(blocks, matrices, strict=True):
-        pieces += [flat[..., start:first], change(ops, matrix, flat[..., first:last])]
+    """Transform the sections of a buffer that belong to blocks, and copy the rest.
+
+    Args:
+        blocks: for each block the range of its section, and the function `(ops, matrix, section) -> section`.
+    """
+    sections, start = [], 0
+    for (first, last, transform), matrix in zip(blocks, matrices, strict=True):
+        sections += [flat[..., start:first], transform(ops, matrix, flat[..., first:last])]
         start = last
-    return side_by_side(ops, [*pieces, flat[..., start:]])
+    return side_by_side(ops, [*sections, flat[..., start:]])
 
 
 def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int) -> Array:
-    """Named arrays (*lanes, *shape) end to end, (*lanes, entries); `batch` counts lane axes."""
+    """Concatenate named arrays (*lanes, *shape) to (*lanes, entries), in the order of `shapes`.
+
+    Args:
+        batch: number of lane axes.
+    """
     return side_by_side(
         ops,
         [
@@ -149,7 +166,7 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
 
 
 def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
-    """The inverse of `end_to_end`: an array (*lanes, entries) as named arrays."""
+    """Split an array (*lanes, entries) into named arrays (*lanes, *shape): the inverse of `end_to_end`."""
     arrays, start = {}, 0
     for name, shape in shapes.items():
         stop = start + math.prod(shape)
@@ -158,10 +175,10 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
     return arrays
 
 
-def side_by_side(ops: Ops, pieces: Sequence[Array]) -> Array:
-    """Arrays (*lanes, any number) as one; those without entries are left out."""
-    pieces = [piece for piece in pieces if piece.shape[-1]]
-    return pieces[0] if len(pieces) == 1 else ops.concatenate(pieces, -1)
+def side_by_side(ops: Ops, sections: Sequence[Array]) -> Array:
+    """Concatenate arrays along their last axis. A single non-empty array is returned without a copy."""
+    sections = [section for section in sections if section.shape[-1]]
+    return sections[0] if len(sections) == 1 else ops.concatenate(sections, -1)
 
 
 def _size(shapes: Shapes) -> int:
@@ -169,7 +186,7 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """What the coordinates along the columns of a group's V are called."""
+    """Return the name of the array of coordinates along the columns of V, for a block of these parameters."""
     return f"leading {' + '.join(group)}"
 
 
@@ -179,16 +196,18 @@ def layout(
     groups: Sequence[Sequence[str]] = (),
     changes: Mapping[tuple[str, ...], tuple[Change, int]] | None = None,
 ) -> Layout:
-    """The layout with each group's parameters side by side, groups first, then those that are alike.
+    """Lay out parameters: first the blocks of a basis, then the other parameters, grouped by kind and shape.
 
     Args:
-        shapes: shape by parameter name.
-        roles: by parameter name.
-        groups: the names that a basis changes together, in its order.
-        changes: how a group is changed, and the columns of its V; a group that is not named is rotated.
+        shapes: shape of each parameter by name.
+        roles: role of each parameter by name.
+        groups: for each block of the basis, the names of its parameters in their order.
+        changes: by group, the transformation and the number of columns of V. A group that is missing is
+            rotated: its V is square.
 
     Raises:
-        ValueError: when a parameter has no entries, or a group names an unknown one or one that another has.
+        ValueError: if a parameter has no entries, or a group names an unknown parameter or the parameter of
+            another group.
     """
     for name, shape in shapes.items():
         if 0 in shape:
@@ -201,64 +220,66 @@ def layout(
             raise ValueError(f"a basis block names the parameter {name!r} (there are: {', '.join(shapes)})")
     if len(set(grouped)) < len(grouped):
         raise ValueError(f"basis blocks overlap: {grouped}")
-    likeness = {name: (roles[name].kind, tuple(shape)) for name, shape in shapes.items()}
-    alike = [name for one in dict.fromkeys(likeness.values()) for name in shapes if likeness[name] == one]
-    rest = [name for name in alike if name not in set(grouped)]
-    seen: dict[str, tuple[int, ...]] = {}
-    seen_roles, blocks, start, first = dict(roles), [], 0, 0
+    types = {name: (roles[name].kind, tuple(shape)) for name, shape in shapes.items()}
+    by_type = [name for type_ in dict.fromkeys(types.values()) for name in shapes if types[name] == type_]
+    ungrouped = [name for name in by_type if name not in set(grouped)]
+    update_shapes: dict[str, tuple[int, ...]] = {}
+    update_roles, blocks, start, first = dict(roles), [], 0, 0
     for group in map(tuple, groups):
         entries = sum(math.prod(shapes[name]) for name in group)
         change, columns = (changes or {}).get(group, (ROTATION, entries))
         if change.leading:
             leading = leading_name(group)
-            seen[leading], seen_roles[leading] = (columns,), Role("vector")
+            update_shapes[leading], update_roles[leading] = (columns,), Role("vector")
         if change.entries:
-            seen |= {name: tuple(shapes[name]) for name in group}
+            update_shapes |= {name: tuple(shapes[name]) for name in group}
         last = first + change.coordinates(entries, columns)
         blocks.append(Block(change, start, start + entries, first, last))
         start, first = start + entries, last
-    seen |= {name: tuple(shapes[name]) for name in rest}
+    update_shapes |= {name: tuple(shapes[name]) for name in ungrouped}
     return Layout(
-        seen,
-        {name: seen_roles[name] for name in seen},
-        {name: tuple(shapes[name]) for name in (*grouped, *rest)},
+        update_shapes,
+        {name: update_roles[name] for name in update_shapes},
+        {name: tuple(shapes[name]) for name in (*grouped, *ungrouped)},
         tuple(blocks),
     )
 
 
 def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str, Role]:
-    """The roles of parameters by what is known of them: their kinds, else their numbers of axes, and order.
+    """Derive the roles of parameters from their kinds, or from their shapes where no kind is given.
 
-    Weights and convolutions are the layers, in their order. Where there are as many biases, the first belongs
-    to the first of them and so on. Any other parameter, and a bias where there are fewer, belongs to the one
-    before it.
+    Without a kind, a parameter with at most one axis is a vector, one with four axes a convolution, and any
+    other a weight. Weights and convolutions are the layers, numbered in their order. If there are as many
+    biases as layers, the k-th bias belongs to the k-th layer. Otherwise a bias, like every other parameter,
+    belongs to the layer before it.
 
     Args:
-        shapes: by parameter name, inputs to outputs.
-        kinds: by parameter name, its kind, or the whole role where the layer is known too.
+        shapes: shape of each parameter by name, in order from inputs to outputs.
+        kinds: kind of some parameters by name; instead of a kind, a complete `Role` if the layer is known
+            too.
 
     Raises:
         ValueError: for a parameter or a kind that does not exist.
     """
-    given = kinds or {}
-    for name, kind in given.items():
+    kinds = kinds or {}
+    for name, kind in kinds.items():
         if name not in shapes:
             raise ValueError(unknown("kinds", "parameter", name, shapes))
         if not isinstance(kind, Role) and kind not in KINDS:
             raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     by_axes = {0: "vector", 1: "vector", 4: "convolution"}
-    found: dict[str, Any] = {
-        name: given.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
+    kind_of: dict[str, Any] = {
+        name: kinds.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
     }
-    biases = [name for name, kind in found.items() if kind == "bias"]
-    weights = [name for name, kind in found.items() if kind in LAYER_KINDS]
+    biases = [name for name, kind in kind_of.items() if kind == "bias"]
+    weights = [name for name, kind in kind_of.items() if kind in LAYER_KINDS]
     layer_of: dict[str, int] = {}
-    for name, kind in found.items():
+    for name, kind in kind_of.items():
         if kind == "bias" and len(biases) == len(weights):
             layer_of[name] = biases.index(name)
         else:
-            before = sum(other in layer_of for other in weights)
-            layer_of[name] = before if kind in LAYER_KINDS else max(before - 1, 0)
+            previous = sum(weight in layer_of for weight in weights)
+            layer_of[name] = previous if kind in LAYER_KINDS else max(previous - 1, 0)
     return {
-        name: kind if isinstance(kind, Role) else Role(kind, layer_of[name]) for name, kind in found.items()
+        name: kind if isinstance(kind, Role) else Role(kind, layer_of[name]) for name, kind in kind_of.items()
     }

@@ -1,4 +1,11 @@
-"""What one step of a bundle computes, written once for every backend."""
+"""One optimization step of a bundle, as pure functions that every backend shares.
+
+A bundle is a set of lanes (runs) that advance together: S seeds x K settings. All arrays of a step have these
+two axes first, written (S, K). A step is composed of three functions of `Program`: `point` returns the
+parameters at which the gradient is taken, `evaluate` returns loss and gradient there, and `apply` updates the
+parameters. JAX compiles their composition `Program.step`; PyTorch uses `point` and `evaluate`, and applies
+updates in place.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +23,15 @@ from curvebench.steps.update import Update, Work
 
 @dataclass(frozen=True)
 class StepProtocol:
-    """What of the training protocol (`curvebench.spec.training`) the steps of a run execute.
+    """The keys of the training protocol (`curvebench.spec.training`) that act within a step.
 
     Args:
-        stop_gradient_norm: a lane whose gradient is shorter stops; None never stops.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule, or None.
-        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other,
-            whose losses, gradients and needs are averaged.
+        stop_gradient_norm: a lane stops at the first step whose gradient has a smaller norm; None to never
+            stop.
+        clip_gradient_norm: largest norm of the gradient that the rule receives: a longer gradient is scaled
+            down to this norm; None not to clip.
+        gradient_accumulation: number of equal microbatches into which a minibatch is divided. They are
+            evaluated one after another, and their losses, gradients and needs are averaged.
     """
 
     stop_gradient_norm: float | None = None
@@ -31,73 +40,77 @@ class StepProtocol:
 
     @classmethod
     def of(cls, training: object) -> StepProtocol:
-        """Return what steps execute of a training protocol, which has values of the same names."""
+        """Copy the fields of the same names from a training protocol."""
         return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
 
     @property
     def accumulates(self) -> bool:
-        """Whether minibatches are cut into parts, whose gradients are summed."""
+        """Whether a minibatch is divided into several microbatches."""
         return self.gradient_accumulation > 1
 
     @property
     def gradient_copies(self) -> int:
-        """The gradients that a step holds besides the rule's: the sum over parts, and the one not clipped."""
+        """Number of gradients that a step stores in addition to the one that the rule receives.
+
+        Accumulation stores the sum over microbatches, clipping the gradient before clipping.
+        """
         return self.accumulates + (self.clip_gradient_norm is not None)
 
-    def at_once(self, batch_size: int) -> int:
-        """Return how many examples of a minibatch are evaluated at once."""
+    def microbatch_size(self, batch_size: int) -> int:
+        """Return the number of examples that are evaluated at once."""
         return batch_size // self.gradient_accumulation
 
 
-PLAIN = StepProtocol()  # runs do not stop, and gradients are those of whole minibatches, at any length
+PLAIN = StepProtocol()  # The protocol without stopping, clipping and accumulation.
 
 
 class StepLosses(NamedTuple):
-    """What the losses of the steps since the last evaluation come to; (S, K) are seeds and settings."""
+    """Sums over the losses of the steps since the last evaluation, from which their mean is reported."""
 
-    total: Array  # (S, K)
-    count: Array  # (S, K), fewer than the steps where a lane has stopped
+    total: Array  # (S, K), sum of the losses
+    count: Array  # (S, K), number of summed losses; less than the number of steps if the lane has stopped
     first: Array  # (S, K), the loss of the first of these steps
 
 
 class Carry(NamedTuple):
-    """What a bundle carries from step to step; (S, K) are seeds and settings."""
+    """Everything that a step changes: the state that a bundle carries from one step to the next."""
 
-    coordinates: Array  # (S, K, total), the parameters in the basis
-    state: tuple[Any, ...]  # the rules' state, one a piece of the update
-    model: dict[str, Array]  # model state, each (S, K, ...)
-    diverged_at: Array  # (S, K), the step of the first loss that is not finite; 0 means none
-    stopped_at: Array  # (S, K), the step whose gradient was below the threshold; 0 means none
-    losses: StepLosses | None = None  # None where no metric asks for them
+    coordinates: Array  # (S, K, total), the parameters in the coordinates of the basis
+    state: tuple[Any, ...]  # the state of the rule, one entry per group of `Update.groups`
+    model: dict[str, Array]  # state of the model, such as statistics of a normalization, each (S, K, ...)
+    diverged_at: Array  # (S, K), number of the first step whose loss was not finite; 0 if none was
+    stopped_at: Array  # (S, K), number of the step whose gradient was below the threshold; 0 if none was
+    losses: StepLosses | None = None  # None if no metric is computed from the losses of steps
 
 
 class Constants(NamedTuple):
-    """What a bundle reads at every step."""
+    """Arrays that every step of a bundle reads and none changes."""
 
-    # training arrays, (examples, ...) where seeds share them, else (S, examples, ...); none where sent
+    # The training data: (examples, ...) if all seeds share them, otherwise (S, examples, ...). The mapping is
+    # empty if the workload is streamed, because each minibatch is then sent with the inputs of its step.
     data: dict[str, Array]
-    rows: Array | None  # (S, 1), the numbers of the seeds; None where seeds share the data
-    matrices: tuple[Array, ...]  # V of each block of the layout, (S, n, r)
-    hyper: dict[str, Array]  # each (1, K, 1), or (S, K, 1) where seeds have settings of their own
+    rows: Array | None  # (S, 1), the index of each seed in `data`; None if all seeds share the data
+    matrices: tuple[Array, ...]  # the matrix V of each block of the layout, (S, n, r)
+    hyper: dict[str, Array]  # each (1, K, 1), or (S, K, 1) if the lanes are padded to a tile
 
 
 class Inputs(NamedTuple):
-    """What differs from step to step; executors add a leading axis of steps."""
+    """Arrays that differ between steps; for a segment of several steps, they have a leading axis of steps."""
 
-    step: Array  # the number of the step, from 1
-    schedule: Array  # the learning rate's multiplier
-    order: Any = None  # (S, batch_size) indices of the minibatch, or None for the full batch
-    batch: Any = None  # the minibatch itself where it is sent, (S, batch_size, ...) by field, else None
-    noise: Any = None  # what the loss draws from, (S, ...) by name, or None
+    step: Array  # number of the step, from 1
+    schedule: Array  # multiplier of the learning rate
+    order: Any = None  # (S, batch_size) indices of the minibatch; None for the full batch
+    batch: Any = None  # the minibatch of a streamed workload, (S, batch_size, ...) by field; otherwise None
+    noise: Any = None  # the random numbers of the loss and of needs, (S, ...) by name, or None
 
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:
-    """The inputs of one step out of those of several."""
+    """Return the inputs of one step, given the inputs of a segment and the step's index in it."""
     return map_arrays(lambda value: None if value is None else value[index], inputs)
 
 
-def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """The minibatch of each seed, (S, batch_size, ...), or all data where there is no order."""
+def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
+    """Return the minibatch of each seed by field, (S, batch_size, ...); all data for the full batch."""
     if inputs.batch is not None:
         return dict(inputs.batch)
     order = inputs.order
@@ -108,80 +121,84 @@ def pick(constants: Constants, inputs: Inputs) -> dict[str, Array]:
     return {name: values[constants.rows, order] for name, values in constants.data.items()}
 
 
-def in_parts(ops: Ops, inputs: Inputs, parts: int) -> dict[str, Any]:
-    """What of a step's inputs differs between equal parts of its minibatch, with a first axis of parts.
+def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
+    """Divide the inputs of a step into `count` microbatches, which become a new first axis.
 
-    Noise is cut where its axis after the seeds counts the examples; what a whole step draws, all parts see.
+    Returns:
+        `order`, `batch` and `noise`, with only the arrays that differ between microbatches. An array of noise
+        is divided if its second axis has the length of the minibatch; otherwise it belongs to the whole step,
+        and all microbatches use it as it is.
     """
 
-    def cut(array: Array) -> Array:
+    def divide(array: Array) -> Array:
         seeds, examples, *rest = array.shape
-        return ops.swapaxes(ops.reshape(array, (seeds, parts, examples // parts, *rest)), 0, 1)
+        return ops.swapaxes(ops.reshape(array, (seeds, count, examples // count, *rest)), 0, 1)
 
-    whole = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
+    minibatch = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
     noise = {
         name: array
         for name, array in (inputs.noise or {}).items()
-        if array.ndim > 1 and array.shape[1] == whole.shape[1]
+        if array.ndim > 1 and array.shape[1] == minibatch.shape[1]
     }
-    given = {"order": inputs.order, "batch": inputs.batch, "noise": noise}
-    return {name: map_arrays(cut, value) for name, value in given.items() if value is not None}
+    divisible = {"order": inputs.order, "batch": inputs.batch, "noise": noise}
+    return {name: map_arrays(divide, value) for name, value in divisible.items() if value is not None}
 
 
-def where_lanes(ops: Ops, lanes: Array, one: Any, other: Any) -> Any:
-    """Nested arrays of which the lanes marked in an (S, K) mask come from `one`."""
+def select_lanes(ops: Ops, mask: Array, if_true: Any, if_false: Any) -> Any:
+    """Choose between two nested structures of arrays (S, K, ...) lane by lane, by a mask (S, K)."""
 
-    def chosen(one: Array, other: Array) -> Array:
-        return ops.where(ops.reshape(lanes, (*lanes.shape, *(1,) * (one.ndim - 2))), one, other)
+    def select(true: Array, false: Array) -> Array:
+        return ops.where(ops.reshape(mask, (*mask.shape, *(1,) * (true.ndim - 2))), true, false)
 
-    return map_arrays(chosen, one, other)
+    return map_arrays(select, if_true, if_false)
 
 
 @dataclass(frozen=True)
 class Program:
-    """The pure functions of a bundle; a step is `point`, `evaluate` and `apply`.
+    """The functions of which a step of a bundle is composed. It contains no arrays.
 
     Args:
-        ops: the backend's array functions.
-        update: the rule on its layout.
-        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo` of lanes; a minibatch and
-            noise have the seeds as their first axis.
-        held: the precision of parameters between steps, and of their gradients.
-        protocol: what of the training protocol steps execute.
-        accumulate: the backend's (`Derivatives.accumulate`); None where there is one part.
-        averages_losses: whether the losses of steps are averaged between evaluations.
+        ops: array functions of the backend.
+        update: the rule bound to the layout of the parameters.
+        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo`, where parameters and
+            model have the axes (S, K) first; batch and noise have the axis S first.
+        parameter_dtype: precision in which parameters and their gradients are stored between steps.
+        protocol: the keys of the training protocol that act within a step.
+        accumulate: `Derivatives.accumulate` of the backend; None if a minibatch is never divided.
+        averages_losses: whether to sum the losses of steps between evaluations (`StepLosses`).
     """
 
     ops: Ops
     update: Update
     evaluation: Evaluation
-    held: str
+    parameter_dtype: str
     protocol: StepProtocol = PLAIN
     accumulate: Callable[..., tuple[Any, Any]] | None = None
     averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Named parameters (S, K, ...) from coordinates (S, K, d)."""
+        """Compute the parameters by name, each (S, K, ...), from coordinates (S, K, total)."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
-        """Parameters end to end (S, K, d), as they are held, from coordinates."""
-        return self._changed(self.update.layout.to_parameters, matrices, coordinates)
+        """Compute the flat parameters (S, K, d) from coordinates (S, K, total)."""
+        return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Coordinates (S, K, d), as they are held, from named parameters or gradients (S, K, ...)."""
+        """Compute coordinates (S, K, total) from parameters, or a gradient, by name."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
-        """Coordinates (S, K, d), as they are held, from parameters or gradients end to end (S, K, d)."""
-        return self._changed(self.update.layout.to_coordinates, matrices, flat)
+        """Compute coordinates (S, K, total) from flat parameters, or a flat gradient, (S, K, d)."""
+        return self._transformed(self.update.layout.to_coordinates, matrices, flat)
 
-    def _changed(self, change: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
+    def _transformed(self, transform: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
+        """Apply a change of coordinates in the precision of computation, and round to `parameter_dtype`."""
         wide = self.ops.astype_float(flat) if self.update.layout.blocks else flat
-        return self.ops.cast(change(self.ops, matrices, wide), self.held)
+        return self.ops.cast(transform(self.ops, matrices, wide), self.parameter_dtype)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
-        """The carry before the first step: the same point in every basis (000 Sec. 6)."""
+        """Return the carry before the first step. All bases start at the same parameters (000 Sec. 6)."""
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)
@@ -189,16 +206,16 @@ class Program:
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
 
     def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
-        """The losses of no step."""
+        """Return the sums of step losses before the first step of an evaluation interval: zeros."""
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Hyperparameters as they are held, and the number of the step and the schedule, each (1, 1, 1)."""
-        one = self.ops.zeros((1, 1, 1))
-        return {**constants.hyper, "schedule": one + inputs.schedule, "step": one + inputs.step}
+        """Return the hyperparameters by name, with `step` and `schedule` as arrays (1, 1, 1)."""
+        zero = self.ops.zeros((1, 1, 1))
+        return {**constants.hyper, "schedule": zero + inputs.schedule, "step": zero + inputs.step}
 
-    def needed(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
-        """What the rule needs besides the gradient, in the coordinates, by name."""
+    def needs_in_basis(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
+        """Return the needs of the rule, such as a Hessian, in the coordinates of the basis."""
         ops, lay = self.ops, self.update.layout
         if not lay.blocks:
             return info.needs
@@ -215,10 +232,14 @@ class Program:
     def change_basis(
         self, state: Sequence[Any], old: Sequence[Array], new: Sequence[Array]
     ) -> tuple[Any, ...]:
-        """The rules' state in the coordinates of new matrices: a first moment m becomes J_new^T (J_old m).
+        """Express the state of the rule in a new basis: a first moment m becomes J_new^T (J_old m).
+
+        Args:
+            state: `Carry.state`.
+            old, new: the matrices V of all blocks, before and after a re-estimation of the basis.
 
         Raises:
-            OptionError: where the state cannot go on in other coordinates.
+            OptionError: if the rule has state that cannot be expressed in other coordinates.
         """
         lay = self.update.layout
 
@@ -228,14 +249,21 @@ class Program:
         return self.update.change_basis(self.ops, state, change)
 
     def point(self, carry: Carry, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Where a step evaluates the loss: named parameters (S, K, ...)."""
+        """Return the parameters (S, K, ...) by name at which the step evaluates the loss.
+
+        They differ from the current parameters for rules that look ahead, such as Nesterov momentum.
+        """
         values = self.values(constants, inputs)
         coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
         return self.parameters(coordinates, constants.matrices)
 
-    def evaluated(self, carry: Carry, constants: Constants) -> dict[str, Array]:
-        """Where metrics are taken: named parameters (S, K, ...)."""
-        coordinates = self.update.evaluated(self.ops, carry.state, carry.coordinates)
+    def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
+        """Return the parameters (S, K, ...) by name at which metrics are taken.
+
+        They differ from the current parameters for rules that return another point, such as an average of
+        iterates.
+        """
+        coordinates = self.update.evaluation_point(self.ops, carry.state, carry.coordinates)
         return self.parameters(coordinates, constants.matrices)
 
     def evaluate(
@@ -246,35 +274,43 @@ class Program:
         inputs: Inputs,
         work: Work,
     ) -> StepInfo:
-        """What a step learns there of the loss of its minibatch, in parts where gradients are accumulated.
+        """Evaluate loss, gradient and needs at `point` on the minibatch of a step.
 
-        The model state goes from part to part; all else is the mean over parts.
+        With gradient accumulation, microbatches are evaluated one after another: the model state is passed
+        from each to the next, and everything else is the mean over them.
+
+        Args:
+            point: parameters by name, as `Program.point` returns them.
+            model: state of the model before the step.
+            constants, inputs: arrays of the bundle and of the step.
+            work: the amortized work of the step, which decides whether amortized needs are evaluated.
         """
 
-        def of(model: Mapping[str, Array], given: Inputs) -> StepInfo:
-            observes = bool(work & Work.OBSERVE)
-            return self.evaluation(point, model, pick(constants, given), given.noise or {}, observes)
+        def evaluate_batch(model: Mapping[str, Array], batch_inputs: Inputs) -> StepInfo:
+            observes, batch = bool(work & Work.OBSERVE), minibatch_of(constants, batch_inputs)
+            return self.evaluation(point, model, batch, batch_inputs.noise or {}, observes)
 
         count = self.protocol.gradient_accumulation
         if count == 1 or self.accumulate is None:
-            return of(model, inputs)
+            return evaluate_batch(model, inputs)
         ops = self.ops
 
-        def of_part(model: Mapping[str, Array], part: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        def summand(model: Mapping[str, Array], part: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
             noise = {**(inputs.noise or {}), **part["noise"]}
-            info = of(model, inputs._replace(**{**part, "noise": noise}))
+            info = evaluate_batch(model, inputs._replace(**{**part, "noise": noise}))
             return info.model, (info.loss, map_arrays(ops.astype_float, info.gradient), info.needs)
 
-        parts = in_parts(ops, inputs, count)
-        after, total = self.accumulate(of_part, dict(model), parts)
+        parts = microbatches(ops, inputs, count)
+        new_model, total = self.accumulate(summand, dict(model), parts)
         loss, gradient, needs = map_arrays(lambda array: array / count, total)
-        return StepInfo(loss, gradient, after, needs)
+        return StepInfo(loss, gradient, new_model, needs)
 
     def clipped(self, info: StepInfo) -> StepInfo:
-        """The record with the gradient that the rule sees: g min(1, c / |g|) of each lane.
+        """Clip the gradient of each lane to the norm c of the protocol: g becomes g min(1, c / |g|).
 
-        |g| is the Euclidean norm over all parameters in the original coordinates, as Pascanu et al. 2013,
-        Alg. 1, without overflow: entries are divided by the largest. What is not finite stays so.
+        |g| is the Euclidean norm over all parameters in the original coordinates (Pascanu et al. 2013, Alg.
+        1). The entries are divided by the largest before they are squared, so that the sum does not overflow.
+        A gradient that is not finite is not scaled.
         """
         if self.protocol.clip_gradient_norm is None:
             return info
@@ -283,9 +319,11 @@ class Program:
         largest = ops.max(ops.abs(flat), axis=-1, keepdims=True)
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
-        share = (self.protocol.clip_gradient_norm / largest) / relative_norm
-        share = ops.where(share < 1, share, 1.0)  # NaN, of a gradient that is not finite, is not below 1
-        return info._replace(gradient=by_name(ops, shapes, flat * share))
+        factor = (self.protocol.clip_gradient_norm / largest) / relative_norm
+        # The factor is NaN for a gradient that is not finite; the comparison is then false, which leaves it
+        # as it is.
+        factor = ops.where(factor < 1, factor, 1.0)
+        return info._replace(gradient=by_name(ops, shapes, flat * factor))
 
     def apply(
         self,
@@ -295,34 +333,40 @@ class Program:
         inputs: Inputs,
         work: Work = Work.NONE,
     ) -> Carry:
-        """The carry after the rule's update, which a lane that stops does not take."""
+        """Return the carry after the update of the rule. Lanes that have stopped stay as they are."""
         grad = self.coordinates(self.clipped(info).gradient, constants.matrices)
-        values = {**self.values(constants, inputs), **self.needed(info, constants.matrices)}
+        values = {**self.values(constants, inputs), **self.needs_in_basis(info, constants.matrices)}
         coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
         model, stopped_at = info.model, self.stopped_at(carry, info, inputs)
         if self.protocol.stop_gradient_norm is not None:
-            held = (carry.coordinates, carry.state, carry.model)
+            old = (carry.coordinates, carry.state, carry.model)
             new = (coordinates, state, model)
-            coordinates, state, model = where_lanes(self.ops, stopped_at > 0, held, new)
+            coordinates, state, model = select_lanes(self.ops, stopped_at > 0, old, new)
         return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
     def norm(self, gradient: Mapping[str, Array]) -> Array:
-        """The norm (S, K) of a gradient in the original coordinates, over all parameters."""
+        """Compute the Euclidean norm (S, K) of a gradient over all parameters in original coordinates."""
         flat = self.ops.astype_float(end_to_end(self.ops, self.update.layout.parameters, gradient, 2))
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1))
 
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
-        """(S, K), where lanes stop by a short gradient; step t begins after t - 1 updates, which it keeps."""
+        """Return `Carry.stopped_at` after a step: a lane stops here if its gradient is below the threshold.
+
+        A lane that stops at step t has made t - 1 updates, since the update of step t is discarded.
+        """
         if self.protocol.stop_gradient_norm is None:
             return carry.stopped_at
         is_first = (carry.stopped_at == 0) & (self.norm(info.gradient) < self.protocol.stop_gradient_norm)
         return self.ops.where(is_first, inputs.step, carry.stopped_at)
 
     def with_losses(self, carry: Carry, stopped_at: Array, losses: Array, steps: Array) -> Carry:
-        """The carry after steps (T,) with losses (S, K, T): it diverges at the first not finite.
+        """Add the losses of T steps to the carry, and record the first step whose loss is not finite.
 
         Args:
-            stopped_at: (S, K), as it was before these steps.
+            carry: the carry after these steps, without their losses.
+            stopped_at: (S, K), `Carry.stopped_at` before these steps.
+            losses: (S, K, T).
+            steps: (T,) numbers of the steps.
         """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
@@ -330,12 +374,14 @@ class Program:
         carry = carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
         if carry.losses is None:
             return carry
-        goes_on = (stopped_at == 0)[..., None]
-        goes_on = goes_on & ((carry.stopped_at == 0)[..., None] | (steps <= carry.stopped_at[..., None]))
-        count = ops.sum(ops.astype_float(goes_on), axis=-1)
+        active = (stopped_at == 0)[..., None]
+        active = active & ((carry.stopped_at == 0)[..., None] | (steps <= carry.stopped_at[..., None]))
+        count = ops.sum(ops.astype_float(active), axis=-1)
         is_first = (carry.losses.count == 0) & (count > 0)
-        total, counted = carry.losses.total, ops.where(goes_on, losses, 0.0)
-        for step in range(len(steps)):  # one by one: a sum would round by how many steps are taken together
+        total, counted = carry.losses.total, ops.where(active, losses, 0.0)
+        # Add one step at a time: the rounding of a sum over T would depend on how a run is divided into
+        # segments.
+        for step in range(len(steps)):
             total = total + counted[..., step]
         return carry._replace(
             losses=StepLosses(
@@ -346,7 +392,7 @@ class Program:
         )
 
     def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
-        """One optimization step of every lane (000 Alg. 2.1 lines 5-6 where there is a basis)."""
+        """Take one optimization step of every lane (with a basis: 000 Alg. 2.1, lines 5-6)."""
         info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
         stepped = self.apply(carry, info, constants, inputs, work)
         return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])
@@ -354,7 +400,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A bundle on its device: the program, what it reads, where it starts, and the splits held there."""
+    """A bundle on its device.
+
+    Args:
+        program: the functions of its steps.
+        carry: the state before the first step.
+        constants: the arrays that steps read.
+        splits: by name, the splits that stay on the device for evaluation, each an array per field.
+    """
 
     program: Program
     carry: Carry

@@ -1,4 +1,4 @@
-"""Optimizers of PyTorch as rules: what the engine knows of them."""
+"""Optimizers of PyTorch as rules, as far as the engine has to know them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ Make = Callable[[Mapping[str, Any], Mapping[str, ParameterRole], Mapping[str, fl
 
 @dataclass(frozen=True)
 class TorchRule(Rule):
-    """A torch.optim.Optimizer, which steps the leaves of one run in place and stores its state itself.
+    """A `torch.optim.Optimizer`, which updates the parameters of one run in place and stores its own state.
+
+    `curvebench.interop` creates such rules from the name of an optimizer class. The class is here, because
+    the engine has to distinguish it from rules of this project.
 
     Args:
-        make: `make(leaves, roles, values) -> optimizers` for leaf tensors and their roles by name, and
-            hyperparameters by name.
-        closure: whether every step is given a closure, even if it could do without.
-        needs_closure: whether a step cannot do without. Asking may import the optimizer's library.
+        make: `make(leaves, roles, values) -> optimizers`, given the leaf tensors and their roles by parameter
+            name, and the hyperparameters by name.
+        closure: whether every step gets a closure, even if the optimizer does not require one.
+        needs_closure: returns whether the optimizer requires a closure. It is a function, since the answer
+            may require an import of the optimizer's library.
     """
 
     make: Make = lambda leaves, roles, values: []
@@ -29,16 +33,16 @@ class TorchRule(Rule):
 
     @property
     def runs_singly(self) -> bool:
-        """Whether lanes cannot share a program: a closure evaluates the loss of one lane in mid-step."""
+        """Whether each lane needs its own program: a closure evaluates the loss of one lane in mid-step."""
         return self.closure or self.needs_closure()
 
 
 def requires_closure(step: Callable[..., Any]) -> bool:
-    """Return whether the step of an optimizer class cannot be called without a closure."""
+    """Return whether the method `step` of an optimizer class cannot be called without a closure."""
     closure = signature(step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
 
 
-def closure_evaluations(state: Sequence[Any]) -> int:
-    """The gradients that closures have evaluated, of the state of a bundle's rules."""
-    return sum(one.evaluations for held in state if isinstance(held, list) for one in held)
+def closure_gradients(state: Sequence[Any]) -> int:
+    """Count the gradients that closures have computed so far in a bundle with this `Carry.state`."""
+    return sum(lane.evaluations for group in state if isinstance(group, list) for lane in group)

@@ -1,4 +1,4 @@
-"""An update rule bound to a layout: which parameters each call of it takes, and what it does at a step."""
+"""An update rule bound to a layout: the parameters that each call updates, and the work of each step."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# Of equal leaves that are updated at once, or one leaf: what lies in between takes several times as much.
+# A call of a rule takes at most this many entries (or one leaf, if a leaf has more), because the intermediate
+# arrays of a rule take several times the memory of its input. The limit is a share of all entries in models
+# with fewer, and there is none in models of less than MANY_ENTRIES.
 ENTRIES_AT_ONCE = 1 << 22
-SHARE_AT_ONCE = 8  # an eighth of all entries, where that is less; of fewer than MANY_ENTRIES all
+SHARE_AT_ONCE = 8  # The share is one eighth.
 MANY_ENTRIES = 1 << 19
 
 
 class Work(IntFlag):
-    """The amortized work before the update of a step."""
+    """Amortized work of a step: expensive work of a rule that only some steps do, before their update."""
 
     NONE = 0
-    REFRESH = 1
-    START = 2  # of the first step, where a rule begins otherwise than it goes on
-    OBSERVE = 4  # a rule takes up amortized needs, which are evaluated at such steps alone
+    REFRESH = 1  # `Rule.refresh`, such as an eigendecomposition
+    START = 2  # `Rule.start`, which replaces the refresh of the first step
+    OBSERVE = 4  # `Rule.observe`, which reads the amortized needs; they are evaluated at these steps only
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The leaves that one rule updates at once: a stack of the layout, or the whole buffer.
+class UpdateGroup:
+    """Parameters that one call of a rule updates: a stack of leaves of equal shape, or the whole flat buffer.
 
     Args:
-        part: the rule, and what it calls its hyperparameters.
-        stack: the leaves; None where the rule takes the buffer as it is.
-        named: the layout by which the rule takes the whole buffer as arrays by name; None for an array.
+        part: the rule, with the names of its hyperparameters in the whole optimizer.
+        stack: the leaves; None if the rule updates the whole buffer.
+        named: the layout by which the buffer is divided into arrays by name, for a rule that sees all
+            parameters by name; None for a rule that receives one array.
     """
 
     part: Part
@@ -46,37 +49,42 @@ class Piece:
 
     @property
     def rule(self) -> Rule:
-        """The rule."""
+        """The rule that updates the group."""
         return self.part.rule
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """What the rule sees of a buffer (*lanes, total)."""
+        """Return the group's entries of a buffer (*lanes, total), in the form that the rule expects."""
         if self.named is not None:
             return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
 
-    def give(self, ops: Ops, seen: Array, lanes: tuple[int, ...]) -> Array:
-        """The part of a buffer (*lanes, entries) that the rule sees so."""
+    def flatten(self, ops: Ops, arrays: Array, lanes: tuple[int, ...]) -> Array:
+        """Return arrays in the form of `take` as the group's section (*lanes, entries) of a buffer."""
         if self.named is not None:
-            return self.named.flatten(ops, seen, len(lanes))
-        return ops.reshape(seen, (*lanes, -1))
+            return self.named.flatten(ops, arrays, len(lanes))
+        return ops.reshape(arrays, (*lanes, -1))
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
-    """A rule's hyperparameters, `step` and `schedule`, with so many axes and the rate scheduled.
+    """Return the argument `hyper` of a rule: this is where the learning rate is multiplied by the schedule.
 
     Args:
-        part: the rule, and what the optimizer calls its hyperparameters.
-        values: arrays (*lanes, 1) by the optimizer's names, `step` and `schedule` among them; and what the
-            rule needs besides, (*lanes, ...), but for amortized needs at steps that do not observe.
-        axes: how many axes the rule's arrays have.
+        part: the rule, with the names of its hyperparameters in the whole optimizer.
+        values: arrays (*lanes, 1) of all hyperparameters of the optimizer, and `step` and `schedule`; also
+            the values of the rule's needs, (*lanes, ...), of which amortized needs are missing at steps that
+            do not observe.
+        axes: number of axes of the rule's arrays. Axes of length 1 are appended to each hyperparameter until
+            it has this many, so that it broadcasts.
+
+    Returns:
+        Hyperparameters, `step`, `schedule` and needs, by the names that the rule uses.
     """
     names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
     names |= {"step": "step", "schedule": "schedule"}
-    given = {name: values[other] for name, other in names.items()}
-    given["learning_rate"] = given["learning_rate"] * given["schedule"]
+    hyper = {name: values[full_name] for name, full_name in names.items()}
+    hyper["learning_rate"] = hyper["learning_rate"] * hyper["schedule"]
     numbers = {
-        name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in given.items()
+        name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in hyper.items()
     }
     return numbers | {need.name: values[need.name] for need in part.rule.needs if need.name in values}
 
@@ -90,7 +98,18 @@ def updated(
     values: Mapping[str, Array],
     work: Work,
 ) -> tuple[Array, Any]:
-    """A rule's update of what it sees, after its amortized work where this is a step for it."""
+    """Do the amortized work of a step, and then the update of the rule.
+
+    Args:
+        part: the rule, with the names of its hyperparameters in the whole optimizer.
+        grad, param: arrays in the form of `UpdateGroup.take`.
+        state: the rule's state for the group.
+        values: as in `hyper_of`.
+        work: the amortized work of the step.
+
+    Returns:
+        The new parameters, in the form of `param`, and the new state.
+    """
     rule = part.rule
     hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
     if work & Work.OBSERVE and rule.observe is not None:
@@ -103,17 +122,21 @@ def updated(
 
 @dataclass(frozen=True)
 class Update:
-    """A rule bound to a layout: how it sees the flat buffer of shape (*lanes, total)."""
+    """A rule bound to the layout of a run.
+
+    Its functions work on flat buffers of shape (*lanes, total), which are divided into the arrays that the
+    rule expects.
+    """
 
     rule: Rule
     layout: Layout
 
     @cached_property
     def bound(self) -> Rule:
-        """The rule for these parameters.
+        """The rule for this model. A rule that depends on the model's layers is built by `Rule.for_model`.
 
         Raises:
-            OptionError: where they are not those of a model that it is for.
+            OptionError: if the rule does not support these layers, or a basis is applied to them.
         """
         if self.rule.for_model is None:
             return self.rule
@@ -122,12 +145,16 @@ class Update:
         return self.rule.for_model(self.layout.shapes, self.layout.roles)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        """What is updated at once, in buffer order.
+    def groups(self) -> tuple[UpdateGroup, ...]:
+        """The update groups in the order of the buffer, which they cover.
+
+        A rule of scope `entry` or `model` has one group. For a rule of scope `leaf`, leaves are in one group
+        if they are neighbours in the buffer, have the same shape and kind, and are updated by the same rule;
+        a group with too many entries (ENTRIES_AT_ONCE) is divided.
 
         Raises:
-            OptionError: for an option that is wrong for a shape, a basis that the rule cannot take, or a need
-                of a part that the whole rule does not declare.
+            OptionError: if an option is invalid for a shape, if the rule cannot run in the basis, or if the
+                rule of some parameters has a need that the whole rule does not declare.
         """
         for need in self.bound.needs:
             if self.layout.blocks and need.change_basis is None:
@@ -137,23 +164,23 @@ class Update:
                 )
         uniform = self.rule.scope == "entry" and self.rule.part is None
         if uniform or self.rule.scope == "model":
-            return (Piece(Part(self.rule), None),)
+            return (UpdateGroup(Part(self.rule), None),)
         if self.rule.scope == "named":
-            return (Piece(Part(self.bound), None, self.layout),)
-        whole = Part(self.rule)
-        part_of = self.rule.part or (lambda role, shape: whole)
+            return (UpdateGroup(Part(self.bound), None, self.layout),)
+        default = Part(self.rule)
+        part_of = self.rule.part or (lambda role, shape: default)
         total = self.layout.total
         entries_at_once = min(ENTRIES_AT_ONCE, total // SHARE_AT_ONCE if total >= MANY_ENTRIES else total)
-        pieces = []
+        groups = []
         for stack in self.layout.stacks:
             parts = [part_of(role, stack.shape) for role in stack.roles]
             first = 0
-            for _, alike in itertools.groupby(parts, id):
-                last = first + len(list(alike))
-                at_once = max(1, entries_at_once // math.prod(stack.shape))
-                pieces += [
-                    Piece(parts[first], stack.part(start, min(start + at_once, last)))
-                    for start in range(first, last, at_once)
+            for _, same_part in itertools.groupby(parts, id):
+                last = first + len(list(same_part))
+                leaves_at_once = max(1, entries_at_once // math.prod(stack.shape))
+                groups += [
+                    UpdateGroup(parts[first], stack.subset(start, min(start + leaves_at_once, last)))
+                    for start in range(first, last, leaves_at_once)
                 ]
                 kind = stack.roles[first].kind
                 for need in parts[first].rule.needs:
@@ -163,100 +190,109 @@ class Update:
                             f"{need.name!r}, which the needs of {self.rule.name} do not have"
                         )
                 first = last
-        return tuple(pieces)
+        return tuple(groups)
 
     def check_change_of_basis(self) -> tuple[str, ...]:
-        """The fields of its state that change with the coordinates like a gradient.
+        """Return the names of the state fields that transform like a gradient (`Rule.first_moments`).
 
         Raises:
-            OptionError: where its state cannot go on in other coordinates.
+            OptionError: if the rule has state that cannot be expressed in other coordinates.
         """
-        fields = {piece.rule.first_moments for piece in self.pieces}
-        found = fields.pop() if len(fields) == 1 else None
-        if found is None:
+        fields = {group.rule.first_moments for group in self.groups}
+        first_moments = fields.pop() if len(fields) == 1 else None
+        if first_moments is None:
             raise OptionError(
                 f"{self.rule.name}: its state cannot go on in other coordinates, as a basis with every "
                 "needs; leave every out, or name other optimizers in the basis"
             )
-        return found
+        return first_moments
 
     def change_basis(
         self, ops: Ops, state: Sequence[Any], change: Callable[[Array], Array]
     ) -> tuple[Any, ...]:
-        """The state in other coordinates: `change` takes a gradient's (S, K, total) to the new ones.
+        """Express the state in other coordinates.
+
+        Args:
+            state: the state of each group.
+            change: maps a gradient (S, K, total) from the old coordinates to the new ones.
 
         Raises:
-            OptionError: where its state cannot go on in other coordinates.
+            OptionError: if the rule has state that cannot be expressed in other coordinates.
         """
         states = list(state)
         for field in self.check_change_of_basis():
-            seen = [getattr(held, field) for held in states]
-            lanes = tuple(seen[0].shape[:2])
-            flats = [piece.give(ops, one, lanes) for piece, one in zip(self.pieces, seen, strict=True)]
+            moments = [getattr(group_state, field) for group_state in states]
+            lanes = tuple(moments[0].shape[:2])
+            pairs = zip(self.groups, moments, strict=True)
+            flats = [group.flatten(ops, moment, lanes) for group, moment in pairs]
             changed = change(side_by_side(ops, flats))
-            states = [
-                held._replace(**{field: piece.take(ops, changed)})
-                for piece, held in zip(self.pieces, states, strict=True)
-            ]
+            pairs = zip(self.groups, states, strict=True)
+            states = [old._replace(**{field: group.take(ops, changed)}) for group, old in pairs]
         return tuple(states)
 
     @property
     def cadence(self) -> frozenset[Work]:
-        """The amortized work that steps differ by."""
+        """All values that `work_of` returns in a run. A backend compiles a step for each of them."""
         refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
         steps = (1, 2, 1 + refresh, 1 + observe, 1 + math.lcm(refresh, observe))
         return frozenset(map(self.work_of, steps))
 
     def work_of(self, step: int) -> Work:
-        """The amortized work that is done before the update of a step, from 1."""
+        """Return the amortized work of a step, counted from 1."""
         work = Work.NONE
-        if any(piece.rule.observe for piece in self.pieces) and (step - 1) % self.bound.observe_every == 0:
+        if any(group.rule.observe for group in self.groups) and (step - 1) % self.bound.observe_every == 0:
             work |= Work.OBSERVE
-        if step == 1 and any(piece.rule.start for piece in self.pieces):
+        if step == 1 and any(group.rule.start for group in self.groups):
             return work | Work.START
         every = self.bound.refresh_every
         due = step == 1 if every is None else (step - 1) % every == 0
-        if due and any(piece.rule.refresh or piece.rule.start for piece in self.pieces):
+        if due and any(group.rule.refresh or group.rule.start for group in self.groups):
             work |= Work.REFRESH
         return work
 
     def observations(self, steps: Any) -> Any:
-        """How many of so many first steps observe, whole numbers or arrays of them."""
+        """Count the observing steps among the first `steps` steps, an integer or an integer array."""
         return -(-steps // self.bound.observe_every)
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether gradients are taken elsewhere than at the parameters."""
-        return any(piece.rule.gradient_at is not None for piece in self.pieces)
+        """Whether gradients are taken at another point than the current parameters (Nesterov's method)."""
+        return any(group.rule.gradient_at is not None for group in self.groups)
 
     def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
-        """Where the gradient is taken, (*lanes, total); `values` as in `apply`."""
+        """Return the point (*lanes, total) at which the gradient is taken.
+
+        Args:
+            state: the state of each group.
+            flat: the current coordinates, (*lanes, total).
+            values: as in `hyper_of`.
+        """
         if not self.looks_ahead:
             return flat
         points = []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            if piece.rule.gradient_at is not None:
-                hyper = hyper_of(ops, piece.part, values, param.ndim)
-                param = piece.rule.gradient_at(ops, held, param, hyper)
+        for group, group_state in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            if group.rule.gradient_at is not None:
+                hyper = hyper_of(ops, group.part, values, param.ndim)
+                param = group.rule.gradient_at(ops, group_state, param, hyper)
             points.append(ops.reshape(param, (*flat.shape[:-1], -1)))
         return side_by_side(ops, points)
 
-    def evaluated(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
-        """Where metrics are taken, (*lanes, total)."""
-        if all(piece.rule.evaluated_at is None for piece in self.pieces):
+    def evaluation_point(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
+        """Return the point (*lanes, total) at which metrics are taken; `flat` are the current coordinates."""
+        if all(group.rule.evaluated_at is None for group in self.groups):
             return flat
         points = []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            if piece.rule.evaluated_at is not None:
-                param = piece.rule.evaluated_at(ops, held, param)
-            points.append(piece.give(ops, param, tuple(flat.shape[:-1])))
+        for group, group_state in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            if group.rule.evaluated_at is not None:
+                param = group.rule.evaluated_at(ops, group_state, param)
+            points.append(group.flatten(ops, param, tuple(flat.shape[:-1])))
         return side_by_side(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
-        """The state at the first parameters: one of its rule's for each piece."""
-        return tuple(piece.rule.init(ops, piece.take(ops, flat)) for piece in self.pieces)
+        """Return the state of each group at the initial coordinates, (*lanes, total)."""
+        return tuple(group.rule.init(ops, group.take(ops, flat)) for group in self.groups)
 
     def apply(
         self,
@@ -267,11 +303,21 @@ class Update:
         values: Mapping[str, Array],
         work: Work = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
-        """One update; `values` as in `hyper_of`, each number (*lanes, 1)."""
+        """Update all groups.
+
+        Args:
+            grad, flat: the gradient and the current coordinates, (*lanes, total).
+            state: the state of each group.
+            values: as in `hyper_of`.
+            work: the amortized work of the step.
+
+        Returns:
+            The new coordinates (*lanes, total), and the new state of each group.
+        """
         flats, states = [], []
-        for piece, held in zip(self.pieces, state, strict=True):
-            param = piece.take(ops, flat)
-            new, new_state = updated(ops, piece.part, piece.take(ops, grad), held, param, values, work)
-            flats.append(piece.give(ops, new, tuple(flat.shape[:-1])))
+        for group, group_state in zip(self.groups, state, strict=True):
+            param = group.take(ops, flat)
+            new, new_state = updated(ops, group.part, group.take(ops, grad), group_state, param, values, work)
+            flats.append(group.flatten(ops, new, tuple(flat.shape[:-1])))
             states.append(new_state)
         return side_by_side(ops, flats), tuple(states)

@@ -23,9 +23,9 @@ import numpy as np
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.clock import Clock
 from curvebench.engine.evaluation import Evaluate, evaluator
-from curvebench.engine.inputs import pieces_of, stretch_inputs
+from curvebench.engine.inputs import segment_inputs, split_interval
 from curvebench.engine.loading import load
-from curvebench.engine.memory import is_held
+from curvebench.engine.memory import is_resident
 from curvebench.engine.programs import Programs
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
 from curvebench.steps.engine import Engine
@@ -136,7 +136,7 @@ class _Contestant:
         self.clock, self.programs = Clock(), Programs()
         loaded = self.load()
         with self.clock.phase("data"):
-            inputs = stretch_inputs(bundle, engine, 0, self.steps)
+            inputs = segment_inputs(bundle, engine, 0, self.steps)
         with self.clock.phase("compile"):
             self.segment = engine.segment(loaded, inputs, len(bundle.schedule))
 
@@ -152,7 +152,7 @@ class _Contestant:
         baseline = resident_bytes()
         # Depending on its address, a backend shares a host array or copies it. A copy made here counts once.
         loaded = self.load(_copied(self.bundle))
-        inputs = stretch_inputs(self.bundle, self.engine, 0, self.steps)
+        inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
         resident_bytes()  # frees those arrays of the copy that the backend does not share
         device: list[int | None] = []
 
@@ -173,7 +173,7 @@ def _copied(bundle: Bundle) -> Bundle:
             problem,
             parameters=copy.deepcopy(problem.parameters),
             splits={
-                name: copy.deepcopy(split) if is_held(bundle.workload, name) else split
+                name: copy.deepcopy(split) if is_resident(bundle.workload, name) else split
                 for name, split in problem.splits.items()
             },
         )
@@ -203,7 +203,7 @@ class _TimedRun:
     def advance(self, start: int, calls: int = 1) -> float:
         """Return the seconds of a stretch taken `calls` times; inputs are made before the clock starts."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
-        inputs = [stretch_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
+        inputs = [segment_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
         engine.synchronize(inputs)
 
         def run() -> None:
@@ -234,7 +234,7 @@ def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
         steps: the minimum number of steps, where the run has as many.
     """
     every = bundle.rule.refresh_every or 1
-    steps = max(pieces_of(bundle, steps))  # what is sent at once fits
+    steps = max(split_interval(bundle, steps))  # what is sent at once fits
     before = min(1, len(bundle.schedule) - 1)
     return min(every * math.ceil(steps / every), len(bundle.schedule) - before), before
 

@@ -84,16 +84,13 @@ class Basis:
         source: file and equation of the seed document.
         description: one line for `curvebench list`.
         options: the choices that it takes, by name.
-        estimated: whether V is made from gradients, by a job of its own that stores it; else it is drawn
-            from the seed wherever it is needed.
         groups: `groups(options, shapes, kinds)`: what is changed together; `kinds` gives the kind of each
             parameter's role, such as "weight" or "bias". Raises OptionError.
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all
             entries of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        estimator: `estimator(options, group, random)`: what makes V of a group's gradients; that of a basis
-            which is estimated takes what decomposes them too
-            (`curvebench.optimizers.bases.estimators.Decomposition`).
+        estimator: `estimator(options, group, random, decompose)`: what makes V of a group's gradients,
+            which `decompose` (`curvebench.optimizers.bases.estimators.Decomposition`) decomposes.
         reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
     """
 
@@ -101,7 +98,6 @@ class Basis:
     source: str
     description: str
     options: Mapping[str, Option] = field(default_factory=dict)
-    estimated: bool = False
     groups: Callable[[Options, Shapes, Mapping[str, str]], tuple[Group, ...]] = (
         lambda options, shapes, kinds: ()
     )
@@ -109,6 +105,11 @@ class Basis:
     sampling: Callable[[Options], Sampling] = lambda options: Sampling()
     estimator: Callable[..., Estimator] = _no_gradients
     reestimation: Callable[[Options], Reestimation | None] = lambda options: None
+
+    @property
+    def stored(self) -> bool:
+        """Whether a job of its own makes V and stores it for all that need it; identity has no V."""
+        return self.estimator is not _no_gradients
 
     def complete(self, given: Options) -> dict[str, Any]:
         """The given options checked, brought into one form and completed by the defaults.

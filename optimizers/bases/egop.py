@@ -262,7 +262,6 @@ EGOP = Basis(
             _read_every,
         ),
     },
-    estimated=True,
     groups=_groups,
     samples=lambda options, dimension: _count(options["samples"], dimension),
     sampling=_sampling,

@@ -1,1 +1,1 @@
-"""The leaderboard: methods scored and ranked over problem instances."""
+"""Boards: methods scored and ranked over problem instances."""

@@ -1,4 +1,4 @@
-"""The leaderboard: the methods of studies at one scale on one backend, ranked over problem instances."""
+"""Leaderboard: the methods of studies at one scale on one backend, ranked over problem instances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from curvebench.reports import measures
 from curvebench.reports.measures import StudyProblem, problems_of
 from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
-from curvebench.reports.statistics.ranks import LEAST_SEEDS, instance_ranks, mean_ranks, wins
+from curvebench.reports.statistics.ranks import MIN_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
 from curvebench.reports.wall_clock import peak_memory, step_pairs
@@ -26,30 +26,33 @@ Studies = Sequence[tuple[StudyPlan, Tables]]
 
 @dataclass(frozen=True)
 class Column:
-    """One workload of one study.
+    """Column of a board: one workload of one study.
 
     Args:
-        target: the metric and threshold of the first one; None without.
-        seeds: the most that a method has.
-        enough_seeds: to distinguish a method from the others.
-        entries: by method.
-        times: until the first target, as `score_intervals` takes them.
+        target: metric and threshold of the first target; None without one.
+        seeds: largest number of seeds of a method.
+        can_reject: whether the seeds suffice to distinguish a method from the others.
+        entries: entries by method.
+        times: times until the first target, in the form that `score_intervals` takes.
     """
 
     study: StudyPlan
     workload: str
     target: tuple[str, float] | None
     seeds: int
-    enough_seeds: bool
+    can_reject: bool
     entries: Mapping[str, BoardEntry]
     times: pl.DataFrame = field(compare=False)
 
 
 @dataclass(frozen=True)
 class TuningBudget:
-    """What choosing a method's setting took, by runs of the method `tuner` (itself unless rates are shared).
+    """Cost of choosing a method's setting.
 
-    `evaluations` are gradient evaluations, those of the basis included.
+    Args:
+        tuner: method whose runs chose the setting: the method itself unless rates are shared.
+        runs: number of tuning runs.
+        evaluations: gradient evaluations of these runs, including the basis.
     """
 
     tuner: str
@@ -59,9 +62,11 @@ class TuningBudget:
 
 @dataclass(frozen=True)
 class Overall:
-    """A number over the workloads of a board, and its interval, which is None with few seeds.
+    """A number over the workloads of a board, and its interval.
 
-    `seeds` is the least number of seeds of a workload.
+    Args:
+        low, high: ends of the interval; None if there are too few seeds.
+        seeds: smallest number of seeds of a workload.
     """
 
     value: float
@@ -73,18 +78,18 @@ class Overall:
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """A method on a workload.
+    """Results of a method on a workload.
 
     Args:
         value: the headline metric.
         best: whether no other median is better.
-        evaluations, seconds: to the target, the basis included; None without a target, or where steps were
+        evaluations, seconds: cost to the target, including the basis; None without a target, or if steps were
             not timed.
-        wins: instances on which the method is the best or ties with it, of those that all methods ran.
-        reached, diverged: final runs; `reached` is None without a target.
-        decades: of learning rates that do nearly as well as the best (`nearly_best_decades`), over tuning
-            seeds; None where the rate was not swept.
-        tuning: None where the method was not tuned.
+        wins: share of the instances run by all methods on which the method is the best or ties with it.
+        reached, diverged: shares of the final runs; `reached` is None without a target.
+        decades: decades of learning rates that do nearly as well as the best (`lr_robustness_decades`), over
+            tuning seeds; None if the rate was not swept.
+        tuning: None if the method was not tuned.
     """
 
     value: MedianInterval
@@ -100,17 +105,20 @@ class BoardEntry:
 
 @dataclass(frozen=True)
 class MethodRow:
-    """A method; `entries` follows the board's columns, with None where the method took no part.
+    """Row of a board: a method.
 
     Args:
-        score: the area under the performance profile; None where no study of the board has a target.
-        rank: by the score, ties averaged.
-        tier: of the score, from 1 on (`curvebench.reports.statistics.profiles`); None with few seeds too.
-        mean_rank: over problem instances.
-        wins, reached, diverged, tuning: sums over workloads; None where there is nothing to add.
-        gradients, seconds: to target over the fewest of any method: the middle, the least and the greatest
-            over workloads, which is no interval; None where the method took part in none with a target.
-        decades: the mean over the workloads where the rate was swept; None where it never was.
+        entries: entries in the order of the board's columns; None where the method did not run.
+        score: area under the performance profile; None if no study of the board has a target.
+        rank: rank by the score, with ties averaged.
+        tier: tier of the score, from 1 on (`curvebench.reports.statistics.profiles`); None with few seeds
+            too.
+        mean_rank: mean rank over problem instances.
+        wins, reached, diverged, tuning: sums over workloads; None if there is nothing to sum.
+        gradients, seconds: cost to target / smallest cost of any method. `value` is the median over
+            workloads, and low and high are the smallest and the largest ratio, not an interval. None if the
+            method ran on no workload with a target.
+        decades: mean over the workloads on which the rate was swept; None if it never was.
     """
 
     method: str
@@ -133,11 +141,13 @@ class MethodRow:
 
 @dataclass(frozen=True)
 class Board:
-    """Best method first; those that met fewer workloads come after those that met more.
+    """Leaderboard with the best method first.
+
+    Methods that ran on fewer workloads come after methods that ran on more.
 
     Args:
-        reference: the method over whose step the steps of the others are given.
-        memory: where the peak memory was measured: `device` where each method has one, else `host`.
+        reference: method with whose step time the others are compared.
+        memory: kind of the peak memory shown: "device" if every method has it, otherwise "host".
     """
 
     backend: str
@@ -148,12 +158,12 @@ class Board:
 
     @property
     def studies(self) -> tuple[str, ...]:
-        """The studies whose workloads are its columns."""
+        """Names of the studies whose workloads are the columns."""
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
     def tuned_equally(self) -> bool:
-        """Whether on every workload the same number of runs chose the setting of each method."""
+        """Whether, on every workload, equally many runs chose the setting of each method."""
         return all(
             len({entry.tuning.runs if entry.tuning else 0 for entry in entries if entry is not None}) <= 1
             for entries in zip(*(row.entries for row in self.rows), strict=True)
@@ -161,51 +171,51 @@ class Board:
 
     @property
     def late_winner(self) -> MethodRow | None:
-        """The method with most wins, where others are told apart from it as better by the score."""
+        """Method with most wins, if the score distinguishes better methods from it; None otherwise."""
         winners = [row for row in self.rows if row.wins and row.wins.successes]
-        most = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
-        return most if most and most.gradients and (most.tier or 1) > 1 else None
+        winner = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
+        return winner if winner and winner.gradients and (winner.tier or 1) > 1 else None
 
 
 def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
-    """The board that comes first, that with most results (a method on a problem), and the others by source.
+    """Return the first board, which has most results, and the other boards by source.
 
-    The source of a board is the document that its studies cite first.
+    A result is a method on a problem. The source of a board is the document that its studies cite first.
 
     Args:
-        boards: of equal ones the first comes first.
+        boards: boards in order of preference, which decides between equal numbers of results.
     """
-    first = max(boards, key=lambda board: sum(len(one.entries) for one in board.columns), default=None)
-    others: dict[Source, list[Board]] = {}
+    first = max(boards, key=lambda board: sum(len(column.entries) for column in board.columns), default=None)
+    boards_of: dict[Source, list[Board]] = {}
     for board in (board for board in boards if board is not first):
-        others.setdefault(source_of(board.columns[0].study.source), []).append(board)
-    return first, others
+        boards_of.setdefault(source_of(board.columns[0].study.source), []).append(board)
+    return first, boards_of
 
 
 def leaderboards(studies: Studies) -> list[Board]:
-    """A board for each backend and set of methods, in the order of the studies.
+    """Return a board for each backend and set of methods, in the order of the studies.
 
-    A rank among three methods says nothing beside one among ten, so that only studies of the same methods
-    share a board: one more study leaves the ranks of the others as they are. Those that only repeat claims of
-    other studies have none, nor have those that join another, which stand on that one's.
+    Only studies with the same methods share a board, because ranks among different numbers of methods cannot
+    be compared. Another study therefore leaves the ranks of the others unchanged. A study that only repeats
+    claims of other studies is on no board, and a study that joins another is on the board of the other.
     """
-    studies = [one for one in studies if not (one[0].only_repeats or one[0].joins)]
+    studies = [pair for pair in studies if not (pair[0].only_repeats or pair[0].joins)]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
-    contests: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
+    by_methods: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:
-        contests.setdefault(frozenset(study.methods), []).append((study, tables))
-    boards = [leaderboard(contest, backend) for backend in backends for contest in contests.values()]
+        by_methods.setdefault(frozenset(study.methods), []).append((study, tables))
+    boards = [leaderboard(group, backend) for backend in backends for group in by_methods.values()]
     return [board for board in boards if board.columns]
 
 
 def leaderboard(studies: Studies, backend: str) -> Board:
     """Compare every method on one backend.
 
-    The score is the area under the performance profile of gradient evaluations to target, the median over
-    seeds on each workload (see `curvebench.reports.statistics.profiles`). Beside it stands the mean rank by
-    the headline metric: inside a workload, methods are ranked on every problem instance (seed) that all of
-    them ran, 1 being best; ranks are averaged over seeds, then over workloads with equal weight (see
-    `curvebench.reports.statistics.ranks`). Methods are ordered by the workloads they met, the score, the
+    The score is the area under the performance profile of gradient evaluations to target, with the median
+    over seeds on each workload (see `curvebench.reports.statistics.profiles`). The mean rank uses the
+    headline metric: within a workload, methods are ranked on every problem instance (seed) that all of them
+    ran, with 1 as the best; ranks are averaged over seeds, then over workloads with equal weight (see
+    `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, the score, and the
     mean rank.
     """
     columns = tuple(_column(problem) for problem in _finished(studies, backend))
@@ -216,12 +226,12 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     }
     scores = _scores(columns)
     order = list(dict.fromkeys(method for column in columns for method in column.entries))
-    place = {method: number for number, method in enumerate(mean_rank)}
+    position = {method: number for number, method in enumerate(mean_rank)}
 
     def standing(method: str) -> tuple[float, float, int]:
         workloads = mean_rank[method].workloads if method in mean_rank else 0
         score = scores[method][0].value if method in scores else 0.0
-        return -workloads, -score, place.get(method, len(place))
+        return -workloads, -score, position.get(method, len(position))
 
     reference = next((study.methods[0] for study, _ in studies if study.methods), None)
     steps, (memory, peaks) = _steps(studies, backend, reference), _peaks(studies, backend, order)
@@ -229,26 +239,26 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     rows = []
     for method in sorted(order, key=standing):
         entries = tuple(column.entries.get(method) for column in columns)
-        own = [entry for entry in entries if entry is not None]
+        run_entries = [entry for entry in entries if entry is not None]
         score, rank, tier = scores.get(method, (None, None, None))
         rows.append(
             MethodRow(
                 method=method,
-                studies=tuple(dict.fromkeys(each.study.name for each in columns if method in each.entries)),
+                studies=tuple(dict.fromkeys(item.study.name for item in columns if method in item.entries)),
                 entries=entries,
                 score=score,
                 rank=rank,
                 tier=tier,
                 mean_rank=mean_rank.get(method),
-                wins=_sum([entry.wins for entry in own if entry.wins.count]),
-                reached=_sum([entry.reached for entry in own if entry.reached is not None]),
-                diverged=_sum([entry.diverged for entry in own]) or Share(0, 0),
+                wins=_sum([entry.wins for entry in run_entries if entry.wins.count]),
+                reached=_sum([entry.reached for entry in run_entries if entry.reached is not None]),
+                diverged=_sum([entry.diverged for entry in run_entries]) or Share(0, 0),
                 gradients=gradients.get(method),
                 seconds=seconds.get(method),
                 step=steps.get(method),
                 memory=peaks.get(method),
-                decades=_mean_decades([entry.decades for entry in own if entry.decades is not None]),
-                tuning=_sum_of_tuning([entry.tuning for entry in own if entry.tuning is not None]),
+                decades=_mean_decades([entry.decades for entry in run_entries if entry.decades is not None]),
+                tuning=_sum_of_tuning([entry.tuning for entry in run_entries if entry.tuning is not None]),
             )
         )
     return Board(backend, columns, tuple(rows), reference, memory)
@@ -258,41 +268,45 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
 
 def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
-    """Each workload that has headline values."""
-    problems = (problem for own in studies for problem in problems_of(*own, backend))
+    """Return the problems that have headline values."""
+    problems = (problem for pair in studies for problem in problems_of(*pair, backend))
     return [problem for problem in problems if len(problem.values)]
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
-    """The methods' ranks on every problem instance of a board, by the headline metric.
+    """Return the ranks of methods on every problem instance of a board, by the headline metric.
 
     Returns:
         Columns stratum (study and workload), seed, method, rank.
     """
-    found = [
-        instance_ranks(one.values, one.study.direction == "maximize").with_columns(stratum=pl.lit(one.name))
-        for one in _finished(studies, backend)
+    ranks = [
+        instance_ranks(item.values, item.study.direction == "maximize").with_columns(
+            stratum=pl.lit(item.name)
+        )
+        for item in _finished(studies, backend)
     ]
     schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
-    return pl.concat([pl.DataFrame(schema=schema), *found])
+    return pl.concat([pl.DataFrame(schema=schema), *ranks])
 
 
 def _column(problem: StudyProblem) -> Column:
-    """The column of a workload from its final runs and their headline values."""
+    """Return the column of a workload."""
     study, runs, values = problem.study, problem.final, problem.values
-    won = {
+    wins_of = {
         row["method"]: share_interval(row["wins"], row["count"])
         for row in wins(values, study.direction == "maximize").to_dicts()
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    aimed = problem.target[0] if problem.target else ""  # of which no run has times
-    reached, clocked = measures.evaluations_to_target(runs, aimed), measures.seconds_to_target(runs, aimed)
+    # Without a target, no metric has this name, so that there are no times.
+    metric = problem.target[0] if problem.target else ""
+    reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
     decades: dict[str, MedianInterval] = {}
-    if isinstance(study.tuning, TwoStageSweep):  # of methods whose rates were swept, from their own tuning
-        tried = measures.study_values(study, measures.tuning_runs(problem, own=True))
-        decades = measures.median_by_method(measures.nearly_best_decades(tried, study.direction))
+    # Only sweeps have a range of rates; each method counts with its own tuning runs.
+    if isinstance(study.tuning, TwoStageSweep):
+        tuning_values = measures.study_values(study, measures.tuning_runs(problem, own=True))
+        decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
     entries = {}
@@ -303,7 +317,7 @@ def _column(problem: StudyProblem) -> Column:
             best=method in best,
             evaluations=measures.complete_interval(evaluations),
             seconds=measures.complete_interval(clocked.filter(method=method)["value"]),
-            wins=won.get(method, Share(0, 0)),
+            wins=wins_of.get(method, Share(0, 0)),
             reached=measures.reached_share(evaluations),
             diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
@@ -317,31 +331,37 @@ def _column(problem: StudyProblem) -> Column:
         study="seed",
         seconds=pl.col("value").clip(lower_bound=1.0),
     )
-    enough = measures.enough_seeds(values)
-    return Column(study, problem.workload.name, problem.target, seeds, enough, entries, times)
+    significant = measures.can_reject(values)
+    return Column(study, problem.workload.name, problem.target, seeds, significant, entries, times)
 
 
 # --- over workloads ------------------------------------------------------------------------------
 
 
 def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
-    """Score, rank and tier of every method; where others ran and it has no result, it missed its target."""
+    """Return score, rank and tier of every method.
+
+    A method without a result on a workload that others ran counts as having missed its target.
+    """
     times = [column.times for column in columns if len(column.times)]
-    found = {}
+    scores = {}
     for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
-        if row["studies"] < LEAST_SEEDS:
+        if row["studies"] < MIN_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
-        over = {"workloads": len(times), "seeds": row["studies"]}
-        found[row["submission"]] = (
-            Overall(row["score"], row["low"], row["high"], **over),
-            Overall(row["rank"], row["rank_low"], row["rank_high"], **over),
+        size = {"workloads": len(times), "seeds": row["studies"]}
+        scores[row["submission"]] = (
+            Overall(row["score"], row["low"], row["high"], **size),
+            Overall(row["rank"], row["rank_low"], row["rank_high"], **size),
             row["tier"],
         )
-    return found
+    return scores
 
 
 def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
-    """Each method's step over the reference's: the geometric mean over workloads, by repetition."""
+    """Return the step time of each method / the reference's: the geometric mean over workloads.
+
+    The median and its interval are over repetitions.
+    """
     if reference is None:
         return {}
     pairs = [
@@ -351,56 +371,58 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
         ).select("method", "repetition", "value")
         for study, tables in studies
     ]
-    over = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
-    return measures.median_by_method(over.agg(pl.col("value").log().mean().exp()))
+    by_repetition = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
+    return measures.median_by_method(by_repetition.agg(pl.col("value").log().mean().exp()))
 
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
-    """Where memory was measured, and each method's peak on the workload that takes most."""
+    """Return the kind of memory that was measured, and each method's peak on its largest workload."""
     peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
-    found = peaks.filter(pl.col("method").is_in(methods))
-    kind = "device" if len(found) and not found["device"].has_nulls() else "host"
-    return kind, dict(found.group_by("method").agg(pl.col(kind).max()).iter_rows())
+    selected = peaks.filter(pl.col("method").is_in(methods))
+    kind = "device" if len(selected) and not selected["device"].has_nulls() else "host"
+    return kind, dict(selected.group_by("method").agg(pl.col(kind).max()).iter_rows())
 
 
 def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
-    """Each method's cost to target over the least of any method, over workloads."""
+    """Return the cost to target of each method / the smallest cost of any method, over workloads."""
     ratios: dict[str, list[float]] = {}
     for column in columns:
-        found = {method: getattr(entry, cost) for method, entry in column.entries.items()}
-        spent = {method: interval.median for method, interval in found.items() if interval}
+        intervals = {method: getattr(entry, cost) for method, entry in column.entries.items()}
+        spent = {method: interval.median for method, interval in intervals.items() if interval}
         for method, value in spent.items():
             ratios.setdefault(method, []).append(ratio_to_least(value, min(spent.values())))
     return {
-        method: Overall(statistics.median(own), min(own), max(own), workloads=len(own))
-        for method, own in ratios.items()
+        method: Overall(statistics.median(values), min(values), max(values), workloads=len(values))
+        for method, values in ratios.items()
     }
 
 
-def ratio_to_least(value: float, least: float) -> float:
-    """A cost over the least: infinite for a target that was missed, 1 for the least even where it is 0."""
+def ratio_to_least(value: float, smallest: float) -> float:
+    """Return value / smallest: infinite for a missed target, and 1 for the smallest even if it is 0."""
     if math.isinf(value):
         return math.inf
-    return 1.0 if value == least else value / least if least else math.inf
+    return 1.0 if value == smallest else value / smallest if smallest else math.inf
 
 
 def _sum(counts: Sequence[Share]) -> Share | None:
-    """The counts of several workloads as one; its interval if there is one workload only."""
+    """Return the sum of the counts of several workloads; a single workload keeps its interval."""
     if len(counts) <= 1:
         return counts[0] if counts else None
-    return Share(sum(one.successes for one in counts), sum(one.count for one in counts))
+    return Share(sum(share.successes for share in counts), sum(share.count for share in counts))
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """The mean over workloads, its interval joined from theirs
-    (`curvebench.reports.statistics.shares.joined`).
+    """Return the mean over workloads, with the interval joined from their intervals.
+
+    See `curvebench.reports.statistics.shares.joined`.
     """
     if not swept:
         return None
-    return Overall(*joined([(each.median, each.low, each.high) for each in swept]), workloads=len(swept))
+    return Overall(*joined([(entry.median, entry.low, entry.high) for entry in swept]), workloads=len(swept))
 
 
 def _sum_of_tuning(parts: Sequence[TuningBudget]) -> TuningBudget | None:
+    """Return the total budget over workloads, with the names of all tuners."""
     if not parts:
         return None
     tuners = ", ".join(dict.fromkeys(part.tuner for part in parts))

@@ -1,4 +1,4 @@
-"""What a newcomer's runs say next to a published field: its place, whom it beats, what it costs."""
+"""Results of a submission compared to a published field: its rank, which methods it beats, and its costs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,19 @@ Edge = Literal["lowest", "highest"]
 
 @dataclass(frozen=True)
 class ProblemResult:
-    """A newcomer on a problem.
+    """Result of a submission on a problem.
 
     Args:
-        median: of the headline metric over seeds.
-        ratio: the median over the best one of any method; infinite where that is 0 and the median is not.
-        best: the method with the best median.
-        reached, failed, seeds: runs that got to the target, that diverged or failed, and runs.
-        evaluations: gradient evaluations to the target, the median over seeds; infinite where half missed it.
-        learning_rate: what its tuning chose; None where all its runs failed.
-        edge: which end of the rates tried that is, so that a better one may lie beyond; None inside.
+        median: median of the headline metric over seeds.
+        ratio: the median / the best median of any method; infinite if the best is 0 and the median is not.
+        best: method with the best median.
+        reached, failed, seeds: numbers of runs that reached the target, of runs that diverged or failed, and
+            of all runs.
+        evaluations: gradient evaluations to the target, the median over seeds; infinite if half of them
+            missed it.
+        learning_rate: the rate that tuning chose; None if all runs failed.
+        edge: the end of the range of rates if the chosen rate is there, so that a better rate may lie beyond;
+            otherwise None.
     """
 
     problem: str
@@ -56,20 +59,21 @@ class ProblemResult:
 
 @dataclass(frozen=True)
 class Placed:
-    """A newcomer on the board of the study that it joins.
+    """A submission on the board of the study that it joins.
 
     Args:
-        place: the published set that it is of, or `curvebench.results.archive.HERE`.
-        backend, field_backend: what it ran on, and what the field's methods did.
-        command: what runs it again.
-        row: its row, without rank and score where all its final runs failed.
-        methods: how many the board has.
-        field_problems: how many the published field has.
-        standing: how it stands to every other method, by its name; empty where all its final runs failed.
+        field: name of the study that it joins.
+        origin: published set that contains it, or `curvebench.results.archive.HERE`.
+        backend, field_backend: backend of its runs, and backend of the field's methods.
+        command: command that runs it again.
+        row: its row, without rank and score if all its final runs failed.
+        methods: number of methods on the board.
+        field_problems: number of problems of the published field.
+        standing: comparison with every other method, by name; empty if all its final runs failed.
     """
 
     field: str
-    place: str
+    origin: str
     contributed: Contribution | None
     backend: str
     field_backend: str
@@ -82,58 +86,58 @@ class Placed:
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
-    """How a method stands to each of the others: on which share of problem instances it ends better.
+    """Compare a method with each of the others by the share of problem instances on which it ends better.
 
-    A tie is half an instance; seeds are averaged on each problem, then problems. The intervals hold jointly
-    with 95 %: each has 5 % over the number of other methods (Bonferroni).
+    A tie counts as half an instance. Seeds are averaged on each problem, then problems. The intervals hold
+    jointly with 95 %: each has an error of 5 % divided by the number of other methods (Bonferroni).
 
     Returns:
-        By the other method's name; without those that share no problem instance.
+        The comparison by the name of the other method. Methods that share no problem instance are missing.
     """
     problems = problems_of(study, tables)
-    others = [one for one in study.methods if one != method]
-    level = 1 - (1 - LEVEL) / max(len(others), 1)
-    found: dict[str, Standing] = {}
-    for other in others:
-        two = pl.col("method").is_in([method, other])
+    rivals = [rival for rival in study.methods if rival != method]
+    level = 1 - (1 - LEVEL) / max(len(rivals), 1)
+    standing_of: dict[str, Standing] = {}
+    for rival in rivals:
+        two = pl.col("method").is_in([method, rival])
         ranks = pl.concat(
-            instance_ranks(one.values.filter(two), study.direction == "maximize").with_columns(
-                stratum=pl.lit(one.name)
+            instance_ranks(problem.values.filter(two), study.direction == "maximize").with_columns(
+                stratum=pl.lit(problem.name)
             )
-            for one in problems
+            for problem in problems
         )
         pair = {row["method"]: row for row in mean_ranks(ranks, level).to_dicts()}
         if len(pair) == 2:
             low, high = pair[method]["low"] or 1.0, pair[method]["high"] or 2.0
-            found[other] = "beats" if high < 1.5 else "loses to" if low > 1.5 else "cannot be told from"
-    return found
+            standing_of[rival] = "beats" if high < 1.5 else "loses to" if low > 1.5 else "cannot be told from"
+    return standing_of
 
 
 def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
-    """Every method of a study that joins this one, on the board that they share.
+    """Return every method of a study that joins this study, on the board that they share.
 
     Args:
-        tables: those of all (`curvebench.reports.tables.tables_of`).
+        tables: tables of the study and of those that join it (`curvebench.reports.tables.tables_of`).
     """
     if not study.joined:
         return []
     board = leaderboard([(study, tables)], study.backends[0])
     rows = {row.method: row for row in board.rows}
-    found = []
-    for place, joined in ((place, one) for place, own in study.joined.items() for one in own):
-        for optimizer in (one for one in joined.optimizers if one.label in rows):
+    placed = []
+    for source, joined in ((source, plan) for source, plans in study.joined.items() for plan in plans):
+        for optimizer in (optimizer for optimizer in joined.optimizers if optimizer.label in rows):
             method = optimizer.label
             row, rates = rows[method], chosen_rates(tables.runs.filter(method=method))
             lost = row.diverged.successes == row.diverged.count
             chosen = {rate["workload"]: rate for rate in rates.iter_rows(named=True)}
-            found.append(
+            placed.append(
                 Placed(
                     field=study.name,
-                    place=place,
+                    origin=source,
                     contributed=joined.contributed,
                     backend=joined.backends[0],
                     field_backend=study.backends[0],
-                    command=_command(optimizer, [one.name for one in joined.workloads], place),
+                    command=_command(optimizer, [workload.name for workload in joined.workloads], source),
                     row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
                     methods=len(rows),
                     field_problems=study.all_workloads or len(study.workloads),
@@ -141,38 +145,46 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
                     standing={} if lost else standings(study, tables, method),
                 )
             )
-    return found
+    return placed
 
 
-def _command(optimizer: OptimizerSpec, problems: Sequence[str], place: str) -> str:
-    """What runs a newcomer again: one of a set on all problems, by a label that is not taken."""
-    given = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
+def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> str:
+    """Return the command that runs a submission again.
+
+    A submission of a published set runs on all problems, under a label that is not taken.
+    """
+    arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
-    options = {**given, **optimizer.hyperparameters, **space}
-    label = optimizer.label if place == HERE else f"{optimizer.label}-again"
+    options = {**arguments, **optimizer.hyperparameters, **space}
+    label = optimizer.label if source == HERE else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
-    named = (
-        where if library == "torch" and ".py:" in where else optimizer.locator
-    )  # a class of PyTorch is known
+    # The prefix "torch:" is not needed for a class in a file.
+    # A class of PyTorch in a file is recognized without the prefix "torch:".
+    named = where if library == "torch" and ".py:" in where else optimizer.locator
     words = ["curvebench", "try", named, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
-    words += ["--problems", ",".join(problems)] if place == HERE else []
+    words += ["--problems", ",".join(problems)] if source == HERE else []
     return shlex.join(words)
 
 
 def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]) -> Iterator[ProblemResult]:
-    for place, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
+    """Yield the results of a submission on the problems that it ran.
+
+    Args:
+        chosen: the row of `chosen_rates` by workload.
+    """
+    for index, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
         if entry is None:
             continue
-        medians = {one.method: cell.value.median for one in board.rows if (cell := one.entries[place])}
+        medians = {line.method: cell.value.median for line in board.rows if (cell := line.entries[index])}
         best = (min if column.study.direction == "minimize" else max)(medians, key=medians.__getitem__)
-        own, least = medians[row.method], medians[best]
+        median, best_median = medians[row.method], medians[best]
         tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
         at_edge = tuned["at_edge"] and not lost
         yield ProblemResult(
             column.workload,
-            own,
-            own / least if least else 1.0 if own == least else math.inf,
+            median,
+            median / best_median if best_median else 1.0 if median == best_median else math.inf,
             best,
             int(entry.reached.successes) if entry.reached else 0,
             int(entry.diverged.successes),
@@ -184,46 +196,46 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
 
 
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
-    """A line on each problem on which no run of a method came to its end; None where there are none.
+    """Return a line for each problem on which every run of a method failed; None if there are none.
 
     Args:
-        runs: of all stages (`curvebench.results.schema.RUNS`).
-        named: what the user calls it.
+        runs: the table `runs`, of all stages (`curvebench.results.schema.RUNS`).
+        named: the user's name for the method.
     """
-    own = runs.filter(method=method)
-    ended = own.filter(~failed())["workload"].unique().implode()
-    lost = own.filter(~pl.col("workload").is_in(ended)).partition_by("workload", maintain_order=True)
+    of_method = runs.filter(method=method)
+    ended = of_method.filter(~failed())["workload"].unique().implode()
+    lost = of_method.filter(~pl.col("workload").is_in(ended)).partition_by("workload", maintain_order=True)
     return "\n".join(f"{named} ({method}): {_lost(runs)}" for runs in lost) or None
 
 
 def _lost(lost: pl.DataFrame) -> str:
-    """What became of a method's runs on a problem, all of which failed."""
+    """Describe the outcomes of a method's runs on a problem on which all failed."""
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()
-    seen = f" (half of them by step {steps[len(steps) // 2]})" if len(steps) else ""
-    reason = next(iter(lost["reason"].drop_nulls()), f"the loss is not finite{seen}")
+    by_step = f" (half of them by step {steps[len(steps) // 2]})" if len(steps) else ""
+    reason = next(iter(lost["reason"].drop_nulls()), f"the loss is not finite{by_step}")
     return f"every run on {lost['workload'][0]} failed ({outcomes}): {reason}"
 
 
 # --- what is printed -----------------------------------------------------------------------------
 
 
-def as_text(found: Placed) -> str:
-    """The result for people."""
-    return text_of("newcomer", placed=found)
+def as_text(placed: Placed) -> str:
+    """Format the result for people."""
+    return text_of("newcomer", placed=placed)
 
 
-def as_json(found: Placed) -> dict[str, Any]:
-    """The result for programs; what is infinite is null."""
-    about = ("field", "methods", "command", "backend", "field_backend")
-    overall = {name: getattr(found.row, name) for name in ("rank", "score", "mean_rank")}
+def as_json(placed: Placed) -> dict[str, Any]:
+    """Convert the result to JSON values; infinite numbers become null."""
+    fields = ("field", "methods", "command", "backend", "field_backend")
+    overall = {name: getattr(placed.row, name) for name in ("rank", "score", "mean_rank")}
     return {
-        "method": found.row.method,
-        **{name: getattr(found, name) for name in about},
+        "method": placed.row.method,
+        **{name: getattr(placed, name) for name in fields},
         **{name: asdict(value) if value else None for name, value in overall.items()},
-        "runs": int(found.row.diverged.count),
-        "failed": int(found.row.diverged.successes),
-        "standing": dict(found.standing),
-        "problems": [json_value(asdict(one)) for one in found.problems],
+        "runs": int(placed.row.diverged.count),
+        "failed": int(placed.row.diverged.successes),
+        "standing": dict(placed.standing),
+        "problems": [json_value(asdict(problem)) for problem in placed.problems],
     }

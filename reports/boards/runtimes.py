@@ -1,4 +1,4 @@
-"""How soon the methods of a board get how far: times to targets that their curves set."""
+"""Times of a board's methods to targets, which are derived from their curves."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import polars as pl
 from curvebench.reports import measures
 from curvebench.reports.boards.leaderboard import Board, Column, Studies
 from curvebench.reports.statistics import anytime
-from curvebench.reports.statistics.anytime import EACH, Bands, Floats, Integers
+from curvebench.reports.statistics.anytime import PER_DECADE, Bands, Floats, Integers
 from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
-POINTS = 160  # of a line over evaluations
-TABLED = {EACH * k - 1: 10.0**-k for k in (1, 2, 3)}  # places of the targets of tables, and what they leave
+POINTS = 160  # Number of points of a line over evaluations.
+# Targets in tables: the index of the target, and the share of the distance to the best value that it leaves.
+TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected running time to a target in gradient evaluations, and the seeds that reached it."""
+    """Expected running time to a target in gradient evaluations, and the share of seeds that reached it."""
 
     evaluations: float
     reached: Share
@@ -31,17 +32,18 @@ class Expected:
 
 @dataclass(frozen=True)
 class Runtimes:
-    """Gradient evaluations, those of the basis included, until each target on each instance, by method.
+    """Gradient evaluations, including the basis, until each target on each instance, by method.
 
-    An instance is a problem and a seed. A run that is not there, though others of its instance are, has
-    reached nothing at no cost.
+    An instance is a problem and a seed. If a method has no run on an instance that other methods ran, it
+    counts as having reached no target at no cost.
 
     Args:
-        methods: the best first, by the area under their line over the logarithm of evaluations.
-        problem: the place in `problems` of each instance, shape (instances,).
+        methods: methods sorted by the area under their line over the logarithm of evaluations, the best
+            first.
+        problem: index of each instance's problem in `problems`, shape (instances,).
         times: shape (methods, instances, targets), infinite where a target was missed.
         lengths: evaluations of whole runs, shape (methods, instances).
-        budgets: steps of the longest run of each instance's problem, shape (instances,).
+        budgets: steps of the longest run on each instance's problem, shape (instances,).
     """
 
     methods: tuple[str, ...]
@@ -53,68 +55,70 @@ class Runtimes:
 
     @cached_property
     def at(self) -> Floats:
-        """Where lines are drawn: evaluations by their logarithm, from the first target to the last run."""
+        """Numbers of evaluations at which lines are drawn, evenly spaced in their logarithm.
+
+        They go from the first target that is reached to the end of the longest run.
+        """
         return np.geomspace(max(self.times.min(), 1.0) / 1.3, self.lengths.max(), POINTS)
 
     @cached_property
     def bands(self) -> Bands:
-        """The share of (problem, target, seed) that each method has reached `at` each number."""
+        """Share of (problem, target, seed) that each method has reached after each number in `at`."""
         return anytime.ecdf_bands(self.times, self.problem, self.at)
 
     @property
     def seeds(self) -> int:
-        """The least number of a problem."""
+        """Smallest number of seeds of a problem."""
         return int(np.unique(self.problem, return_counts=True)[1].min())
 
     @property
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
-        """By what is left at a target of `TABLED`, and by method, what it takes on each of the problems."""
-        owns = [self.problem == place for place in np.unique(self.problem)]
+        """Expected running times by target of `TABLED`, then by method, with one per problem."""
+        masks = [self.problem == index for index in np.unique(self.problem)]
         methods = list(zip(self.methods, self.times, self.lengths, strict=True))
         return [
             (
-                left,
+                remaining,
                 [
-                    (name, [_expected(times[own, at], spent[own]) for own in owns])
+                    (name, [_expected(times[mask, at], spent[mask]) for mask in masks])
                     for name, times, spent in methods
                 ],
             )
-            for at, left in TABLED.items()
+            for at, remaining in TABLED.items()
         ]
 
     @property
     def met(self) -> list[Column]:
-        """The problems that have targets."""
-        return [self.problems[place] for place in np.unique(self.problem)]
+        """Problems that have targets."""
+        return [self.problems[index] for index in np.unique(self.problem)]
 
 
 def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
-    """The times of a board's methods; None where no method gets anywhere.
+    """Return the times of a board's methods; None if no method improves on its start.
 
-    The targets of an instance lie between its start and the least value that any method of the board has
-    reached (`target_values`), by the study's headline metric, of which no value counts as better than the
-    threshold at which runs stop, or than its floor. An instance that nobody improves on has none, and is
-    left out.
+    The targets of an instance lie between its start and the best value that any method of the board has
+    reached (`target_values`), by the study's headline metric, clipped at the threshold at which runs stop or
+    at its floor. An instance on which no method improves has no targets and is left out.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
     """
-    every = (one for own in studies for one in measures.problems_of(*own, board.backend))
-    problems = {(one.study.name, one.workload.name): one for one in every}
+    all_problems = (item for pair in studies for item in measures.problems_of(*pair, board.backend))
+    problems = {(item.study.name, item.workload.name): item for item in all_problems}
     methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
-    for place, column in enumerate(board.columns):
+    for index, column in enumerate(board.columns):
         curves = _curves(problems[column.study.name, column.workload])
         for _, instance in curves.group_by("seed", maintain_order=True):
-            found = _instance(instance, methods)
-            if found is not None:
-                times.append(found[0])
-                lengths.append(found[1])
-                problem.append(place)
+            measured = _instance(instance, methods)
+            if measured is not None:
+                times.append(measured[0])
+                lengths.append(measured[1])
+                problem.append(index)
                 budgets.append(float(cast(int, curves["steps"].max())))
     if not times:
         return None
-    shown = Runtimes(
+    runtimes = Runtimes(
         tuple(methods),
         board.columns,
         np.array(problem),
@@ -122,52 +126,65 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
         np.stack(lengths, axis=1),
         np.array(budgets),
     )
-    return _in_order(shown)
+    return _in_order(runtimes)
 
 
 def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
-    """Columns method, seed, steps, length, evaluations, value (less is better), in order of seed and step."""
-    study, about = problem.study, ("method", "seed", "steps", "length")
+    """Return the curves of a problem's final runs, sorted by seed and step.
+
+    Returns:
+        Columns method, seed, steps, length, evaluations, value (less is better).
+    """
+    study, names = problem.study, ("method", "seed", "steps", "length")
     runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
-    kept = runs.select("run", *about, basis=measures.BASIS_GRADIENTS).lazy()
+    run_facts = runs.select("run", *names, basis=measures.BASIS_GRADIENTS).lazy()
     evaluations = pl.col("gradient_evaluations") + pl.col("basis")
-    value = measures.held_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
-    less = value * (1 if study.direction == "minimize" else -1)
+    value = measures.clip_at(pl.col("value").fill_nan(None), study.direction, measures.headline_limit(study))
+    to_minimize = value * (1 if study.direction == "minimize" else -1)
 
     def in_order(curves: pl.LazyFrame) -> pl.LazyFrame:
-        own = curves.filter(metric=study.metric).join(kept, on="run")
-        return own.select(*about, "step", evaluations=evaluations, value=less).sort("seed", "method", "step")
+        rows = curves.filter(metric=study.metric).join(run_facts, on="run")
+        rows = rows.select(*names, "step", evaluations=evaluations, value=to_minimize)
+        return rows.sort("seed", "method", "step")
 
     return read(problem.tables.curves, "curves", in_order)
 
 
 def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats] | None:
-    """Times (methods, targets) and lengths (methods,) of one problem and seed; None without a target."""
+    """Return times and lengths of one problem and seed; None if no method improves on its start.
+
+    Returns:
+        Times of shape (methods, targets) and lengths of shape (methods,).
+    """
     first = curves.group_by("method").agg(pl.col("value").first())
-    start, least = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
-    if not len(start) or not cast(float, least.min()) < cast(float, start.max()):
+    start, values = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
+    if not len(start) or not cast(float, values.min()) < cast(float, start.max()):
         return None
-    targets = anytime.target_values(start.to_numpy().max(keepdims=True), least.to_numpy().min(keepdims=True))[
-        0
-    ]
+    worst_start, best = start.to_numpy().max(keepdims=True), values.to_numpy().min(keepdims=True)
+    targets = anytime.target_values(worst_start, best)[0]
     times, lengths = np.full((len(methods), len(targets)), np.inf), np.zeros(len(methods))
     for (method,), run in curves.group_by("method"):
         if method in methods:
-            place = methods.index(str(method))
+            index = methods.index(str(method))
             evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
-            times[place] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)  # above 0
-            lengths[place] = max(run["length"][0], run["evaluations"][-1])
+            # Times must be positive.
+            times[index] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)
+            lengths[index] = max(run["length"][0], run["evaluations"][-1])
     return times, lengths
 
 
 def _expected(times: Floats, lengths: Floats) -> Expected:
-    """Of one method, problem and target; of each seed the time and the length of its run."""
+    """Return the expected running time of one method to one target of a problem.
+
+    Args:
+        times, lengths: time to the target and length of the run of each seed.
+    """
     reached = Share(int(np.isfinite(times).sum()), len(times))
     return Expected(float(anytime.expected_running_time(times, lengths)), reached)
 
 
-def _in_order(found: Runtimes) -> Runtimes:
-    """With the methods by the area under their lines; of equals the first of the board stays first."""
-    order = np.argsort(-found.bands.share.mean(axis=1), kind="stable")
-    methods = tuple(found.methods[place] for place in order)
-    return replace(found, methods=methods, times=found.times[order], lengths=found.lengths[order])
+def _in_order(runtimes: Runtimes) -> Runtimes:
+    """Sort the methods by the area under their lines; methods with equal areas keep the board's order."""
+    order = np.argsort(-runtimes.bands.share.mean(axis=1), kind="stable")
+    methods = tuple(runtimes.methods[index] for index in order)
+    return replace(runtimes, methods=methods, times=runtimes.times[order], lengths=runtimes.lengths[order])

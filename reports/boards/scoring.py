@@ -1,4 +1,4 @@
-"""`curvebench score`: scores of submissions from a table of runs, by a named set of rules."""
+"""Scores of submissions from a table of runs, by a named set of rules (`curvebench score`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRUTHS = {"0": False, "1": True, "false": False, "true": True}
 
 @dataclass(frozen=True)
 class PreparedRuns:
-    """Runs as scores are computed from.
+    """Runs in the form from which scores are computed.
 
     Args:
         runs: columns submission, workload, study, seconds (null = missed).
@@ -46,13 +46,13 @@ class PreparedRuns:
 
 @dataclass(frozen=True)
 class Rules:
-    """How runs become scores.
+    """Rules by which runs become scores.
 
     Args:
-        about: in a sentence.
-        columns: what a table must have.
-        prepare: from the table to one time a submission, workload and study; raises ValueError.
-        paired: whether studies of one name are the same problem instances for all submissions.
+        about: description in one sentence.
+        columns: columns that a table must have.
+        prepare: reduces the table to one time per submission, workload and study; raises ValueError.
+        paired: whether studies with the same name are the same problem instances for all submissions.
     """
 
     about: str
@@ -63,13 +63,13 @@ class Rules:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores by a set of rules, with the times that they rest on.
+    """Scores by a set of rules, with the times that they are computed from.
 
     Args:
-        rules: a name of `RULES`.
-        table: what `score_intervals` returns.
-        ratios: what `time_ratios` returns.
-        prepared: what was scored.
+        rules: key of `RULES`.
+        table: result of `score_intervals`.
+        ratios: result of `time_ratios`.
+        prepared: the runs that were scored.
     """
 
     rules: str
@@ -79,13 +79,15 @@ class Scores:
 
     @property
     def workloads(self) -> list[str]:
-        """Those that enter the profile."""
+        """Names of the workloads in the performance profile."""
         names = self.ratios["workload"].unique().sort()
         return [name for name in names if name not in self.prepared.variants]
 
 
 def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
-    """The trial of every study that took fewest evaluations to the target; of equal ones the first by name.
+    """Return the trial of every study with the fewest evaluations to the target.
+
+    Of equal trials, the first by name is taken.
 
     Args:
         runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target; both null where
@@ -95,17 +97,17 @@ def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
         Columns submission, workload, study, seconds (null where no trial reached the target).
 
     Raises:
-        ValueError: for two rows of one trial, or one of seconds and evaluations without the other.
+        ValueError: for two rows of one trial, or for a row with only one of seconds and evaluations.
     """
     key = ["submission", "workload", "study", "trial"]
     twice = runs.filter(runs.select(key).is_duplicated())
     half = runs.filter(pl.col("seconds_to_target").is_null() != pl.col("evals_to_target").is_null())
-    for wrong, what in (
+    for wrong, problem in (
         (twice, "there must be one row"),
         (half, "seconds_to_target and evals_to_target must both be there, or none"),
     ):
         if len(wrong):
-            raise ValueError(f"{' / '.join(map(str, wrong.select(key).row(0)))}: {what}")
+            raise ValueError(f"{' / '.join(map(str, wrong.select(key).row(0)))}: {problem}")
     return (
         runs.sort("evals_to_target", "trial", nulls_last=True)
         .group_by(key[:-1], maintain_order=True)
@@ -115,49 +117,51 @@ def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]]:
-    """Which workloads are variants, by their names: `ogbg_gelu` is a variant of `ogbg` where there is one.
+    """Return which workloads are variants, by their names: `ogbg_gelu` is a variant of `ogbg` if that exists.
 
     Args:
-        held_out: by workload, whether it was drawn as held out.
+        held_out: whether each workload was drawn as held out.
 
     Returns:
         The base of each held-out variant, and the variants that were not drawn, which do not count.
 
     Raises:
-        ValueError: for a held-out workload that is no variant of another.
+        ValueError: for a held-out workload that is not a variant of another.
     """
 
     def base_of(name: str, among: Iterable[str]) -> str | None:
-        return max((other for other in among if name.startswith(f"{other}_")), key=len, default=None)
+        return max((base for base in among if name.startswith(f"{base}_")), key=len, default=None)
 
-    common = [name for name, drawn in held_out.items() if not drawn]
+    common = [name for name, is_held_out in held_out.items() if not is_held_out]
     left_out = [name for name in common if base_of(name, held_out)]
     bases = [name for name in common if name not in left_out]
-    found = {}
-    for name in (name for name, drawn in held_out.items() if drawn):
+    base_by_variant = {}
+    for name in (name for name, is_held_out in held_out.items() if is_held_out):
         base = base_of(name, bases)
         if base is None:
             raise ValueError(
                 f"held-out workload {name}: expected BASE_{name.rpartition('_')[2]}, where BASE is "
                 f"a workload that is not held out; there are {', '.join(sorted(bases)) or 'none'}"
             )
-        found[name] = base
-    return found, left_out
+        base_by_variant[name] = base
+    return base_by_variant, left_out
 
 
 def _algoperf(runs: pl.DataFrame) -> PreparedRuns:
-    drawn: dict[str, bool] = {}
+    """Prepare runs by the rules of AlgoPerf."""
+    held_out: dict[str, bool] = {}
     for name, text in runs.select("workload", "held_out").unique().sort("workload").iter_rows():
         if str(text).lower() not in TRUTHS:
             raise ValueError(f"workload {name}: held_out is {text}, expected 0 or 1")
-        if drawn.setdefault(name, TRUTHS[str(text).lower()]) != TRUTHS[str(text).lower()]:
+        if held_out.setdefault(name, TRUTHS[str(text).lower()]) != TRUTHS[str(text).lower()]:
             raise ValueError(f"workload {name}: held_out differs between its rows")
-    variants, left_out = variants_of(drawn)
+    variants, left_out = variants_of(held_out)
     counted = runs.filter(~pl.col("workload").is_in(left_out))
     return PreparedRuns(fastest_trials(counted), variants, tuple(left_out))
 
 
 def _plain(runs: pl.DataFrame) -> PreparedRuns:
+    """Prepare runs that already have one time per submission, workload and study."""
     return PreparedRuns(runs.select("submission", "workload", "study", "seconds"), {}, ())
 
 
@@ -179,10 +183,11 @@ RULES: Mapping[str, Rules] = {
 
 
 def read_csv(path: Path) -> pl.DataFrame:
-    """A CSV file as text, null where a field is empty; lines without anything are passed over.
+    """Read a CSV file as text; an empty field is null, and empty lines are skipped.
 
     Raises:
-        InputError: naming file and line, for a row with other fields than the head, and for what is no CSV.
+        InputError: with file and line, for a row whose number of fields differs from the header's, or a file
+            that is not CSV.
         OSError: when the file cannot be read.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -207,11 +212,11 @@ def read_csv(path: Path) -> pl.DataFrame:
 
 
 def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
-    """The columns that the rules ask for, of a CSV or Parquet file.
+    """Read the columns that the rules require from a CSV or Parquet file.
 
     Raises:
-        InputError: naming the file, for one that cannot be read, a missing column, or a cell that is no
-            number or name.
+        InputError: with the file, if it cannot be read, a column is missing, or a cell is not a number or
+            name.
     """
     kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {".csv": read_csv, ".parquet": pl.read_parquet}
     if path.suffix not in kinds:
@@ -226,36 +231,36 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
                 f"{path}: no column {', '.join(missing)}; the rules ask for {', '.join(rules.columns)}, "
                 "by these names and with commas between"
             )
-        given = table.select(rules.columns)
-        found = given.select(pl.col(column).cast(TYPES[column], strict=False) for column in rules.columns)
+        text = table.select(rules.columns)
+        typed = text.select(pl.col(column).cast(TYPES[column], strict=False) for column in rules.columns)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
     for column in rules.columns:
-        wrong = (found[column].is_null() & given[column].is_not_null()).arg_true()
-        empty = found[column].is_null().arg_true() if TYPES[column] == pl.String else wrong
+        wrong = (typed[column].is_null() & text[column].is_not_null()).arg_true()
+        empty = typed[column].is_null().arg_true() if TYPES[column] == pl.String else wrong
         if len(wrong):
             raise InputError(
-                f"{path}: column {column} is {given[column][wrong[0]]!r} in row {wrong[0] + 1} below the "
+                f"{path}: column {column} is {text[column][wrong[0]]!r} in row {wrong[0] + 1} below the "
                 "head, which is no number; leave it empty where the target was missed"
             )
         if len(empty):
             raise InputError(f"{path}: column {column} is empty in row {empty[0] + 1} below the head")
-    return found
+    return typed
 
 
 def score_file(path: Path, name: str) -> Scores:
     """Score the runs of a file.
 
     Args:
-        name: of `RULES`.
+        name: key of `RULES`.
 
     Raises:
-        InputError: for a file that the rules cannot be applied to; it says where and why.
+        InputError: if the rules cannot be applied to the file; the message says where and why.
     """
     rules = RULES.get(name)
     if rules is None:
-        known = "; ".join(f"{name}: {rules.about}" for name, rules in RULES.items())
-        raise InputError(f"--rules: {name!r} is none of {known}")
+        choices = "; ".join(f"{name}: {rules.about}" for name, rules in RULES.items())
+        raise InputError(f"--rules: {name!r} is none of {choices}")
     runs = read_runs(path, rules)
     try:
         prepared = rules.prepare(runs)
@@ -267,7 +272,10 @@ def score_file(path: Path, name: str) -> Scores:
 
 
 def as_json(scores: Scores) -> str:
-    """The scores for programs: one object; a ratio of null is a target missed, or a time that is void."""
+    """Format the scores as a JSON object for programs.
+
+    A null ratio is a missed target, or a time that is void by the rules.
+    """
     rules = RULES[scores.rules]
     rows = scores.table.to_dicts()
     for row in rows:
@@ -288,8 +296,8 @@ def as_json(scores: Scores) -> str:
 
 
 def as_text(scores: Scores) -> str:
-    """The scores for people: what was applied, and a line a submission, the best first."""
+    """Format the scores for people: the rules, and a line per submission, the best first."""
     solved = scores.ratios.filter(pl.col("workload").is_in(scores.workloads)).group_by("submission")
     counts = dict(solved.agg(pl.col("ratio").count()).iter_rows())
-    about = RULES[scores.rules].about
-    return text_of("scores", scores=scores, about=about, points=POINTS, solved=counts)
+    description = RULES[scores.rules].about
+    return text_of("scores", scores=scores, about=description, points=POINTS, solved=counts)

@@ -1,1 +1,1 @@
-"""Verdicts on the claims of the sources, and what they rest on."""
+"""Verdicts on the claims of the sources, and the evidence for each."""

@@ -1,4 +1,8 @@
-"""Paired comparisons of runs that may have stopped at a threshold: what is known of the effect, in words."""
+"""Paired comparisons of runs that may be censored: a run that stopped at a threshold would have gone further.
+
+The effect of a censored pair is known only to lie between a lower and an upper bound. This module computes
+bounds of the median effect, and the words with which pages and the terminal show them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,13 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-ANY_GAIN = Question("better", float(np.finfo(float).tiny))  # of gains whose ties are 0 already
+# A sign test for any gain above 0. The smallest positive margin is enough, because tied pairs have a gain of
+# 0.
+ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
 class Interval(NamedTuple):
-    """Values of runs, or effects of pairs, each in an interval whose ends are equal where it is known.
+    """Lower and upper bounds of values of runs, or of effects of pairs; equal where the value is known.
 
     Args:
         low, high: shape (count,), infinities allowed.
@@ -32,68 +38,72 @@ class Interval(NamedTuple):
 
     @property
     def unknown(self) -> int:
-        """Of how many nothing is known: less or more than any number."""
+        """Number of entries of which nothing is known: they lie between minus and plus infinity."""
         return int((np.isneginf(self.low) & np.isposinf(self.high)).sum())
 
     @property
     def bounded(self) -> int:
-        """How many are known to bounds only."""
+        """Number of censored entries, for which only a lower and an upper bound are known."""
         return int((self.low != self.high).sum())
 
     def at(self, places: np.ndarray) -> Interval:
-        """Those at these places."""
+        """Return the entries at these indices."""
         return Interval(self.low[places], self.high[places])
 
     @property
     def negated(self) -> Interval:
-        """Their negatives."""
+        """Bounds of the negative values."""
         return Interval(-self.high, -self.low)
 
 
 def censored_at(values: np.ndarray, direction: Direction, stop: float | None) -> Interval:
-    """Values that are held at the stop, where nobody knows how far their runs would have got, as intervals.
+    """Return bounds of values that were clipped at the stop: a value equal to the stop is censored.
+
+    Such a run stopped at the threshold. Its value without the stop would be at least as good.
 
     Args:
-        stop: the threshold of the metric at which runs stop; None without.
+        values: shape (count,).
+        stop: threshold of the metric at which runs stop; None if runs do not stop.
     """
     if stop is None:
         return Interval(values, values)
     low, high = ((-inf, stop), (stop, inf))[direction == "maximize"]
-    at = values == stop
-    return Interval(np.where(at, low, values), np.where(at, high, values))
+    censored = values == stop
+    return Interval(np.where(censored, low, values), np.where(censored, high, values))
 
 
 def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
-    """A frame with the column `value`, held at the stop, and with columns least and most, its bounds."""
-    known = censored_at(values["value"].to_numpy(), direction, stop)
-    return values.with_columns(least=pl.Series(known.low), most=pl.Series(known.high))
+    """Add columns `least` and `most`, the bounds of the column `value`, which is clipped at the stop."""
+    bounds = censored_at(values["value"].to_numpy(), direction, stop)
+    return values.with_columns(least=pl.Series(bounds.low), most=pl.Series(bounds.high))
 
 
 def paired_effects(treated: Interval, control: Interval, effect: Effect) -> Interval:
-    """Interval what the effect of each pair lies: of a ratio the logarithm of treated / control.
+    """Return bounds of the effect of each pair: the log of treated / control for a ratio, else the
+    difference.
 
-    Of two values that are known and equal it is 0, infinite or 0 too.
+    Two values that are known and equal have the effect 0, even where both are infinite or 0.
     """
     ends = []
-    for left, right in ((treated.low, control.high), (treated.high, control.low)):
+    for treated_end, control_end in ((treated.low, control.high), (treated.high, control.low)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            if effect == "ratio":  # what may be less than anything is not negative here
-                gap = np.log(np.maximum(left, 0.0)) - np.log(np.maximum(right, 0.0))
+            if effect == "ratio":  # values are not negative, so that a bound of minus infinity means 0
+                gap = np.log(np.maximum(treated_end, 0.0)) - np.log(np.maximum(control_end, 0.0))
             else:
-                gap = left - right
-        ends.append(np.where(left == right, 0.0, gap))
+                gap = treated_end - control_end
+        ends.append(np.where(treated_end == control_end, 0.0, gap))
     return Interval(*ends)
 
 
 def paired_gains(
     treated: Interval, control: Interval, direction: Direction, effect: Effect, negligible: float
 ) -> Interval:
-    """Interval what the gain of each pair lies, above 0 where the treated method is better.
+    """Return bounds of the gain of each pair, above 0 where the treated method is better.
 
-    An end at which the two values tie is 0, so that both ends of a tie that is known are.
+    A bound at which the two values tie is 0. A tie of known values therefore has both bounds at 0.
 
     Args:
-        direction: whether less is better.
+        direction: whether less of the metric is better.
         negligible: relative difference up to which two values tie.
     """
     low, high = paired_effects(treated, control, effect)
@@ -106,13 +116,14 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """A median effect over pairs and its interval, and between what they lie where runs stopped.
+    """Median effect over pairs with its interval, and bounds of both where pairs are censored.
 
     Args:
-        effect: "ratio" or "difference".
-        floor, ceiling: with the least and with the greatest effect that each pair may have.
+        effect: whether pairs are compared by ratio or by difference.
+        floor: median and interval if each pair had its smallest possible effect.
+        ceiling: median and interval if each pair had its largest possible effect.
         is_unknown: whether nothing is known of any pair.
-        unknown_words: what is said then, and where that is: ("both stopped", "at 10⁻⁸").
+        unknown_words: text shown in place of median and interval in this case: ("both stopped", "at 10⁻⁸").
     """
 
     effect: Effect
@@ -123,18 +134,18 @@ class EffectBounds:
 
     @property
     def exact(self) -> bool:
-        """Whether the median effect and its interval are known."""
+        """Whether the median effect and its interval are known exactly."""
         ends = ("median", "low", "high")
         return all(getattr(self.floor, end) == getattr(self.ceiling, end) for end in ends)
 
     @property
     def median(self) -> float | None:
-        """The median effect; None where it is not known to a point."""
+        """Median effect; None where only bounds of it are known."""
         return self.floor.median if self.floor.median == self.ceiling.median else None
 
     @property
     def sort_value(self) -> float | None:
-        """What a table sorts by: the median, or the bound of it that is known; None where there is none."""
+        """Sort key for tables: the median or its known bound; None where the median may be anything."""
         low, high = self.floor.median, self.ceiling.median
         if low == high:
             return low
@@ -144,34 +155,34 @@ class EffectBounds:
 
     @property
     def level(self) -> float:
-        """The coverage of the interval."""
+        """Coverage of the interval."""
         return self.floor.level
 
     @property
     def count(self) -> int:
-        """The number of pairs."""
+        """Number of pairs."""
         return self.floor.count
 
     @property
     def low(self) -> float:
-        """The lower end of the interval, with the least effects."""
+        """Lower end of the interval if each pair had its smallest possible effect."""
         return self.floor.low
 
     @property
     def high(self) -> float:
-        """The upper end of the interval, with the greatest effects."""
+        """Upper end of the interval if each pair had its largest possible effect."""
         return self.ceiling.high
 
     @property
     def words(self) -> tuple[str, str]:
-        """The median effect and its interval in words, with as many digits each.
+        """Median effect and interval as text, all numbers with the same number of digits.
 
-        A bound has ≤ or ≥; a median that may be anything is "open".
+        A bound of the median has ≤ or ≥; a median that may be anything is "open".
         """
         numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
         write = ratio_writer(numbers) if self.effect == "ratio" else signed
-        where = self.unknown_words[1] if self.is_unknown else f"[{write(self.low)}, {write(self.high)}]"
-        return self._shown(write), where
+        interval = self.unknown_words[1] if self.is_unknown else f"[{write(self.low)}, {write(self.high)}]"
+        return self._shown(write), interval
 
     def _shown(self, write: Callable[[float], str]) -> str:
         low, high = self.floor.median, self.ceiling.median
@@ -185,28 +196,29 @@ class EffectBounds:
 
     @property
     def _least(self) -> float:
-        """What no effect is below."""
+        """Minimum that an effect can have."""
         return 0.0 if self.effect == "ratio" else -inf
 
 
 def exponential(logarithm: float) -> float:
-    """The ratio of a logarithm, infinite where a float cannot hold it."""
+    """Return the ratio of a logarithm, infinite where a float cannot hold it."""
     with np.errstate(over="ignore"):
         return float(np.exp(logarithm))
 
 
 def bounds_of(
-    effects: Interval, effect: Effect, shown: Callable[[float], float], unknown_words: tuple[str, str]
+    effects: Interval, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
 ) -> EffectBounds:
-    """The median of effects that are known to bounds, with its interval.
+    """Return the median of effects with bounds, its interval, and the bounds of both.
 
     Args:
-        effects: shape (pairs,), at least one.
-        shown: an effect as readers see it, the greater the greater.
+        effects: bounds of the effect of each pair, shape (pairs,), at least one pair.
+        as_seen: increasing function that converts an effect to the effect that readers see.
+        unknown_words: see `EffectBounds`.
     """
     ends = (median_interval(values) for values in effects)
     floor, ceiling = (
-        MedianInterval(shown(end.median), shown(end.low), shown(end.high), end.level, end.count)
+        MedianInterval(as_seen(end.median), as_seen(end.low), as_seen(end.high), end.level, end.count)
         for end in ends
     )
     return EffectBounds(effect, floor, ceiling, effects.unknown == floor.count, unknown_words)
@@ -214,18 +226,18 @@ def bounds_of(
 
 @dataclass(frozen=True)
 class PairedEffect(EffectBounds):
-    """Two methods compared seed by seed, and between what their effect lies.
+    """Comparison of two methods seed by seed, with bounds of the effect where runs are censored.
 
-    A run that stopped at its threshold would have got further, nobody knows how far. Where less is better,
-    the effect of a pair is at most what its values say where the treated run stopped, at least that where
-    the control's did, and unknown where both did.
+    A run that stopped at its threshold would have gone further by an unknown distance. Where less is better,
+    its values give an upper bound of the pair's effect if the treated run stopped, a lower bound if the
+    control stopped, and no bound if both stopped.
 
     Args:
-        wins: pairs in which the treated method is better, wherever the values lie.
-        losses: pairs in which the control is.
+        wins: pairs in which the treated method is better wherever the values lie within their bounds.
+        losses: pairs in which the control is better wherever the values lie.
         ties: pairs whose values are known and tie.
-        p_value: one-sided by the sign test, the largest that the values may have: ties and pairs that are
-            open count against the treated method.
+        p_value: one-sided p-value of the sign test, the largest that the values may have: ties and pairs with
+            unknown winner count against the treated method.
     """
 
     wins: int
@@ -235,7 +247,7 @@ class PairedEffect(EffectBounds):
 
     @property
     def open(self) -> int:
-        """Pairs of which what is known leaves open whose value is better."""
+        """Number of pairs whose winner is not known because of censoring."""
         return self.count - self.wins - self.losses - self.ties
 
 
@@ -247,13 +259,13 @@ def paired_effect(
     unknown_words: tuple[str, str],
     negligible: float = 0.0,
 ) -> PairedEffect:
-    """Compare pairs of values, as far as these are known.
+    """Compare pairs of values, of which some may be known only by bounds.
 
     Args:
-        treated, control: of shape (pairs,), at least one.
-        direction: whether less is better.
-        effect: how a pair is compared.
-        unknown_words: as `EffectBounds` has it.
+        treated, control: bounds of the values, shape (pairs,), at least one pair.
+        direction: whether less of the metric is better.
+        effect: whether pairs are compared by ratio or by difference.
+        unknown_words: see `EffectBounds`.
         negligible: relative difference up to which a pair is a tie.
     """
     gains = paired_gains(treated, control, direction, effect, negligible)
@@ -268,22 +280,27 @@ def paired_effect(
 
 
 def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
-    """Return the words for an effect of which nothing is known, as `EffectBounds` takes them."""
+    """Return the two texts shown for an effect of which nothing is known; see `EffectBounds`."""
     return undecided, f"at {plain(stop)}" if stop is not None else ""
 
 
 def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:
-    """Two methods on a study's headline metric; None where they share no seed.
+    """Compare two methods seed by seed on the headline metric of a study.
 
     Args:
-        values: what `study_values` returns, of one workload on one backend.
+        values: runs on one workload and backend with the column `value` that `study_values` adds.
+
+    Returns:
+        None where the methods share no seed.
     """
     pairs = paired_values(values, "value", treated, control)
     if not len(pairs):
         return None
     stop = study.training.stop.get(study.metric)
-    left, right = (
+    first, second = (
         censored_at(pairs[side].to_numpy(), study.direction, stop) for side in ("treated", "control")
     )
-    effect = effect_for(values["value"].to_numpy(), study.direction)  # one for all pairs of methods
-    return paired_effect(left, right, study.direction, effect, unknown_words(stop), NEGLIGIBLE)
+    # The values of all methods decide between ratio and difference, so that all pairs of methods are compared
+    # alike.
+    effect = effect_for(values["value"].to_numpy(), study.direction)
+    return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)

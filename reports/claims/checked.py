@@ -1,4 +1,8 @@
-"""Claims that property checks decide: their measures, the rows of their verdicts, and their parts."""
+"""Claims that property checks decide: their measures, the rows of their verdicts, and their subclaims.
+
+A measure is a number computed on one random instance of a subclaim, next to the limit that the claim sets. In
+tables and plans a subclaim is called `part`.
+"""
 
 from __future__ import annotations
 
@@ -19,34 +23,38 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-FINDINGS = {True: "supported", False: "refuted"}  # by whether all measures hold; else it cannot be told
+FINDINGS = {
+    True: "supported",
+    False: "refuted",
+}  # finding by whether all measures hold; inconclusive if unknown
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
-    """The measures of the plan's claims, with `share`, how much each takes of what its claim allows.
+    """Read the measures of the plan's claims, with two more columns.
 
-    `rule_of_runs` is the hash of the claim's rule when they were planned, null where that was not noted.
+    `share` is the share of its limit that a measure takes (`share_of_limit`). `rule_of_runs` is the hash that
+    the claim's decision rule had when the checks were planned, null if it was not recorded.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     rows = read([folder / "checks.parquet" for folder in plan.tables], "checks")
     rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
-    about = rows.select("value", "relation", "limit", "tolerance").iter_rows()
-    shares = [share_of_limit(*measure) for measure in about]
+    measures = rows.select("value", "relation", "limit", "tolerance").iter_rows()
+    shares = [share_of_limit(*measure) for measure in measures]
     jobs = read([folder / "jobs.parquet" for folder in plan.tables], "jobs")
-    noted = jobs.select("spec_hash", "claim_rules").explode("claim_rules").unnest("claim_rules")
-    rules = noted.drop_nulls().rename({"rule": "rule_of_runs"}).unique()
+    recorded = jobs.select("spec_hash", "claim_rules").explode("claim_rules").unnest("claim_rules")
+    rules = recorded.drop_nulls().rename({"rule": "rule_of_runs"}).unique()
     rows = rows.with_columns(pl.Series("share", shares, dtype=pl.Float64))
     rows = rows.join(rules, on=["spec_hash", "claim"], how="left", maintain_order="left")
     return rows.filter(pl.col("claim").is_in([claim.id for claim in plan.claims]))
 
 
 def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
-    """Check that each claim that property checks decide, that has its data and did not fail, has measures.
+    """Check that every claim with data whose checks did not fail has measures.
 
     Raises:
-        InputError: when one has none.
+        InputError: naming a claim without measures.
     """
     measured = set(rows["claim"] if rows is not None else ())
     claims = plan.checks.claims if plan.checks else ()
@@ -59,9 +67,10 @@ def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
 
 
 def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
-    """Return a row for each part and variant: its worst measure, and the number of measures that do not hold.
+    """Return a row for each subclaim and variant: its worst measure, and the number of measures that miss.
 
-    Where no instance came near a bound of the part, the measure shown is that of its least tested bound.
+    For a subclaim with a bound that no instance came near, the measure of the least tested bound is shown
+    instead.
     """
     instances = rows.unique([*PART, "instance"], maintain_order=True)
     seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
@@ -76,68 +85,70 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
     parts: Rows = ordered.join(seconds, on=PART, maintain_order="left").to_dicts()
     by_key = {tuple(row[name] for name in PART): row for row in parts}
     for claim in claims:
-        own = rows.filter(claim=claim.id)
-        for (part, variant), (quantity, _) in untested(claim, own).items():
-            bound = own.filter(part=part, variant=variant, quantity=quantity).sort("share").select(MEASURE)
+        of_claim = rows.filter(claim=claim.id)
+        for (part, variant), (quantity, _) in untested(claim, of_claim).items():
+            bound = of_claim.filter(part=part, variant=variant, quantity=quantity).sort("share")
+            bound = bound.select(MEASURE)
             nearest = bound.to_dicts()[-1] if len(bound) else {}
             by_key[claim.id, part, variant].update(nearest, finding="untested")
     return parts
 
 
 def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
-    """Return the rows of all claims that property checks decide; claims without measures come last.
+    """Return the rows of the table `claims` for all claims that property checks decide.
 
-    The estimate is the share of instances all of whose measures hold, with an exact interval (Clopper and
-    Pearson) for the share of all instances that could be drawn.
+    The estimate is the share of instances all of whose measures hold. Its exact interval (Clopper and
+    Pearson) is for the share among all instances that could be drawn. Claims without measures come last.
 
     Args:
-        plan: which claims there are.
-        checks: as `check_rows` gives them.
-        scale: the plan's.
+        plan: the claims.
+        checks: measures, as `check_rows` returns them.
+        scale: scale of the plan.
     """
-    about = {claim.id: claim for claim in plan.claims}
+    plans = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []
-    for (claim,), own in checks.group_by(["claim"], maintain_order=True):
-        parts = own.group_by("part", "variant", maintain_order=True).agg(
-            pl.col("holds").all(ignore_nulls=False)
-        )
-        holding = {(part, variant): holds for part, variant, holds in parts.rows()}
-        capped, weak = about[claim].at_most_partly, untested(about[claim], own)
-        # of a part that is a bound searches found the instances after the first ones, which were drawn
-        count_of = {(one.part, one.variant): one.instances for one in about[claim].parts if one.bound}
-        places = own.select("part", "variant", "instance").iter_rows()
-        drawn = own.filter([place < count_of.get((*part,), inf) for *part, place in places])
+    for (claim,), measures in checks.group_by(["claim"], maintain_order=True):
+        by_part = measures.group_by("part", "variant", maintain_order=True)
+        all_hold = by_part.agg(pl.col("holds").all(ignore_nulls=False)).rows()
+        holding = {(part, variant): holds for part, variant, holds in all_hold}
+        capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
+        # Subclaims with a bound have further instances, found by a search for the worst case. The estimate
+        # is a share of random instances, so that it counts only the first ones, which were drawn at random.
+        count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
+        numbers = measures.select("part", "variant", "instance").iter_rows()
+        sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
         for variant, verdict in verdicts(holding, capped, weak).items():
             judged = [variant] if variant != "as corrected" else ["", variant]
-            among = drawn.filter(pl.col("variant").is_in(judged))
-            loose = [least for (_, one), least in weak.items() if one in judged]
-            instances = among.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
-            held, count = int(instances["holds"].sum()), len(instances)
+            judged_rows = sampled.filter(pl.col("variant").is_in(judged))
+            loose = [bound for (_, printing), bound in weak.items() if printing in judged]
+            instances = judged_rows.group_by("part", "instance").agg(pl.col("holds").all(ignore_nulls=False))
+            holding_count, count = int(instances["holds"].sum()), len(instances)
             undecided = instances["holds"].null_count()
-            share = share_interval(held, count)
-            first = own.row(0, named=True)
-            misprint = variant == "as printed" and verdict == "not reproduced"  # which no scale would save
-            reasons = [reason("held", held, count)]
+            share = share_interval(holding_count, count)
+            first = measures.row(0, named=True)
+            # A false statement stays false at any scale, so that its scale is no reason for the verdict.
+            misprint = variant == "as printed" and verdict == "not reproduced"
+            reasons = [reason("held", holding_count, count)]
             if undecided:
                 reasons.append(reason("undecided", undecided, count))
-            reasons += _missed(own.filter(pl.col("variant").is_in(judged)))
+            reasons += _missed(measures.filter(pl.col("variant").is_in(judged)))
             if loose:
-                quantity, least = min(loose, key=lambda one: one[1])
+                quantity, least = min(loose, key=lambda bound: bound[1])
                 reasons.append(reason("untested", len(loose), value=least, names=[quantity]))
             if capped and not misprint and verdict != "underpowered":
                 reasons.append(reason("limited_scale"))
             rows.append(
-                row_of(about[claim], about[claim].file, first["scale"])
+                row_of(plans[claim], plans[claim].file, first["scale"])
                 | {
                     "variant": variant,
                     "verdict": verdict,
                     "reasons": reasons,
-                    "estimate": held / count,
+                    "estimate": holding_count / count,
                     "low": share.low,
                     "high": share.high,
                     "seeds": count,
-                    "rule": about[claim].rule or first["spec_hash"],
-                    "rule_of_runs": first["rule_of_runs"] if about[claim].rule else first["spec_hash"],
+                    "rule": plans[claim].rule or first["spec_hash"],
+                    "rule_of_runs": first["rule_of_runs"] if plans[claim].rule else first["spec_hash"],
                 }
             )
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]
@@ -146,39 +157,46 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
 
 
 def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the reason that some parts of a claim have a measure that does not hold; none where all hold."""
+    """Return the reason that names the subclaims with a measure that misses; empty where all measures
+    hold.
+    """
     parts = measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True).to_list()
     return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
 
 
 def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
-    """The parts of a claim that hold and have a bound that no instance in `rows` came near.
+    """Return the bounds that no instance in `rows` came near, of subclaims that hold.
 
-    By part and variant, of each the quantity that came least near its limit, and the greatest share that it
-    took of that.
+    Returns:
+        By subclaim and variant: the quantity that came least near its limit, and the largest share of the
+        limit that it took on any instance.
     """
-    found = {}
-    for one in (one for one in claim.parts if one.bound):
-        own = rows.filter(part=one.part, variant=one.variant)
-        about = own.select("quantity", "value", "relation", "limit", "tolerance")
-        least = least_tested(bound_shares(about.iter_rows()))
-        if len(own) and own["holds"].all(ignore_nulls=False) and least[1] < TESTED:
-            found[one.part, one.variant] = least
-    return found
+    bounds = {}
+    for subclaim in (subclaim for subclaim in claim.parts if subclaim.bound):
+        measures = rows.filter(part=subclaim.part, variant=subclaim.variant)
+        columns = measures.select("quantity", "value", "relation", "limit", "tolerance")
+        nearest = least_tested(bound_shares(columns.iter_rows()))
+        if len(measures) and measures["holds"].all(ignore_nulls=False) and nearest[1] < TESTED:
+            bounds[subclaim.part, subclaim.variant] = nearest
+    return bounds
 
 
 def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object]:
-    """Return the row of a claim in the table `claims` before it is decided.
+    """Return the row of a claim in the table `claims` as it is before the claim is decided.
 
     Args:
-        study: the study, or the module of property checks, that decides it.
+        study: the study, or the module of property checks, that decides the claim.
     """
-    about = {"claim": claim.id, "source": claim.source, "study": study, "scale": scale}
-    return {**about, "variant": "", "verdict": "not run", "seeds": 0}
+    identity = {"claim": claim.id, "source": claim.source, "study": study, "scale": scale}
+    return {**identity, "variant": "", "verdict": "not run", "seeds": 0}
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of a claim without a measure; `reasons` are those of claims and their modules."""
+    """Return the row of a claim without a measure.
+
+    Args:
+        reasons: reasons of failure by claim and by module, as `reasons_of` returns them.
+    """
     failed = failed_check(claim, reasons)
     why = reason("no_data" if claim.missing else "failed" if failed else "unmeasured")
     return row_of(claim, claim.file, scale) | {"reasons": [why]}

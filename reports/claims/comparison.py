@@ -1,4 +1,4 @@
-"""Comparisons of methods seed by seed, as the conditions of claims ask for them, and what their gains say."""
+"""Comparisons of two methods seed by seed, as the conditions of claims require them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from curvebench.reports.claims import censoring
 from curvebench.reports.claims.censoring import Interval, paired_effects
 from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity
 from curvebench.reports.claims.wording import control_in_words
-from curvebench.reports.measures import settings_tried, tuned_as
+from curvebench.reports.measures import study_tuning_outcome, tuning_source
 from curvebench.reports.statistics.decisions import Question, tells_nothing
 from curvebench.reports.statistics.paired import Effect
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables
-from curvebench.results.tuning import Setting, Tried, by_setting, shares_of_choices
+from curvebench.results.tuning import Setting, TuningOutcome, by_setting, shares_of_choices
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import ComparisonKey, Condition
 from curvebench.spec.errors import InputError
@@ -30,13 +30,13 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 @dataclass(frozen=True)
 class Alternative:
-    """A comparison at other settings than the chosen ones.
+    """A comparison at settings other than the chosen ones.
 
     Args:
-        settings: of each side.
-        share: of the draws of tuning seeds, those that choose these settings.
-        tied: whether each of them ties with the chosen one.
-        interval: between what each gain lies; None where the settings were not run.
+        settings: the setting of each arm.
+        share: fraction of the resamples of tuning seeds that choose these settings.
+        tied: whether the setting of each arm ties with the chosen setting.
+        interval: bounds of the gain of each pair; None where the settings were not run.
     """
 
     settings: tuple[Setting, ...]
@@ -47,17 +47,22 @@ class Alternative:
 
 @dataclass(frozen=True)
 class ClaimComparison:
-    """A method and what a condition holds it against, seed by seed, on one backend.
+    """A treated method compared with the control of a condition, seed by seed, on one backend.
+
+    A gain is the effect of a pair, signed so that it is above 0 where the treated method is better. For a
+    ratio it is the logarithm of treated / control, so that gains can be added; for a trend it is Kendall's
+    tau.
 
     Args:
         sign: 1 where more of the metric is better, else -1.
-        gains: shape (pairs,), above 0 where the treated method is better: of a ratio its logarithm; of a
-            trend Kendall's tau. Runs that stopped count with their threshold.
-        interval: between what each gain lies, where runs that stopped censor it.
-        stop: the threshold at which runs stop, or the target; None without, or where it plays no part.
-        treated_at_start, control_at_start: pairs in which that side, read at equal cost, took no step.
-        alternatives: the comparison at all other settings that tuning may have chosen.
-        tried: what tuning says of each side; empty where it says nothing of one.
+        gains: shape (pairs,); a run that stopped at a threshold counts with the threshold.
+        interval: bounds of the gain of each pair; they differ only where a run that stopped censors the pair.
+        stop: threshold at which runs stop, or the target; None without a threshold, or where it plays no
+            part.
+        treated_at_start, control_at_start: number of pairs in which this arm, read at equal cost, took no
+            step.
+        alternatives: the same comparison at all other settings that tuning may have chosen.
+        tuning_outcomes: result of tuning for each arm; empty where one of them is missing.
     """
 
     key: ComparisonKey
@@ -72,50 +77,50 @@ class ClaimComparison:
     treated_at_start: int = 0
     control_at_start: int = 0
     alternatives: tuple[Alternative, ...] = ()
-    tried: tuple[Tried, ...] = ()
+    tuning_outcomes: tuple[TuningOutcome, ...] = ()
 
     @property
     def control(self) -> str:
-        """What it is held against as readers see it: a method, one on another workload, or a number."""
+        """Label of the control for readers: a method, a method on another workload, or a number."""
         return control_in_words(self.key, self.condition.number)
 
     def of_pairs(self, places: np.ndarray) -> ClaimComparison:
-        """The comparison of the pairs at these places, at all settings.
+        """Return the comparison restricted to the pairs at these indices, at all settings.
 
         Args:
-            places: shape (pairs,), of the pairs that there are; one may stand there more than once.
+            places: indices of pairs; an index may occur more than once, as in a bootstrap resample.
         """
         alternatives = (
-            replace(other, interval=other.interval and other.interval.at(places))
-            for other in self.alternatives
+            replace(alternative, interval=alternative.interval and alternative.interval.at(places))
+            for alternative in self.alternatives
         )
         gains, interval = self.gains[places], self.interval.at(places)
         return replace(self, gains=gains, interval=interval, alternatives=tuple(alternatives))
 
     @property
     def margin(self) -> float:
-        """The smallest gain that matters, above 0."""
-        given = self.condition.smallest_effect
-        share = NEGLIGIBLE if given is None else given
+        """Smallest gain that matters, above 0."""
+        stated = self.condition.smallest_effect
+        share = NEGLIGIBLE if stated is None else stated
         return -log(1 - share) if self.effect == "ratio" else share
 
     @property
     def question(self) -> Question:
-        """What is asked of the gains."""
+        """Relation and margin that the gains are tested for."""
         return Question(self.condition.relation, self.margin)
 
     @property
     def p_value(self) -> float:
-        """For what is claimed, not corrected; 1 without pairs."""
+        """P-value of the claimed relation before any correction; 1 without pairs."""
         return self.question.p_value(*self.interval) if len(self.gains) else 1.0
 
     @property
     def refuting_p_value(self) -> float:
-        """Against what is claimed, not corrected; 1 without pairs."""
+        """P-value against the claimed relation before any correction; 1 without pairs."""
         return self.question.refuting_p_value(*self.interval) if len(self.gains) else 1.0
 
     def as_effect(self, gain: float) -> float:
-        """A gain as the effect that readers see: treated / control, or treated - control."""
+        """Convert a gain to the effect that readers see: treated / control, or treated - control."""
         return self._unlogged(self.sign * gain)
 
     def _unlogged(self, effect: float) -> float:
@@ -123,139 +128,178 @@ class ClaimComparison:
 
     @property
     def bounds(self) -> censoring.EffectBounds:
-        """The median effect that readers see, with its interval and as far as it is known; needs a pair."""
+        """Median effect for readers, with its interval, both with bounds where pairs are censored.
+
+        Needs at least one pair.
+        """
         effects = self.interval if self.sign > 0 else self.interval.negated
         words = censoring.unknown_words(self.stop, self.condition.undecided)
         return censoring.bounds_of(effects, self.effect, self._unlogged, words)
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether no number of seeds like these would decide, because runs that stopped are censored."""
+        """Whether no number of seeds like these would decide the comparison, because of censored pairs."""
         return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
 
     @property
-    def allowed(self) -> tuple[float, float]:
-        """Between what effects the claim holds, as readers see them; infinite without a bound."""
-        least = self.margin if self.condition.relation == "better" else -self.margin
-        most = self.margin if self.condition.relation == "same" else inf
-        low, high = sorted((self.as_effect(least), self.as_effect(most)))
+    def smallest_accepted(self) -> float:
+        """Smallest gain that the claim accepts: the margin for "better", its negative otherwise."""
+        return self.margin if self.condition.relation == "better" else -self.margin
+
+    @property
+    def accepted_range(self) -> tuple[float, float]:
+        """Smallest and largest effect, as readers see it, that the claim accepts; infinite if unbounded."""
+        largest = self.margin if self.condition.relation == "same" else inf
+        low, high = sorted(self.as_effect(gain) for gain in (self.smallest_accepted, largest))
         return low, high
 
 
-TriedOf = Callable[[str, str, str, str], Tried | None]
-RunsOn = Mapping[str, pl.DataFrame]  # by workload
+OutcomeLookup = Callable[[str, str, str, str], TuningOutcome | None]
+RunsOn = Mapping[str, pl.DataFrame]  # runs by the label of their workload
 
 
-def tried_in(study: StudyPlan, tables: Tables) -> TriedOf:
-    """`f(workload, method, backend, optimizer)`, what the tuning runs of a study say; found once."""
+def outcome_lookup(study: StudyPlan, tables: Tables) -> OutcomeLookup:
+    """Return a function that looks up the tuning outcome of a method of a study.
+
+    The function takes the labels of the workload, the method, the backend and the optimizer. It returns None
+    where no tuning run is usable. Outcomes are cached, because several comparisons share one.
+    """
     tuning = tables.runs.filter(stage="tuning")
 
     @cache
-    def tried_of(workload: str, method: str, backend: str, optimizer: str) -> Tried | None:
-        own = tuning.filter(workload=workload, method=method, backend=backend)
-        return settings_tried(study, optimizer, own)
+    def outcome_of(workload: str, method: str, backend: str, optimizer: str) -> TuningOutcome | None:
+        method_runs = tuning.filter(workload=workload, method=method, backend=backend)
+        return study_tuning_outcome(study, optimizer, method_runs)
 
-    return tried_of
+    return outcome_of
 
 
 def comparisons(
-    study: StudyPlan, claim: Claim, tables: Tables, backend: str, tried_of: TriedOf | None = None
+    study: StudyPlan, claim: Claim, tables: Tables, backend: str, outcome_of: OutcomeLookup | None = None
 ) -> Iterator[ClaimComparison]:
-    """Every comparison that a claim asks for, on one backend; without pairs where runs are missing.
+    """Yield every comparison that a claim requires on one backend, in the order of its conditions.
+
+    A comparison has no pairs where runs are missing.
 
     Args:
-        tried_of: as `tried_in` gives it; without it there are no alternatives.
+        outcome_of: function that `outcome_lookup` returns; without it comparisons have no alternatives.
+
+    Raises:
+        InputError: when a condition names a workload that the plan lacks, or runs cannot be paired.
     """
     for number, condition in enumerate(claim.conditions):
         quantity = QUANTITIES[type(condition)](condition, study, tables)
         of_stage = (pl.col("stage") == "tuning") == condition.of_tuning
-        judged = tables.runs.filter(of_stage, pl.col("method").is_in(condition.named), backend=backend)
+        method_runs = tables.runs.filter(of_stage, pl.col("method").is_in(condition.named), backend=backend)
         for workload in _workloads(study, claim, condition):
             values = {
-                name: quantity.of_runs(judged.filter(workload=name))
+                name: quantity.of_runs(method_runs.filter(workload=name))
                 for name in dict.fromkeys((workload.name, condition.control_workload or workload.name))
             }
             for key in condition.keys(claim.id, number, workload.name):
-                yield _compared(quantity, backend, key, values, tried_of)
+                yield _compared(quantity, backend, key, values, outcome_of)
 
 
 def _compared(
-    quantity: Quantity, backend: str, key: ComparisonKey, values: RunsOn, tried_of: TriedOf | None
+    quantity: Quantity, backend: str, key: ComparisonKey, values: RunsOn, outcome_of: OutcomeLookup | None
 ) -> ClaimComparison:
-    """A comparison at the chosen settings, with the alternatives; `values` of all runs by workload."""
-    study, at = quantity.study, partial(_paired, quantity, backend, key)
-    sides = [(side, values[side[0]].filter(method=side[1])) for side in quantity.condition.sides(key)]
-    if quantity.condition.of_tuning:  # all settings are judged together
-        return at([runs for _, runs in sides])
-    chosen = at([runs.filter(stage="final") for _, runs in sides])
-    tuned: list[tuple[Hashable, Tried]] = []  # whose tuning chooses for each side, and what that says
+    """Compare two methods at the chosen settings, and at the settings that tuning may have chosen instead.
+
+    Args:
+        key: the two methods and their workloads.
+        values: the quantity of all runs of the condition's methods, by workload.
+    """
+    study, compare = quantity.study, partial(_paired, quantity, backend, key)
+    arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.sides(key)]
+    if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
+        return compare([runs for _, runs in arms])
+    chosen = compare([runs.filter(stage="final") for _, runs in arms])
+    # One entry per arm: the method whose tuning runs choose its setting, and their outcome. Arms with the
+    # same source always have the same setting.
+    tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
-    for (workload, method), runs in sides:
+    for (workload, method), runs in arms:
         optimizer = Method.of(method).optimizer
         at_settings.append(by_setting(runs, study.tuned_names(optimizer)))
         tuning = quantity.tables.runs.filter(stage="tuning", workload=workload)
-        tuner, where = tuned_as(study, method, backend, tuning)
-        if tried_of and (found := tried_of(workload, tuner, where, optimizer)):
-            tuned.append(((workload, tuner, where), found))
-    if len(tuned) < len(sides) or not len(chosen.gains):
+        tuner, where = tuning_source(study, method, backend, tuning)
+        if outcome_of and (outcome := outcome_of(workload, tuner, where, optimizer)):
+            tuned.append(((workload, tuner, where), outcome))
+    if len(tuned) < len(arms) or not len(chosen.gains):
         return chosen
 
     def interval(settings: tuple[Setting, ...]) -> Interval | None:
-        runs = [own.get(setting) for own, setting in zip(at_settings, settings, strict=True)]
-        known = [each for each in runs if each is not None]
-        found = at(known).interval if len(known) == len(runs) else None
-        # there is none of a run whose curve was not published
-        return found if found is not None and len(found.low) else None
+        runs = [by_values.get(setting) for by_values, setting in zip(at_settings, settings, strict=True)]
+        found_runs = [frame for frame in runs if frame is not None]
+        outcome = compare(found_runs).interval if len(found_runs) == len(runs) else None
+        # Runs whose curve was not published have no value, so that their pairs have no gain.
+        return outcome if outcome is not None and len(outcome.low) else None
 
     return replace(
-        chosen, alternatives=alternatives(tuned, interval), tried=tuple(tried for _, tried in tuned)
+        chosen,
+        alternatives=alternatives(tuned, interval),
+        tuning_outcomes=tuple(outcome for _, outcome in tuned),
     )
 
 
 def alternatives(
-    sides: Sequence[tuple[Hashable, Tried]], interval: Callable[[tuple[Setting, ...]], Interval | None]
+    sides: Sequence[tuple[Hashable, TuningOutcome]],
+    interval: Callable[[tuple[Setting, ...]], Interval | None],
 ) -> tuple[Alternative, ...]:
-    """The comparison at all settings but the chosen ones that tie with them or that draws of seeds choose.
+    """Compare at all settings that tie with the chosen ones or that resamples of the tuning seeds choose.
 
     Args:
-        sides: what is tuned, and what that says; sides that share the tuning have the same setting.
-        interval: between what each gain lies at settings of the sides, None where they were not run.
+        sides: for each arm, the source of its setting and the outcome of tuning; arms with the same source
+            always have the same setting.
+        interval: function that returns the bounds of the gain of each pair at the settings of both arms, or
+            None where these settings were not run.
+
+    Returns:
+        The alternatives without the chosen settings, sorted by setting.
     """
-    drawn = shares_of_choices([tried for _, tried in sides])
-    choosers = {tuned: tried.tied for tuned, tried in sides}
+    shares = shares_of_choices([outcome for _, outcome in sides])
+    tied_by_source = {source: outcome.tied for source, outcome in sides}
     tied = {
-        tuple(dict(zip(choosers, each, strict=True))[tuned] for tuned, _ in sides)
-        for each in product(*choosers.values())
+        tuple(dict(zip(tied_by_source, combination, strict=True))[source] for source, _ in sides)
+        for combination in product(*tied_by_source.values())
     }
-    chosen = tuple(tried.chosen for _, tried in sides)
+    chosen = tuple(outcome.chosen for _, outcome in sides)
     return tuple(
-        Alternative(settings, drawn.get(settings, 0.0), settings in tied, interval(settings))
-        for settings in sorted(tied.union(drawn) - {chosen})
+        Alternative(settings, shares.get(settings, 0.0), settings in tied, interval(settings))
+        for settings in sorted(tied.union(shares) - {chosen})
     )
 
 
 def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[WorkloadPlan]:
-    """The workloads of a study that a condition is about.
+    """Return the workloads of a study to which a condition applies.
 
     Raises:
-        InputError: when one that it names is missing, and the claim does not repeat another one.
+        InputError: when a workload that the condition names is missing. A claim that repeats another claim
+            may have fewer workloads.
     """
-    about = [workload for workload in study.workloads if condition.is_about(workload.name, workload.metrics)]
+    workloads = [item for item in study.workloads if condition.is_about(item.name, item.metrics)]
     lacking = condition.control_workload not in (None, *(workload.name for workload in study.workloads))
-    if (lacking or not about) and not claim.repeats:  # which may be on some of its workloads
+    if (lacking or not workloads) and not claim.repeats:
         absent = condition.control_workload if lacking else condition.workload
         where = f"on {absent}" if absent else "on any workload"
         raise InputError(
             f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "
             "which the plan does not have; give the plan with all workloads of the study"
         )
-    return about
+    return workloads
 
 
 def _paired(
     quantity: Quantity, backend: str, key: ComparisonKey, sides: Sequence[pl.DataFrame]
 ) -> ClaimComparison:
-    """Compare the runs of both sides by their quantity, as it was read of them."""
+    """Pair the runs of both arms by seed and compare their values.
+
+    Args:
+        sides: runs of each arm with the values that `quantity.of_runs` read.
+
+    Raises:
+        InputError: when a seed has several final runs in one arm, or a ratio of negative values is required.
+    """
     condition, study = quantity.condition, quantity.study
     direction = condition.direction or quantity.direction
     effect = condition.effect_on(direction)
@@ -266,19 +310,19 @@ def _paired(
     pairs = quantity.pairs(sides)
     if pairs["seed"].is_duplicated().any():
         raise InputError(f"{where}: a seed has more than one final run; merge tables of one plan only")
-    (seen, *left), (other, *right) = (
+    (treated, *treated_ends), (control, *control_ends) = (
         [pairs[f"{column}{side}"].to_numpy().astype(float) for column in COLUMNS]
         for side in ("", " of the control")
     )
-    if effect == "ratio" and min(seen.min(initial=inf), other.min(initial=inf)) < 0:
+    if effect == "ratio" and min(treated.min(initial=inf), control.min(initial=inf)) < 0:
         raise InputError(f"{where}: a ratio of negative values says nothing; give effect: difference")
     sign = 1.0 if direction == "maximize" else -1.0
-    held = paired_effects(Interval(seen, seen), Interval(other, other), effect)
-    effects = paired_effects(Interval(*left), Interval(*right), effect)
-    interval, gains = effects if sign > 0 else effects.negated, sign * held.low
-    bought = [pairs[name] for name in ("affords", "affords of the control") if name in pairs.columns]
-    treated, control = [int((steps == 0).sum()) for steps in bought] or (0, 0)  # pairs at their start
+    clipped = paired_effects(Interval(treated, treated), Interval(control, control), effect)
+    effects = paired_effects(Interval(*treated_ends), Interval(*control_ends), effect)
+    interval, gains = effects if sign > 0 else effects.negated, sign * clipped.low
+    budgets = [pairs[name] for name in ("affords", "affords of the control") if name in pairs.columns]
+    at_start = [int((steps == 0).sum()) for steps in budgets] or [0, 0]
     stop = quantity.threshold(key.workload)
     return ClaimComparison(
-        key, study.name, backend, condition, effect, sign, gains, interval, stop, treated, control
+        key, study.name, backend, condition, effect, sign, gains, interval, stop, at_start[0], at_start[1]
     )

@@ -1,4 +1,4 @@
-"""The finding of each comparison of a claim: at the chosen settings, at others, and with more seeds."""
+"""The finding of each comparison: at the chosen settings, at other settings, and with more seeds."""
 
 from __future__ import annotations
 
@@ -18,196 +18,226 @@ from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, KEPT, choices_flip
 
-OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns of the table
+OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
-    """The table `findings`: each comparison's estimate, its p-values and what it says.
+    """Return the table `findings`: the estimate, the p-values and the finding of each comparison.
 
-    All comparisons of a claim must hold, so that each is supported by its own p-value (an intersection-union
-    test), and one that is refuted refutes the claim, so that refutations are corrected by Holm's method. His
-    correction of the p-values for the relation says which comparisons hold together.
+    A claim holds only if all its comparisons hold. Therefore each comparison is supported by its own p-value
+    (an intersection-union test), while a single refuted comparison refutes the claim, so that p-values for
+    refutation are corrected by Holm's method. The p-values for the relation corrected by Holm's method are
+    listed too: they say which comparisons hold together. Positive controls are corrected among themselves.
     """
     claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
-    for one in compared:
-        together = one.key.claim, one.backend, one.condition.positive_control is not None
-        claims.setdefault(together, []).append(one)
-    rows = {
-        id(one): _finding_row(one, together, refuting, len(own))
-        for own in claims.values()
-        for one, together, refuting in zip(
-            own, holm([one.p_value for one in own]), holm([one.refuting_p_value for one in own]), strict=True
-        )
-    }
-    return pl.DataFrame([rows[id(one)] for one in compared], schema=FINDINGS)
+    for comparison in compared:
+        family = comparison.key.claim, comparison.backend, comparison.condition.positive_control is not None
+        claims.setdefault(family, []).append(comparison)
+    rows = {}
+    for group in claims.values():
+        p_values = holm([comparison.p_value for comparison in group])
+        refuting = holm([comparison.refuting_p_value for comparison in group])
+        for comparison, p_value, against in zip(group, p_values, refuting, strict=True):
+            rows[id(comparison)] = _finding_row(comparison, p_value, against, len(group))
+    return pl.DataFrame([rows[id(comparison)] for comparison in compared], schema=FINDINGS)
 
 
-def _finding_row(one: ClaimComparison, together: float, refuting: float, relations: int) -> dict[str, object]:
-    row = effect_row(one) | {"finding": "inconclusive"}
-    if not len(one.gains):
+def _finding_row(
+    comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int
+) -> dict[str, object]:
+    """Return the row of one comparison.
+
+    Args:
+        holm_p_value: p-value for the relation, corrected by Holm's method.
+        refuting: p-value against the relation, corrected by Holm's method.
+        relations: number of comparisons that are decided together.
+    """
+    row = effect_row(comparison) | {"finding": "inconclusive"}
+    if not len(comparison.gains):
         return row
-    found, tuned = finding_of(one, refuting, relations)
-    tuning_seeds = _tuning_seeds(one, tuned, refuting, relations)
-    undecided = found == "inconclusive" and tuning_seeds is None
+    finding, tuned = finding_of(comparison, refuting, relations)
+    tuning_seeds = _tuning_seeds(comparison, tuned, refuting, relations)
+    undecided = finding == "inconclusive" and tuning_seeds is None
     return row | {
-        "p_value": one.p_value,
-        "holm_p_value": together,
+        "p_value": comparison.p_value,
+        "holm_p_value": holm_p_value,
         "refuting_p_value": refuting,
-        "finding": found,
-        "turned": _turned(one, refuting),
-        "seeds_needed": _seeds(one, relations) if undecided else None,
+        "finding": finding,
+        "turned": _turned(comparison, refuting),
+        "seeds_needed": _seeds(comparison, relations) if undecided else None,
         "tuning_seeds_needed": tuning_seeds,
         **tuned,
     }
 
 
-def effect_row(one: ClaimComparison) -> dict[str, object]:
-    """Return what a row of `findings` has of a comparison before it is decided."""
-    condition, (low, high) = one.condition, one.allowed
+def effect_row(comparison: ClaimComparison) -> dict[str, object]:
+    """Return the columns of `findings` that are known before the comparison is decided."""
+    condition, (low, high) = comparison.condition, comparison.accepted_range
     row: dict[str, object] = {
-        **one.key._asdict(),
+        **comparison.key._asdict(),
         **{name: getattr(condition, name) for name in OF_CONDITION},
-        "backend": one.backend,
+        "backend": comparison.backend,
         "positive_control": condition.positive_control is not None,
-        "effect": one.effect,
-        "margin": one.as_effect(one.margin if condition.relation == "better" else -one.margin),
+        "effect": comparison.effect,
+        "margin": comparison.as_effect(comparison.smallest_accepted),
         "allowed_low": low,
         "allowed_high": high,
-        "seeds": len(one.gains),
-        "stop": one.stop,
-        "beyond_seeds": one.beyond_seeds,
+        "seeds": len(comparison.gains),
+        "stop": comparison.stop,
+        "beyond_seeds": comparison.beyond_seeds,
     }
-    if not len(one.gains):
+    if not len(comparison.gains):
         return row
-    effect = one.bounds
+    effect = comparison.bounds
     return row | {
         "estimate": effect.median,
         "at_least": effect.floor.median,
         "at_most": effect.ceiling.median,
         **{name: getattr(effect, name) for name in ("low", "high", "level")},
-        **{name: getattr(one.interval, name) for name in ("unknown", "bounded")},
-        **{name: getattr(one, name) for name in ("treated_at_start", "control_at_start")},
+        **{name: getattr(comparison.interval, name) for name in ("unknown", "bounded")},
+        **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start")},
     }
 
 
-def finding_of(one: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, dict[str, Any]]:
-    """What a comparison says, and how often other settings say the same as the chosen ones.
+def finding_of(
+    comparison: ClaimComparison, refuting: float, relations: int
+) -> tuple[Finding, dict[str, Any]]:
+    """Return the finding of a comparison, and how many other settings lead to the same finding.
+
+    A finding that depends on the choice of settings is inconclusive.
 
     Args:
-        refuting: its p-value against the relation, corrected.
-        relations: how many comparisons the claim rests on.
+        refuting: p-value against the relation, corrected by Holm's method.
+        relations: number of comparisons that are decided together.
+
+    Returns:
+        The finding, and columns of `findings`, as `_over_settings` returns them.
     """
-    found = _at_chosen(one, refuting)
-    tuned = _over_settings(one, found, relations)
-    return ("inconclusive" if choices_flip(tuned) else found), tuned
+    finding = _at_chosen(comparison, refuting)
+    tuned = _over_settings(comparison, finding, relations)
+    return ("inconclusive" if choices_flip(tuned) else finding), tuned
 
 
-def _at_chosen(one: ClaimComparison, refuting: float) -> Finding:
-    """What a comparison says at the chosen settings."""
-    low, high = one.interval
-    return decide(one.question, low, refuting, ALPHA, high)
+def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
+    """Return the finding of a comparison at the chosen settings."""
+    low, high = comparison.interval
+    return decide(comparison.question, low, refuting, ALPHA, high)
 
 
-def _over_settings(one: ClaimComparison, found: Finding, relations: int) -> dict[str, Any]:
-    """How often a comparison has the same finding at other settings that tuning may have chosen.
+def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> dict[str, Any]:
+    """Count the other settings that tuning may have chosen at which the comparison has the same finding.
 
-    Where none of them was run, nothing is known of that; where some were, the others count as disagreeing.
-    Refutations are corrected by Bonferroni's method, since the other comparisons keep their settings.
+    If none of these settings was run, the counts are left out. If some were run, the others count as
+    disagreeing. P-values against the relation are corrected by Bonferroni's method here, since only this
+    comparison changes its settings.
+
+    Returns:
+        Columns of `findings`: ties, settings_not_run and, if known, ties_agree and choices_agree.
     """
-    others = one.alternatives
-    not_run = sum(other.interval is None for other in others)
-    tuned: dict[str, Any] = {"ties": sum(other.tied for other in others), "settings_not_run": not_run}
-    matter = tuned["ties"] or sum(other.share for other in others) > 1 - KEPT
-    if matter and not_run == len(others):
+    choices = comparison.alternatives
+    not_run = sum(choice.interval is None for choice in choices)
+    tuned: dict[str, Any] = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
+    matter = tuned["ties"] or sum(choice.share for choice in choices) > 1 - KEPT
+    if matter and not_run == len(choices):
         return tuned
-    same = _agreeing(one, found, relations)
-    differing = sum(other.share for other in others) - sum(other.share for other in same)
-    return tuned | {"ties_agree": sum(other.tied for other in same), "choices_agree": 1 - differing}
+    same = _agreeing(comparison, finding, relations)
+    differing = sum(choice.share for choice in choices) - sum(choice.share for choice in same)
+    return tuned | {"ties_agree": sum(choice.tied for choice in same), "choices_agree": 1 - differing}
 
 
-def _agreeing(one: ClaimComparison, found: Finding, relations: int) -> list[Alternative]:
-    """The other settings at which a comparison says the same; settings that were not run say nothing."""
-    ends = [(other, other.interval) for other in one.alternatives if other.interval is not None]
-    ask = one.question
-    refuting = [min(1.0, relations * ask.refuting_p_value(*interval)) for _, interval in ends]
-    return [
-        other
-        for (other, (low, high)), against in zip(ends, refuting, strict=True)
-        if decide(ask, low, against, ALPHA, high) == found
-    ]
+def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> list[Alternative]:
+    """Return the alternatives with the same finding; an alternative that was not run does not agree."""
+    agreeing, question = [], comparison.question
+    for choice in comparison.alternatives:
+        if choice.interval is not None:
+            low, high = choice.interval
+            refuting = min(1.0, relations * question.refuting_p_value(low, high))
+            if decide(question, low, refuting, ALPHA, high) == finding:
+                agreeing.append(choice)
+    return agreeing
 
 
-def _seeds(one: ClaimComparison, relations: int) -> int | None:
-    """About how many pairs would decide an inconclusive comparison, at all settings that may be chosen.
+def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
+    """Return about how many pairs would decide an inconclusive comparison at all settings that may be chosen.
 
-    Studies are drawn from the pairs with replacement, the same pairs at all settings; the answer is the least
-    size of `SEEDS` of which at least `POWER` are decided. None where no size would do, or settings have other
-    pairs.
+    Studies are simulated: pairs are drawn with replacement, the same pairs at all settings. The result is the
+    smallest size in `SEEDS` at which at least the share `POWER` of these studies is decided.
+
+    Returns:
+        None if no size suffices, or if not all settings have the same number of pairs.
     """
-    pairs = {len(other.interval.low) for other in one.alternatives if other.interval is not None}
-    if not pairs:  # nothing is known of other settings
-        low, high = one.interval
-        return decisions.seeds_needed(one.question, low, relations, ALPHA, high)
-    count = len(one.gains)
-    if one.beyond_seeds or pairs != {count}:
+    pairs = {len(choice.interval.low) for choice in comparison.alternatives if choice.interval is not None}
+    if not pairs:  # simulate the chosen settings alone, since no other setting was run
+        low, high = comparison.interval
+        return decisions.seeds_needed(comparison.question, low, relations, ALPHA, high)
+    count = len(comparison.gains)
+    if comparison.beyond_seeds or pairs != {count}:
         return None
 
     def decides(size: int) -> bool:
-        drawn = np.random.default_rng(size).choice(count, (RESAMPLED, size))
-        return bool(np.mean([_is_decided(one.of_pairs(places), relations) for places in drawn]) >= POWER)
+        resamples = np.random.default_rng(size).choice(count, (RESAMPLED, size))
+        decided_count = sum(_is_decided(comparison.of_pairs(drawn), relations) for drawn in resamples)
+        return decided_count / RESAMPLED >= POWER
 
     sizes = [size for size in SEEDS if size > count]
-    least = bisect_left(sizes, True, key=decides)
-    return sizes[least] if least < len(sizes) else None
+    smallest = bisect_left(sizes, True, key=decides)
+    return sizes[smallest] if smallest < len(sizes) else None
 
 
-def _is_decided(one: ClaimComparison, relations: int) -> bool:
-    refuting = min(1.0, relations * one.refuting_p_value)  # as severe as Holm's method may be
-    if _at_chosen(one, refuting) == "inconclusive":
-        return False  # whatever the other settings say, which takes longer to find
-    return finding_of(one, refuting, relations)[0] != "inconclusive"
+def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
+    """Whether a comparison is supported or refuted at all settings.
+
+    The p-value against the relation is multiplied by the number of comparisons, the most that Holm's method
+    may correct it by.
+    """
+    refuting = min(1.0, relations * comparison.refuting_p_value)
+    if _at_chosen(comparison, refuting) == "inconclusive":
+        return False  # decided without looking at other settings, which would take longer
+    return finding_of(comparison, refuting, relations)[0] != "inconclusive"
 
 
 def _tuning_seeds(
-    one: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
+    comparison: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
 ) -> int | None:
-    """Return about how many tuning seeds would do where those that there are may choose other settings.
+    """Return about how many tuning seeds would make the finding independent of the choice of settings.
 
-    That is the smallest size of `SEEDS` of which 95 % of the draws choose settings with the same finding, if
-    further seeds are like those that are there. None for a comparison that is inconclusive for more than its
-    choices, whose ties disagree, or for which no size would do.
+    This is the smallest size in `SEEDS` at which 95 % of the resamples of the tuning seeds choose settings
+    with the same finding, assuming that further seeds are like the present ones.
 
     Args:
-        tuned: how often other settings agree, as `finding_of` gives it.
+        tuned: columns of `findings`, as `finding_of` returns them.
+
+    Returns:
+        None if the comparison is inconclusive for another reason, if ties disagree, or if no size suffices.
     """
-    if not one.tried or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
+    if not comparison.tuning_outcomes or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
-    if (found := _at_chosen(one, refuting)) == "inconclusive":
-        return None  # however often they choose these settings again
-    same = _agreeing(one, found, relations)
-    agreeing = {tuple(each.chosen for each in one.tried), *(other.settings for other in same)}
-    sizes = (size for size in SEEDS if size > max(each.seeds for each in one.tried))
-    for size in sizes:
-        drawn = shares_of_choices(one.tried, size)
-        if sum(share for settings, share in drawn.items() if settings in agreeing) >= KEPT:
+    if (finding := _at_chosen(comparison, refuting)) == "inconclusive":
+        return None
+    outcomes = comparison.tuning_outcomes
+    agreeing = {choice.settings for choice in _agreeing(comparison, finding, relations)}
+    agreeing.add(tuple(outcome.chosen for outcome in outcomes))
+    for size in (size for size in SEEDS if size > max(outcome.seeds for outcome in outcomes)):
+        shares = shares_of_choices(outcomes, size)
+        if sum(share for settings, share in shares.items() if settings in agreeing) >= KEPT:
             return size
     return None
 
 
-def _turned(one: ClaimComparison, refuting: float) -> int:
-    """Count the settings that tie at which the effect of an open comparison has another direction.
+def _turned(comparison: ClaimComparison, refuting: float) -> int:
+    """Count the tied settings at which an inconclusive comparison has a median effect of the other direction.
 
-    Effects whose direction is not known, because runs stopped, are not counted. 0 for a comparison that the
-    chosen settings decide.
+    Settings whose direction is not known because of censoring are not counted. The count is 0 for a
+    comparison that the chosen settings decide.
     """
-    if _at_chosen(one, refuting) != "inconclusive":
+    if _at_chosen(comparison, refuting) != "inconclusive":
         return 0
-    chosen, ties = _direction(one.interval), [other.interval for other in one.alternatives if other.tied]
-    known = [_direction(interval) for interval in ties if interval is not None]
-    return sum(chosen is not None and each not in (chosen, None) for each in known)
+    chosen, ties = _direction(comparison.interval), [case for case in comparison.alternatives if case.tied]
+    directions = [_direction(case.interval) for case in ties if case.interval is not None]
+    return sum(chosen is not None and direction not in (chosen, None) for direction in directions)
 
 
 def _direction(gains: Interval) -> float | None:
-    """The sign of the median gain; None where it is not known."""
+    """Return the sign of the median gain; None where censoring leaves it open."""
     low, high = (float(np.sign(median(end))) for end in gains)
     return low if low == high else None

@@ -1,4 +1,4 @@
-"""The page of claims: each with its verdict and what that rests on, by the document that makes it."""
+"""The page of claims: every claim with its verdict and evidence, grouped by the document that makes it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from curvebench.spec.sources import OTHER, sources
 
 
 def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str) -> list[ClaimVerdict]:
-    """The claims of a plan with the figures that the page shows.
+    """Return the verdicts with the figures that the page shows of each claim.
 
     Args:
-        figures: of all studies and of the checks; those of kinds "claim" and "series" are shown.
-        of_checks: the site's folder of the figures of checks.
+        figures: figures of all studies and of the checks; only the kinds "claim" and "series" belong to
+            claims.
+        of_checks: folder of the site with the figures of property checks.
     """
-    shown = [figure for figure in figures if figure["kind"] in ("claim", "series")]
+    claim_figures = [figure for figure in figures if figure["kind"] in ("claim", "series")]
     return [
         replace(
             verdict,
-            figures=[figure for figure in shown if figure["workload"] == verdict.id],
+            figures=[figure for figure in claim_figures if figure["workload"] == verdict.id],
             folder=of_checks if verdict.about else figure_folder(verdict.study),
         )
         for verdict in verdicts
@@ -33,16 +34,16 @@ def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str
 
 
 def claims_page(claims: Sequence[ClaimVerdict], machines: Iterable[str]) -> dict[str, Any]:
-    """Everything on the page.
+    """Return all values that the template of the page needs.
 
     Args:
-        machines: on which claims were checked.
+        machines: names of the machines that ran property checks.
     """
-    found = {claim.document.anchor for claim in claims}
-    tally, printed = Counter(one.verdict for one in claims), Counter(one.as_printed for one in claims)
+    anchors = {verdict.document.anchor for verdict in claims}
+    tally, printed = Counter(item.verdict for item in claims), Counter(item.as_printed for item in claims)
     return {
         "claims": claims,
-        "documents": [document for document in (*sources(), OTHER) if document.anchor in found],
+        "documents": [document for document in (*sources(), OTHER) if document.anchor in anchors],
         "counts": {verdict: tally[verdict] for verdict in VERDICTS},
         "printed": {verdict: printed[verdict] for verdict in VERDICTS if printed[verdict]},
         "machines": sorted(machines),

@@ -1,4 +1,4 @@
-"""How the quantities of conditions are read from runs, and how the runs of two methods are paired."""
+"""Quantities of conditions: how each is read from runs, and how the runs of two methods are paired."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ from curvebench.spec.conditions.value import Value, ValueAtEqualCost
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
-COLUMNS = ("value", "least", "most")  # what is compared, held at what bounds it, and between what it lies
-COSTS = {
-    "steps_to_stop": measures.RUN_STEPS,
-    "gradients_to_stop": measures.CHARGED_GRADIENTS,
-}  # of a run to its end
-LEAST_RATES = 3  # of a trend, and of rates won
-LEAST_POINTS = 3  # of a line
-AROUND = 10.0  # times the control's best learning rate, up and down: the range of a trend and of rates won
+# Columns of a quantity: the value, clipped at the stop or the floor, and its lower and upper bound, which
+# differ from the value only where a run is censored.
+COLUMNS = ("value", "least", "most")
+# Cost of a whole run, by the name of the quantity in study files.
+COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
+MIN_RATES = 3  # learning rates that a trend, or a share of rates won, needs at least
+MIN_POINTS = 3  # evaluations that a fitted line needs at least
+# Trends and rates won use the learning rates up to this factor above and below the control's best one.
+NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """The quantity of a condition, read from the runs of a study.
+    """Quantity of a condition, read from the runs of a study; the base of all quantities.
 
-    A quantity is a class that says how it is read (`of_runs`), and where needed what bounds it (`threshold`)
-    and how the runs of two methods are paired (`pairs`).
+    A subclass defines `of_runs`, which reads the quantity. Where values can be censored it overrides
+    `threshold`; where runs are not simply paired by seed it overrides `pairs`.
 
     Args:
-        condition: one of the class that has the quantity (curvebench.spec.conditions).
-        tables: the study's.
+        condition: instance of the condition class that belongs to the quantity (curvebench.spec.conditions).
+        study: the study that decides the claim.
+        tables: tables of the study.
     """
 
     condition: Any
@@ -57,19 +59,19 @@ class Quantity:
 
     @property
     def direction(self) -> Direction:
-        """Whether less of the condition's metric is better."""
+        """Whether less or more of the condition's metric is better."""
         return self.study.direction_of(self.condition.metric)
 
     def threshold(self, workload: str) -> float | None:
-        """Return what bounds what is known of a run, such as its stop; None where nothing does."""
+        """Return the threshold that censors values on a workload, such as the stop; None without any."""
         return None
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the quantity of runs on one workload and backend.
 
         Returns:
-            Rows of `runs` with a column `value`, null where nothing is known of a run; with columns least and
-            most too where it may be known to bounds only.
+            Rows of `runs` with a column `value`, null where nothing is known of a run. If runs can be
+            censored, columns `least` and `most` bound the value.
         """
         raise NotImplementedError
 
@@ -77,36 +79,37 @@ class Quantity:
         """Pair runs by their seeds.
 
         Args:
-            sides: what `of_runs` returns of both methods, or of the method that is compared with a number.
+            sides: frames that `of_runs` returns for both methods, or for the one method that is compared with
+                a number.
 
         Returns:
-            Columns seed and `COLUMNS`, and these with the suffix " of the control".
+            Columns seed and `COLUMNS`, and `COLUMNS` of the control with the suffix " of the control".
         """
-        known = [
+        bounded = [
             side if "least" in side.columns else side.with_columns(least="value", most="value")
             for side in sides
         ]
-        if self.condition.number is not None:  # no stop bounds it
+        if self.condition.number is not None:
             number = pl.lit(self.condition.number, pl.Float64)
-            known.append(known[0].with_columns(number.alias(name) for name in COLUMNS))
-        kept = pl.col("^(seed|value|least|most|affords)$")
-        left, right = (side.drop_nulls("value").select(kept) for side in known)
-        return left.join(right, on="seed", suffix=" of the control").sort("seed")
+            bounded.append(bounded[0].with_columns(number.alias(name) for name in COLUMNS))
+        columns = pl.col("^(seed|value|least|most|affords)$")
+        treated, control = (side.drop_nulls("value").select(columns) for side in bounded)
+        return treated.join(control, on="seed", suffix=" of the control").sort("seed")
 
 
 def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Read the curves of runs: columns run, step and value of a metric, in order."""
+    """Read the curves of runs: columns run, step and value of one metric, sorted by run and step."""
     names = runs.select("run").lazy()
 
     def of_runs(curves: pl.LazyFrame) -> pl.LazyFrame:
-        own = curves.filter(metric=metric).join(names, on="run", how="semi")
-        return own.select("run", "step", "value").sort("run", "step")
+        selected = curves.filter(metric=metric).join(names, on="run", how="semi")
+        return selected.select("run", "step", "value").sort("run", "step")
 
     return read(tables.curves, "curves", of_runs)
 
 
 def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `each` to runs: the seconds of a step on their machine, null where it was not timed."""
+    """Add the column `each` to runs: seconds per step on the run's machine, null if not timed."""
     cell = [*CELL, "machine"]
     steps = step_seconds(tables.timings).select(*cell, each="median")
     return runs.join(steps, on=cell, how="left", maintain_order="left")
@@ -116,28 +119,29 @@ def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 class JudgedValue(Quantity):
-    """The value of the metric, held at its stop and at the condition's floor."""
+    """Value of the metric, clipped at the stop and at the condition's floor."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the floor, otherwise the stop."""
+        """Return the condition's floor if it has one, otherwise the stop."""
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the judged value of runs."""
+        """Read the final or best value of runs, as the condition says."""
         return self.bounded(
             measures.study_values(self.study, runs, self.condition.metric, self.condition.which)
         )
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
-        """Hold values at the floor, and add between what they lie."""
-        value = measures.held_at(pl.col("value"), self.direction, self.condition.floor)
+        """Clip values at the floor, and add their bounds `least` and `most`."""
+        value = measures.clip_at(pl.col("value"), self.direction, self.condition.floor)
         return with_bounds(values.with_columns(value=value), self.direction, self.threshold(""))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair runs by their seeds; two values at the floor that rounding leaves are known, and equal.
+        """Pair runs by their seeds; two values at the floor count as known and equal.
 
-        No precision tells such values apart, where a run that stopped would have got further.
+        The floor is the size of rounding errors, so that no precision distinguishes values beyond it. At a
+        stop, in contrast, a run would have gone further.
         """
         pairs, floor = super().pairs(sides), self.condition.floor
         if floor is None:
@@ -147,43 +151,53 @@ class JudgedValue(Quantity):
 
 
 class ValueAtCost(JudgedValue):
-    """The value of the metric where the cheaper run of a seed ends, read of both methods together."""
+    """Value of the metric at equal cost: where the cheaper run of a seed ends.
+
+    The value depends on both runs of a seed, so that it is read when they are paired.
+    """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Return the runs as they are."""
+        """Return the runs unchanged, since values are read by `pairs`."""
         return runs
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair the values where the cheaper of both runs of a seed ends, and the steps that this `affords`.
+        """Pair the values that both runs of a seed have when the cost of the cheaper one is spent.
 
-        Read is the last evaluation within that budget; a method whose basis alone costs more stands at its
-        start. A run that reached its stop keeps its value, one that failed within the budget counts as the
-        worst. Nothing is known where a step was not timed; the steps are null where their cost is not known.
+        The value is read at the last evaluation within this budget. A method whose basis alone costs more has
+        its value at the start. A run that reached its stop keeps its value; a run that failed within the
+        budget counts as the worst. Nothing is known of a run whose steps were not timed.
 
         Args:
             sides: the runs of both methods.
+
+        Returns:
+            As `Quantity.pairs`, with columns `affords`: the steps that the budget pays for, null where their
+            cost is not known.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
-        seen = curves.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
+        within = curves.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
         value = pl.col("value").fill_nan(None)
         best = value.min() if direction == "minimize" else value.max()
-        read = seen.group_by("run").agg(final=value.sort_by("step").last(), best=best)
-        joined = both.join(read, on="run", how="left", maintain_order="left")
+        last_and_best = within.group_by("run").agg(final=value.sort_by("step").last(), best=best)
+        joined = both.join(last_and_best, on="run", how="left", maintain_order="left")
         dead = pl.col("failed") & (pl.col("outcome_step").fill_null(0) <= pl.col("affords"))
-        found = pl.when(~dead).then("final") if self.condition.which == "final" else pl.col("best")
+        chosen = pl.when(~dead).then("final") if self.condition.which == "final" else pl.col("best")
         evaluated = pl.col("failed") | pl.col("run").is_in(curves["run"].unique().implode())
-        known = pl.when(evaluated, pl.col("least").is_not_null()).then(found.fill_null(worst(direction)))
-        value = measures.held_at(known, direction, self.study.training.stop.get(metric))
+        judged = pl.when(evaluated, pl.col("least").is_not_null()).then(chosen.fill_null(worst(direction)))
+        value = measures.clip_at(judged, direction, self.study.training.stop.get(metric))
         steps = pl.when(pl.col("each") > 0).then("affords")
         equal = self.bounded(joined.select("run", "seed", value=value, affords=steps))
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
 
     def affordable(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Return the runs of seeds of both methods, with the steps that the cheaper run's cost `affords`.
+        """Keep the seeds on which both methods ran, and add the steps that the cheaper run's cost pays for.
 
         Args:
-            runs: of both methods on one workload and backend, with `method`.
+            runs: runs of both methods on one workload and backend, with `method`.
+
+        Returns:
+            Rows with columns affords (steps), failed, and the cost of the start and of `each` step.
         """
         both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
         if self.condition.at_equal == "gradients":
@@ -191,40 +205,41 @@ class ValueAtCost(JudgedValue):
         else:
             both = timed(self.tables, both).with_columns(start="basis_seconds")
         steps: Any = self.study.training.budget.get("steps") or runs["steps"].max()
-        start, each = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
-        least = pl.when(each.is_not_null().all().over("seed")).then((start + steps * each).min().over("seed"))
-        paid = ((pl.col("least") - start) / each * (1 + 1e-12)).floor().clip(lower_bound=0)
-        affords = pl.when(each > 0).then(paid).otherwise(0)
-        return both.with_columns(least=least).with_columns(affords=affords, failed=failed())
+        start, step = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
+        cheaper = (start + steps * step).min().over("seed")
+        budget = pl.when(step.is_not_null().all().over("seed")).then(cheaper)
+        paid = ((pl.col("least") - start) / step * (1 + 1e-12)).floor().clip(lower_bound=0)
+        affords = pl.when(step > 0).then(paid).otherwise(0)
+        return both.with_columns(least=budget).with_columns(affords=affords, failed=failed())
 
 
 class KeptGain(JudgedValue):
-    """The share of the logarithmic gain from one method to another that a method keeps."""
+    """Share of the logarithmic gain between two reference methods that a method keeps."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the target where steps are gained, otherwise what bounds values."""
+        """Return the target if the gain is in steps to it, otherwise the threshold of values."""
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read what is gained in: values, or steps to the study's target."""
+        """Read the quantity in which the gain is measured: values, or steps to the study's target."""
         if self.condition.meets_targets:
             return measures.steps_to_target(runs, self.condition.metric)
         return super().of_runs(runs)
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair the share of the gain from the second to the third side that the first keeps."""
+        """Pair by seed the share of the gain from the second to the third side that the first side keeps."""
         return Quantity.pairs(self, [share_of_gain(*(side.drop_nulls("value") for side in sides))])
 
 
 def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) -> pl.DataFrame:
-    """Return the share of the logarithmic gain from start to end that a method keeps, by seed.
+    """Return, by seed, the share of the logarithmic gain from `start` to `end` that a method keeps.
 
-    Of a seed where there is no gain to keep, nothing is known.
+    Seeds without a gain from start to end have the value 0 and infinite bounds: nothing is known of them.
 
     Args:
-        method, start, end: columns seed, value, least and most, the last two between what the value lies.
+        method, start, end: frames with columns seed, value, least and most (the bounds of the value).
     """
     of_start = (
         start.join(method, on="seed", suffix=" kept").join(end, on="seed", suffix=" whole").sort("seed")
@@ -236,21 +251,21 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
 
     def shares(*columns: str) -> Floats:
         """Return the shares with the values of each side from each of the columns."""
-        first, kept, whole = (
+        at_start, at_method, at_end = (
             np.array([log(f"{column}{side}") for column in columns]) for side in ("", " kept", " whole")
         )
-        first = first[:, None, None]
+        at_start = at_start[:, None, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = (first - kept[:, None]) / (first - whole)
-        return found.reshape(-1, len(of_start))
+            share = (at_start - at_method[:, None]) / (at_start - at_end)
+        return share.reshape(-1, len(of_start))
 
     gained = log("least") > log("most whole")
-    known, bounds = shares("value")[0], shares("least", "most")
+    values, bounds = shares("value")[0], shares("least", "most")
     low, high = np.nan_to_num(bounds, nan=-inf).min(axis=0), np.nan_to_num(bounds, nan=inf).max(axis=0)
     return pl.DataFrame(
         {
             "seed": of_start["seed"],
-            "value": np.where(gained, known, 0.0),
+            "value": np.where(gained, values, 0.0),
             "least": np.where(gained, low, -inf),
             "most": np.where(gained, high, inf),
         }
@@ -261,62 +276,63 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
 
 
 class StopCost(Quantity):
-    """A cost of runs until they met the threshold at which they stop."""
+    """Cost of a run until it met the threshold at which runs stop."""
 
     def threshold(self, workload: str) -> float | None:
         """Return the stop."""
         return self.study.training.stop.get(self.condition.metric)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the cost of runs, as far as it is known."""
+        """Read the cost of runs; it is censored where a run ended without meeting the threshold."""
         return measures.cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
 
 
 class TargetSteps(Quantity):
-    """The steps to the condition's own target, otherwise to the study's."""
+    """Steps to the condition's own target if it has one, otherwise to the study's target."""
 
     def threshold(self, workload: str) -> float | None:
         """Return the target."""
-        own, targets = self.condition.target, self.study.training.targets_on(workload)
-        return targets.get(self.condition.metric) if own is None else own
+        target, targets = self.condition.target, self.study.training.targets_on(workload)
+        return targets.get(self.condition.metric) if target is None else target
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the steps of runs, as far as they are known; to the condition's own target from curves."""
+        """Read the steps of runs; the condition's own target is looked for in their curves."""
         metric, target = self.condition.metric, self.condition.target
         if target is None:
             return measures.steps_to_target(runs, metric)
         value = pl.col("value").fill_nan(None)
-        there = value <= target if self.direction == "minimize" else value >= target
-        evaluated = recorded(self.tables, runs, metric).filter(there)
+        reached = value <= target if self.direction == "minimize" else value >= target
+        evaluated = recorded(self.tables, runs, metric).filter(reached)
         first = evaluated.group_by("run").agg(first=pl.col("step").min())
         joined = runs.join(first, on="run", how="left", maintain_order="left")
         return measures.cost_until(joined, pl.col("first"), ~missing(), measures.RUN_STEPS).drop("first")
 
 
 class ConvergenceSeconds(Quantity):
-    """The seconds until a run first has nearly its best value."""
+    """Seconds until a run first has nearly its best value."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the seconds of runs."""
+        """Read the seconds of runs, as `seconds_to_nearly_best` defines them."""
         metric, charged = self.condition.metric, self.condition.charges_bases
         return seconds_to_nearly_best(self.study, self.tables, runs, metric, charged)
 
 
 class TrainedSeconds(Quantity):
-    """The seconds that runs trained for."""
+    """Seconds of training of a run that had a job of its own."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the seconds of runs, as their own jobs took them; infinite where one failed.
+        """Read the seconds of runs from their jobs; infinite for a failed run, null for runs that share a
+        job.
 
-        Those of steps, of waiting for data and of the basis; compiling, evaluation and checkpoints are not in
-        it. Null of runs that share a job.
+        They consist of steps, waiting for data and the estimation of the basis. Compilation, evaluation and
+        checkpoints are not included.
         """
-        known = runs.filter(~missing())
+        present = runs.filter(~missing())
         jobs = final_jobs(self.study, self.tables).filter(runs=1)
         parts = ("step_seconds", "waiting_seconds", "basis_seconds")
         took = pl.sum_horizontal(pl.col(part).fill_null(0) for part in parts)
-        own, key = jobs.select("spec_hash", "machine", value=took), ["spec_hash", "machine"]
-        joined = known.join(own, on=key, how="left", nulls_equal=True, maintain_order="left")
+        job_seconds, key = jobs.select("spec_hash", "machine", value=took), ["spec_hash", "machine"]
+        joined = present.join(job_seconds, on=key, how="left", nulls_equal=True, maintain_order="left")
         return joined.with_columns(value=pl.when(failed()).then(float("inf")).otherwise("value"))
 
 
@@ -325,13 +341,14 @@ def seconds_to_nearly_best(
 ) -> pl.DataFrame:
     """Read the seconds until a run first has 99.5 % of its own best value (000 App. B).
 
-    Of a metric that is minimized that is the best value over 0.995. The seconds are modelled: steps times the
-    timed step. A run that failed did not converge: infinite.
+    For a metric that is minimized, this is the best value divided by 0.995. The seconds are modelled: steps
+    times the timed step. A failed run did not converge, so that its seconds are infinite.
 
     Args:
-        tables: the study's.
+        study: the study of the runs.
+        tables: tables of the study.
         final: the final runs on one workload and backend, with `method`.
-        metric: one that is nowhere negative.
+        metric: a metric that is nowhere negative.
         charged: whether the seconds of the basis are included.
 
     Returns:
@@ -354,89 +371,95 @@ def seconds_to_nearly_best(
 
 
 class Straightness(Quantity):
-    """How straight a metric falls to a value on a logarithmic axis over steps: 1 where it converges linearly.
+    """Straightness of a convergence curve on a logarithmic axis: 1 where a run converges linearly.
 
-    It is the coefficient of determination of a line through the logarithms of a run's evaluations from its
-    start to the first that is at most `until`. A run that does not end there, or is not finite on the way,
-    has 0; a run that is there before its third evaluation tells nothing.
+    It is the coefficient of determination (R²) of a line through the logarithms of a run's evaluations over
+    steps, from the start to the first evaluation that is at most `until`. A run that never gets there, or
+    whose values are not finite on the way, has 0. Nothing is known of a run that gets there before its third
+    evaluation.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the curves of runs."""
-        every = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
-        curves = {run: (own["step"].to_numpy(), own["value"].to_numpy()) for (run,), own in every.items()}
-        known = runs.filter(~missing())
+        """Read the curves of runs and fit a line to each."""
+        by_run = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
+        curves = {
+            run: (points["step"].to_numpy(), points["value"].to_numpy()) for (run,), points in by_run.items()
+        }
+        present = runs.filter(~missing())
         values = [
-            0.0 if lost or run not in curves else _straightness(*curves[run], self.condition.until)
-            for run, lost in known.select("run", failed()).iter_rows()
+            0.0 if has_failed or run not in curves else _straightness(*curves[run], self.condition.until)
+            for run, has_failed in present.select("run", failed()).iter_rows()
         ]
-        return known.with_columns(pl.Series("value", values, dtype=pl.Float64))
+        return present.with_columns(pl.Series("value", values, dtype=pl.Float64))
 
 
 def _straightness(steps: np.ndarray, values: np.ndarray, until: float) -> float | None:
-    """Return the share of the variance of log(values) down to a value that a line over steps explains."""
+    """Return R² of a line through log(values) over steps, down to the first value up to `until`."""
     from scipy.stats import linregress
 
     if not values[-1] <= until:
         return 0.0
     end = int(np.argmax(values <= until)) + 1
-    steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])  # 0 has no logarithm
+    # A value of exactly 0 has no logarithm; only the last one can be 0, and it counts as `until`.
+    steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])
     if not np.isfinite(values).all():
         return 0.0
-    return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= LEAST_POINTS else None
+    return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= MIN_POINTS else None
 
 
 # --- learning rates -------------------------------------------------------------------------------
 
 
 class BestRate(Quantity):
-    """The learning rate at which a method has its best value; of equal values the smallest.
+    """Learning rate at which a method has its best value; the smallest one if several are equally good.
 
-    Both methods are judged on the learning rates that both tried; values beyond the condition's floor count
-    as at it, so that rates which reach it tie.
+    Both methods are judged on the learning rates that both of them tried. Values beyond the condition's floor
+    are clipped, so that the learning rates that reach it tie.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the judged values of the longest tuning runs."""
         longest = comparable(runs, self.study.tuning)
         values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
-        return values.with_columns(measures.held_at(pl.col("value"), self.direction, self.condition.floor))
+        return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair what `of_seed` says of each tuning seed of both methods."""
+        """Pair the numbers that `of_seed` returns for each tuning seed of both methods."""
         keys = ["seed", "learning_rate"]
         treated, control = (
             side.drop_nulls("value").group_by(keys).agg(pl.col("value").median()) for side in sides
         )
         rates = treated.join(control, on=keys, suffix="_control").sort(keys)
-        found = [
+        rows = [
             (seed, *values)
-            for (seed,), own in rates.group_by(["seed"], maintain_order=True)
-            if (values := self.of_seed(*(own[name].to_numpy() for name in rates.columns[1:]))) is not None
+            for (seed,), group in rates.group_by(["seed"], maintain_order=True)
+            if (values := self.of_seed(*(group[name].to_numpy() for name in rates.columns[1:]))) is not None
         ]
         schema = {"seed": pl.Int64, "treated": pl.Float64, "control": pl.Float64}
-        by_seed = pl.DataFrame(found, schema=schema, orient="row")
+        by_seed = pl.DataFrame(rows, schema=schema, orient="row")
         return super().pairs([by_seed.select("seed", value=name) for name in ("treated", "control")])
 
-    def of_seed(self, rates: Floats, left: Floats, right: Floats) -> tuple[float, float] | None:
-        """Return what is compared of both methods; None where a seed says nothing.
+    def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
+        """Return the compared number of both methods for one tuning seed; None where the seed has none.
 
         Args:
-            rates: learning rates, in order, shape (count,).
-            left, right: the values of both methods at them, shape (count,).
+            rates: learning rates in increasing order, shape (count,).
+            treated, control: values of both methods at these rates, shape (count,).
         """
-        return _best_rate(rates, left, self.direction), _best_rate(rates, right, self.direction)
+        return _best_rate(rates, treated, self.direction), _best_rate(rates, control, self.direction)
 
 
 class RateGain(BestRate):
-    """A gain over the learning rates within a factor of ten of the control's best, compared with none."""
+    """Gain over the learning rates near the control's best one, compared with 0 (no gain)."""
 
-    def of_seed(self, rates: Floats, left: Floats, right: Floats) -> tuple[float, float] | None:
-        """Return the gain, and 0; None where too few rates are near, or where it is not defined."""
-        near = _near(rates, left, right, self.direction)
-        if near.sum() < LEAST_RATES:
+    def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
+        """Return the gain, and 0; None where too few learning rates are near, or where the gain is not
+        defined.
+        """
+        near = _near(rates, treated, control, self.direction)
+        if near.sum() < MIN_RATES:
             return None
-        gain = GAINS[self.condition.quantity](rates[near], left[near], right[near], self.direction)
+        gain = GAINS[self.condition.quantity](rates[near], treated[near], control[near], self.direction)
         return None if np.isnan(gain) else (gain, 0.0)
 
 
@@ -444,19 +467,19 @@ def _best_rate(rates: Floats, values: Floats, direction: Direction) -> float:
     return float(rates[np.argmin(values) if direction == "minimize" else np.argmax(values)])
 
 
-def _near(rates: Floats, left: Floats, right: Floats, direction: Direction) -> Floats:
-    """Return which rates are near the right's best, and did not let both diverge.
+def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> Floats:
+    """Return which learning rates are near the control's best one and did not make both methods diverge.
 
-    None is where the right always diverged.
+    No learning rate is, if the control diverged at all of them.
     """
-    if not np.isfinite(right).any():
+    if not np.isfinite(control).any():
         return np.zeros(len(rates), dtype=bool)
-    near = np.abs(np.log(rates / _best_rate(rates, right, direction))) <= np.log(AROUND) * (1 + 1e-9)
-    return near & (np.isfinite(left) | np.isfinite(right))
+    near = np.abs(np.log(rates / _best_rate(rates, control, direction))) <= np.log(NEAR_FACTOR) * (1 + 1e-9)
+    return near & (np.isfinite(treated) | np.isfinite(control))
 
 
-def _trend(rates: Floats, left: Floats, right: Floats, direction: Direction) -> float:
-    """Return Kendall's tau-b of rates and gains.
+def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
+    """Return Kendall's tau-b between learning rates and gains.
 
     Raises:
         InputError: when gains are ratios of negative values.
@@ -464,28 +487,32 @@ def _trend(rates: Floats, left: Floats, right: Floats, direction: Direction) -> 
     from scipy.stats import kendalltau
 
     if direction == "maximize":
-        gains = left - right
-    elif min(left.min(), right.min()) < 0:
+        gains = treated - control
+    elif min(treated.min(), control.min()) < 0:
         raise InputError("a trend of ratios of negative values says nothing; take another metric")
     else:
         with np.errstate(divide="ignore", invalid="ignore"):
-            gains = np.where(left == right, 0.0, np.log(right) - np.log(left))
+            gains = np.where(treated == control, 0.0, np.log(control) - np.log(treated))
     return float(kendalltau(rates, gains).statistic) if len(set(gains)) > 1 else 0.0
 
 
-def _rates_won(_: Floats, left: Floats, right: Floats, direction: Direction) -> float:
-    """Return the share of rates at which the left is better, less that where it is worse; near ties tie."""
-    apart = ~tied(left, right)
-    won = float(np.mean((left < right) & apart) - np.mean((left > right) & apart))
+def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
+    """Return the share of learning rates at which the treated method is better, minus the share where it is
+    worse.
+
+    Values that nearly tie count for neither.
+    """
+    distinct = ~tied(treated, control)
+    won = float(np.mean((treated < control) & distinct) - np.mean((treated > control) & distinct))
     return won * (1 if direction == "minimize" else -1)
 
 
-GAINS = {"trend": _trend, "rates_won": _rates_won}  # over rates, by quantity
+GAINS = {"trend": _trend, "rates_won": _rates_won}  # functions of learning rates and values, by quantity
 
 
 # --- by condition --------------------------------------------------------------------------------
 
-# how the quantity of a condition is read, by the class of the condition
+# The class that reads the quantity of a condition, by the class of the condition.
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,

@@ -14,46 +14,56 @@ from curvebench.results.intervals import median_interval
 from curvebench.spec.plan import ReportPlan
 
 
-def keeps_direction(gains: np.ndarray, again: np.ndarray, margin: float) -> bool:
-    """Return whether two medians of gains have one sign, or both are too small to matter."""
-    first, second = median_interval(gains).median, median_interval(again).median
+def keeps_direction(gains: np.ndarray, repetition: np.ndarray, margin: float) -> bool:
+    """Whether two medians of gains have the same sign, or are both smaller than the margin.
+
+    Args:
+        gains: gains of the first comparison, shape (pairs,).
+        repetition: gains of the repeated comparison, shape (pairs,).
+        margin: smallest gain that matters.
+    """
+    first, second = median_interval(gains).median, median_interval(repetition).median
     return bool(np.sign(first) == np.sign(second)) or max(abs(first), abs(second)) < margin
 
 
 def repeated(
-    first: Iterable[ClaimComparison], again: Iterable[ClaimComparison]
+    deciding: Iterable[ClaimComparison], repeating: Iterable[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Pair the comparisons of a claim with those of a claim that repeats it, where both have pairs of runs.
+    """Match the comparisons of a claim with the comparisons of a claim that repeats it.
+
+    Positive controls are left out, and comparisons without pairs of runs on either side.
 
     Args:
-        first: the comparisons of the claim that is repeated, on one backend.
-        again: the same ones, workload by workload in the same order, though basis labels may differ.
+        deciding: comparisons of the claim that is repeated, on one backend.
+        repeating: comparisons of the repeating claim: the same ones in the same order on each workload,
+            though labels of bases may differ.
 
     Yields:
-        The comparison that repeats, and whether it keeps the direction. Positive controls are left out.
+        The repeating comparison, and whether it keeps the direction.
     """
-    of = attrgetter("key.workload")
-    before, after = (
-        {workload: list(own) for workload, own in groupby(sorted(each, key=of), key=of)}
-        for each in (first, again)
+    by = attrgetter("key.workload")
+    originals, repetitions = (
+        {workload: list(group) for workload, group in groupby(sorted(compared, key=by), key=by)}
+        for compared in (deciding, repeating)
     )
-    for workload in before:
-        for one, other in zip(before[workload], after.get(workload, ()), strict=workload in after):
-            if len(one.gains) and len(other.gains) and not one.condition.positive_control:
-                yield other, keeps_direction(one.gains, other.gains, one.margin)
+    for workload in (name for name in originals if name in repetitions):
+        for original, repetition in zip(originals[workload], repetitions[workload], strict=True):
+            if len(original.gains) and len(repetition.gains) and not original.condition.positive_control:
+                yield repetition, keeps_direction(original.gains, repetition.gains, original.margin)
 
 
 def repeats_of(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Yield the comparisons of the claims that studies of a plan repeat, as `repeated` gives them.
+    """Yield the comparisons of all claims that studies of a plan repeat, as `repeated` returns them.
 
     Args:
-        compared: all comparisons of the claims that are decided; those of repeated ones decide nothing.
+        compared: all comparisons of the claims that are decided.
     """
     for study in plan.studies:
         for claim in study.repeated:
             for backend in study.backends:
-                first = [one for one in compared if (one.key.claim, one.backend) == (claim.repeats, backend)]
+                key = claim.repeats, backend
+                first = [item for item in compared if (item.key.claim, item.backend) == key]
                 if first:
                     yield from repeated(first, comparisons(study, claim, tables[study.name], backend))

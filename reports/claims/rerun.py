@@ -1,4 +1,4 @@
-"""The commands that run what a report shows once more, with the studies that repeat its claims."""
+"""Commands that rerun the contents of a report, with the studies that repeat its claims."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ SNAKEMAKE = "snakemake --cores all reports --config"
 
 
 def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
-    """What reruns a claim of a plan, on all backends of its study; of a published set beside that set.
+    """Return the command that reruns a claim on all backends of its study.
+
+    For a claim of a published set, the command compares the new runs with the set.
 
     Args:
-        scale: another one than the plan's.
+        scale: scale to run at; empty for the plan's scale.
     """
     if plan.published:
         return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
@@ -27,38 +29,41 @@ def _where(folders: Mapping[str, str]) -> list[str]:
 
 
 def repeats_of_study(repeating: StudyPlan, study: StudyPlan) -> bool:
-    """Whether a study repeats a claim that another one decides."""
+    """Whether a study repeats a claim that another study decides."""
     decided = {claim.id for claim in study.claims}
     return repeating is not study and any(claim.repeats in decided for claim in repeating.repeated)
 
 
 def claim_with_repeats(claim: str, plan: ReportPlan) -> str | None:
-    """What reruns a claim and the other studies of a plan that repeat it; None where there is none."""
-    own = [study for study in plan.studies if claim in {each.id for each in study.claims}]
-    others = [
-        study
-        for study in plan.studies
-        if study not in own and claim in {each.repeats for each in study.repeated}
-    ]
-    names = [claim, *(study.name for study in others)]
-    return _command(names, [*own, *others], plan) if own and others else None
+    """Return the command that reruns a claim together with the other studies that repeat it; None without
+    any.
+    """
+    deciding = [study for study in plan.studies if claim in {decided.id for decided in study.claims}]
+    undecided = [study for study in plan.studies if study not in deciding]
+    repeating = [study for study in undecided if claim in {item.repeats for item in study.repeated}]
+    names = [claim, *(study.name for study in repeating)]
+    return _command(names, [*deciding, *repeating], plan) if deciding and repeating else None
 
 
 def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]:
-    """What reruns a study alone, and with those that repeat its claims or whose claims it repeats, if any."""
-    others = [
-        other for other in plan.studies if repeats_of_study(other, study) or repeats_of_study(study, other)
+    """Return the commands that rerun a study by itself, and together with studies that share claims with it.
+
+    Studies share a claim where one repeats a claim of the other. The second command is None if there are
+    none.
+    """
+    related = [
+        peer for peer in plan.studies if repeats_of_study(peer, study) or repeats_of_study(study, peer)
     ]
-    together = [study, *others]
+    together = [study, *related]
     alone = _command([study.name], [study], plan)
-    return alone, _command([each.name for each in together], together, plan) if others else None
+    return alone, _command([member.name for member in together], together, plan) if related else None
 
 
 def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPlan) -> str:
-    """Snakemake's command for studies on the backends on which a plan has them.
+    """Return Snakemake's command for studies, on the backends on which the plan has them.
 
-    Studies that only repeat claims run where they are named; `repeats=true` would add those that the plan
-    does not have.
+    A study that only repeats claims runs if it is named. The setting `repeats=true` is not used, because it
+    would add studies that the plan does not have.
     """
     backends = dict.fromkeys(backend for study in studies for backend in study.backends)
     settings = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]

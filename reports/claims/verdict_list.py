@@ -24,26 +24,30 @@ from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
-NAMES = {"claim": "id", "p_value": "p"}  # of columns, as programs get them
-IN_WORDS = ("shown", "range", "asks")  # of the effect of a comparison
+NAMES = {"claim": "id", "p_value": "p"}  # JSON keys that differ from the column of `claims`
+IN_WORDS = ("shown", "range", "asks")  # keys of a comparison whose values are texts about its effect
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """A claim and its verdict, as pages, the terminal and programs get it; by default one that was not run.
+    """A claim and its verdict, as pages, the terminal and programs show it; by default a claim that was not
+    run.
 
-    docs/reference/commands.md explains what programs get: all down to `command_with_repeats`.
+    Programs get all attributes down to `command_with_repeats`, which docs/reference/commands.md explains. The
+    others are:
 
     Args:
-        comparisons: those of its backend, as `curvebench.reports.claims.wording.comparison` gives them.
-        deciding: the one of them that estimate, interval and p-value are of.
-        plan: the study that decides it, where that ran.
-        about: its property checks.
-        origin: of the published set that decides it, where it comes from.
-        cost: what it would cost to run.
-        parts: of property checks, as `curvebench.reports.claims.checked.parts_of` gives them.
-        figures: what the page shows of it, from the site's `folder`.
+        comparisons: comparisons on the claim's backend, as `curvebench.reports.claims.wording.comparison`
+            returns them.
+        deciding: the comparison that estimate, interval and p-value come from.
+        plan: the study that decides the claim; None if it was not run.
+        about: the property checks that decide the claim; None for a claim about runs.
+        origin: origin of the published set that decides the claim; None for local runs.
+        cost: expected cost of running the claim, in words.
+        parts: rows of the subclaims of property checks, as `curvebench.reports.claims.checked.parts_of`
+            returns them.
+        figures: figures that the page shows of the claim, from the site's `folder`.
     """
 
     id: str
@@ -85,36 +89,38 @@ class ClaimVerdict:
 
     @property
     def document(self) -> Source:
-        """The document that makes the claim."""
+        """Source document that makes the claim."""
         return source_of(self.source)
 
     @property
     def page(self) -> str:
-        """Its place on the site."""
+        """Address of the claim on the site."""
         return f"claims.html#claim-{formatting.slug(self.id)}"
 
     @property
     def as_printed(self) -> str | None:
-        """The verdict as printed, of a claim that is misprinted."""
-        return next((one["verdict"] for one in self.others if one["variant"] == "as printed"), None)
+        """Verdict on the claim as printed, if its source misprints it."""
+        return next((row["verdict"] for row in self.others if row["variant"] == "as printed"), None)
 
     @property
-    def hangs_on_tuning(self) -> bool:
-        """Whether it is open, and at other settings that tuning may choose a comparison says otherwise."""
-        return self.verdict == "underpowered" and any(one["choices"] for one in self.comparisons)
+    def depends_on_tuning(self) -> bool:
+        """Whether the claim is underpowered and a comparison has another finding at settings that tuning
+        may choose.
+        """
+        return self.verdict == "underpowered" and any(item["choices"] for item in self.comparisons)
 
     @property
     def missed(self) -> Rows:
-        """Its parts with a measure that misses."""
+        """Rows of the subclaims that have a measure that misses."""
         return [part for part in self.parts if part["missed"]]
 
     @property
     def for_programs(self) -> dict[str, Any]:
-        """All that programs get, in plain JSON types."""
+        """All values that programs get, as plain JSON types."""
         names = [field.name for field in fields(self)]
-        said = {name: getattr(self, name) for name in names[: names.index("deciding")]}
+        attributes = {name: getattr(self, name) for name in names[: names.index("deciding")]}
         of = self.deciding
-        return said | {
+        return attributes | {
             "page": self.page,
             "missed": self.missed,
             "deciding": of and of["key"],
@@ -135,14 +141,14 @@ def read_verdicts(plan: ReportPlan) -> Verdicts:
 
 
 def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
-    """Return the verdicts on all claims of a plan; those of a published set are read.
+    """Return the verdicts on all claims of a plan: computed for local runs, read for a published set.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     if plan.verdicts is None:
-        found = read_verdicts(plan)
-        return listed(plan, found.claims, found.findings)
+        computed = read_verdicts(plan)
+        return listed(plan, computed.claims, computed.findings)
     return listed(
         plan, *(read([plan.verdicts / f"{table}.parquet"], table) for table in ("claims", "findings"))
     )
@@ -151,7 +157,8 @@ def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
 def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:
     """Return the verdicts on the claims of a plan from the tables `claims` and `findings`.
 
-    Of a claim on several backends it is the verdict on the study's first one; where misprinted, as corrected.
+    For a claim on several backends, the verdict is the one on the study's first backend; for a misprinted
+    claim, the one on the corrected variant.
 
     Raises:
         InputError: when a table of property checks is missing or damaged.
@@ -161,20 +168,21 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
     checked = {claim.id: claim for claim in plan.checks.claims} if plan.checks else {}
     parts = parts_of(plan.checks.claims, check_rows(plan.checks)) if plan.checks else []
     costs = {claim.id: study.cost for study in plan.skipped for claim in study.claims}
-    every = claims.to_dicts()
+    all_rows = claims.to_dicts()
 
-    def own(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def comparisons_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         return compared.get((row["claim"], row["backend"]), [])
 
     verdicts = []
-    for row in every:
+    for row in all_rows:
         if row["claim"] not in sentences or row["variant"] == "as printed":
             continue
         if row["backend"] and row["backend"] != studies[row["study"]].backends[0]:
             continue
-        name, comparisons = row["claim"], own(row)
-        others = [one for one in every if one["claim"] == name and _key(one) != _key(row)]
-        elsewhere = [(one, own(one)) for one in others if one["backend"] and one["variant"] == row["variant"]]
+        name, comparisons = row["claim"], comparisons_of(row)
+        others = [peer for peer in all_rows if peer["claim"] == name and _key(peer) != _key(row)]
+        same_variant = [peer for peer in others if peer["backend"] and peer["variant"] == row["variant"]]
+        elsewhere = [(peer, comparisons_of(peer)) for peer in same_variant]
         verdicts.append(
             ClaimVerdict(
                 **{NAMES.get(column, column): row[column] for column in CLAIMS},
@@ -184,19 +192,19 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
                 exploratory=wording.say("exploratory", row),
                 further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
                 figure=claim_figure(name, row["study"], row["backend"])
-                if any(one["seeds"] for one in comparisons)
+                if any(peer["seeds"] for peer in comparisons)
                 else None,
                 comparisons=comparisons,
                 repeats=[
-                    wording.repeat(study, claim, again)
+                    wording.repeat(study, claim, repetitions)
                     for study, claim in decided.values()
-                    if claim.repeats == name and (again := compared.get((claim.id, row["backend"])))
+                    if claim.repeats == name and (repetitions := compared.get((claim.id, row["backend"])))
                 ],
-                others=[{key: one[key] for key in ("variant", "backend", "verdict")} for one in others],
+                others=[{key: peer[key] for key in ("variant", "backend", "verdict")} for peer in others],
                 agreement=wording.agreement(row, comparisons, elsewhere),
                 command=command_of(name, plan),
                 command_with_repeats=claim_with_repeats(name, plan),
-                deciding=next((one for one in comparisons if one["deciding"]), None),
+                deciding=next((peer for peer in comparisons if peer["deciding"]), None),
                 plan=studies.get(row["study"]),
                 about=checked.get(name),
                 origin=plan.origin,
@@ -213,15 +221,16 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
     Args:
         findings: the table; rows of claims that the plan does not have are left out.
     """
-    about, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
+    claims_by_id, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
     for row in findings.iter_rows(named=True):
-        if row["claim"] in about:
-            shown = wording.comparison(row, about[row["claim"]][1].conditions[row["condition"]])
-            compared.setdefault((shown.pop("claim"), shown.pop("backend")), []).append(shown)
+        if row["claim"] in claims_by_id:
+            described = wording.comparison(row, claims_by_id[row["claim"]][1].conditions[row["condition"]])
+            compared.setdefault((described.pop("claim"), described.pop("backend")), []).append(described)
     return compared
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return the columns that distinguish the rows of one claim."""
     return row["variant"], row["backend"]
 
 
@@ -231,28 +240,36 @@ def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
 
 
 def unrun(plan: ReportPlan) -> list[ClaimVerdict]:
-    """The claims that are decided nowhere."""
+    """Return the claims that neither local runs nor a published set decides."""
     return [
-        ClaimVerdict(**{**one.model_dump(), "scale": plan.scale}, command=command_of(one.id, plan, one.scale))
-        for one in plan.census
+        ClaimVerdict(
+            **item.model_dump() | {"scale": plan.scale}, command=command_of(item.id, plan, item.scale)
+        )
+        for item in plan.census
     ]
 
 
 def sentences_of(plan: ReportPlan) -> dict[str, str]:
-    """What each claim of a plan says, by id."""
+    """Return the sentence of each claim of a plan, by the claim's id."""
     of_studies = (claim for study in (*plan.studies, *plan.skipped) for claim in study.claims)
     sentences = {claim.id: claim.sentence for claim in of_studies}
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
 
 
 def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
-    """The list for programs; what is infinite or not a number is null, which JSON can say."""
-    plain = formatting.json_value([one.for_programs for one in verdicts])
+    """Return the list for programs; infinite and undefined numbers become null, since JSON has no such
+    numbers.
+    """
+    plain = formatting.json_value([verdict.for_programs for verdict in verdicts])
     return json.dumps(plain, indent=1, ensure_ascii=False)
 
 
 def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
-    """The list for people: a table, and with details what each claim rests on."""
+    """Return the list for people as a table.
+
+    Args:
+        details: add below the table the evidence for each claim.
+    """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     lines = []
@@ -260,14 +277,15 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
-        lines += [" " * (sum(widths) + 2 * len(widths)) + more for more in why[1:]]
+        lines += [" " * (sum(widths) + 2 * len(widths)) + continuation for continuation in why[1:]]
     for verdict in verdicts if details else ():
-        head, *rests_on = rendering.lines("verdicts.jinja", "details", verdict)
-        lines += ["", head, *(f"  {line}" for line in rests_on)]
+        head, *evidence = rendering.lines("verdicts.jinja", "details", verdict)
+        lines += ["", head, *(f"  {line}" for line in evidence)]
     return "\n".join(lines)
 
 
 def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:
+    """Return the cells of a claim's row, in the order of `HEADS`."""
     p_value = formatting.NONE if verdict.p is None else formatting.p_value(verdict.p)
     estimate, why = (wording.say(macro, verdict) for macro in ("estimate", "all_reasons"))
     return verdict.id, verdict.verdict, estimate, p_value, str(verdict.seeds), why

@@ -1,4 +1,4 @@
-"""The verdict on every claim of a report, from the findings of its comparisons or property checks."""
+"""Verdicts on the claims of a report, from the findings of comparisons or from property checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_args
 import polars as pl
 
 from curvebench.reports.claims.checked import property_rows, row_of
-from curvebench.reports.claims.comparison import ClaimComparison, comparisons, tried_in
+from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
 from curvebench.reports.statistics.decisions import Finding
@@ -20,17 +20,20 @@ from curvebench.results.tuning import different_draws
 from curvebench.results.verdicts import Verdict, reason
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-FEWEST_TUNING_SEEDS = 5  # of fewer a single draw weighs more than the 5 % that may disagree
+# A finding must be the same for 95 % of the resamples of the tuning seeds. With fewer than 5 seeds a single
+# multiset of seeds has a probability of more than 5 %, which makes that criterion too coarse.
+FEWEST_TUNING_SEEDS = 5
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The record of verdicts, and the comparisons behind it.
+    """Verdicts on claims, with the comparisons behind them.
 
     Args:
-        claims: the table `claims`, one row a claim, variant and backend.
-        findings: the table `findings`, one row a comparison, those of repeated claims last.
-        comparisons: the comparisons of the claims that are decided, in the order of `findings`.
+        claims: the table `claims`, one row per claim, variant and backend.
+        findings: the table `findings`, one row per comparison; comparisons of repeated claims come last.
+        comparisons: comparisons of the claims that are decided, in the order of `findings`; claims that
+            repeat others are left out.
     """
 
     claims: pl.DataFrame
@@ -39,32 +42,32 @@ class Verdicts:
 
 
 def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
-    """The verdicts on all claims of a plan.
+    """Decide all claims of a plan.
 
     Args:
-        plan: what is shown.
-        tables: of each study, by its name.
-        checks: the measures of property checks; None where there are none.
+        plan: the studies, skipped studies and property checks whose claims are decided.
+        tables: tables of each study, by the name of the study.
+        checks: measures of property checks, as `check_rows` returns them; None without any.
     """
     compared = [
-        one
+        comparison
         for study in plan.studies
         if study.claims
-        for tried_of in (tried_in(study, tables[study.name]),)
+        for outcome_of in (outcome_lookup(study, tables[study.name]),)
         for backend in study.backends
         for claim in study.claims
-        for one in comparisons(study, claim, tables[study.name], backend, tried_of)
+        for comparison in comparisons(study, claim, tables[study.name], backend, outcome_of)
     ]
     findings = decided(compared).with_row_index("place")
     rows, deciding = [], []
     for study in plan.studies:
         for backend, claim in product(study.backends, study.claims):
-            own = findings.filter(claim=claim.id, backend=backend)
+            claim_findings = findings.filter(claim=claim.id, backend=backend)
             row = row_of(claim, study.name, plan.scale) | {"backend": backend, "rule": study.rules[claim.id]}
             row["rule_of_runs"] = rule_of_runs(tables[study.name].jobs, claim.id, backend)
-            if weakest := _weakest(own):
+            if weakest := _weakest(claim_findings):
                 deciding.append(weakest["place"])
-                row |= _decided_row(study, own, weakest)
+                row |= _decided_row(study, claim_findings, weakest)
             else:
                 row["reasons"] = [reason("not_paired")]
             rows.append(row)
@@ -77,15 +80,15 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     if plan.checks is not None and checks is not None:
         rows += property_rows(plan.checks, checks, plan.scale)
     findings = findings.with_columns(deciding=pl.col("place").is_in(deciding)).drop("place")
-    repeats = [effect_row(one) | {"same_direction": same} for one, same in repeats_of(plan, tables, compared)]
+    repeats = [effect_row(row) | {"same_direction": same} for row, same in repeats_of(plan, tables, compared)]
     findings = pl.concat([findings, pl.DataFrame(repeats, schema=FINDINGS)])
     return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared))
 
 
 def combined(findings: Sequence[Finding]) -> Verdict:
-    """The verdict on a claim all of whose comparisons must hold.
+    """Return the verdict on a claim that holds only if all its comparisons hold.
 
-    All supported: reproduced. One refuted: not reproduced. Else some are inconclusive: underpowered.
+    Reproduced if all are supported, not reproduced if one is refuted, underpowered otherwise.
     """
     if "refuted" in findings:
         return "not reproduced"
@@ -93,24 +96,24 @@ def combined(findings: Sequence[Finding]) -> Verdict:
 
 
 def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
-    """Return verdict, reasons and numbers of a claim with pairs of runs, for a row of the table `claims`.
+    """Return verdict, reasons and numbers of a claim with pairs of runs, as columns of the table `claims`.
 
     Args:
-        findings: of the claim on a backend.
-        weakest: the finding whose estimate, interval and p-value are the claim's.
+        findings: rows of `findings` of the claim on one backend.
+        weakest: the row whose estimate, interval and p-value become the claim's.
     """
-    own, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
-    verdict, limits = combined(own["finding"].to_list()), list(_limits(study, findings))
+    relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
+    verdict, limits = combined(relations["finding"].to_list()), list(_limits(study, findings))
     unmet = int((controls["finding"] != "supported").sum())
     if unmet:
         verdict = "underpowered"
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
-    counts = {kind: int((own["finding"] == kind).sum()) for kind in get_args(Finding)}
-    reasons = [reason(kind, count, len(own)) for kind, count in counts.items() if count]
+    counts = {kind: int((relations["finding"] == kind).sum()) for kind in get_args(Finding)}
+    reasons = [reason(kind, count, len(relations)) for kind, count in counts.items() if count]
     if unmet:
         reasons.append(reason("control_unmet", unmet, len(controls)))
-    needed = own.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
+    needed = relations.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
         "verdict": verdict,
@@ -123,25 +126,26 @@ def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str,
 
 
 def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
-    """The finding of the comparison that decides; None where none has a pair.
+    """Return the finding that decides the claim; None if no comparison has a pair.
 
-    Of those that are refuted it is the one with the smallest corrected p-value of that; else of those that
-    are inconclusive, else of all, the one with the largest p-value, which is the claim's own.
+    If some comparisons are refuted, it is the refuted one with the smallest corrected p-value against the
+    relation. Otherwise it is the one with the largest p-value for the relation, among the inconclusive ones
+    if there are any.
     """
-    known = findings.filter(~pl.col("positive_control"), pl.col("seeds") > 0)
+    paired = findings.filter(~pl.col("positive_control"), pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
-        by = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
-        for row in known.filter(finding=kind).sort(by).head(1).to_dicts():
+        order = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
+        for row in paired.filter(finding=kind).sort(order).head(1).to_dicts():
             return row
     return None
 
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the reasons that cap what these runs can say."""
+    """Yield the reasons why these runs can support a claim at most partly."""
     if study.at_most_partly:
         yield reason("limited_scale")
-    said = findings.filter(pl.col("finding") != "inconclusive")
-    unknown = said.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
+    decided_findings = findings.filter(pl.col("finding") != "inconclusive")
+    unknown = decided_findings.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
     if not_run := max(unknown.to_list(), default=0):
         yield reason("settings_not_run", not_run)
     seeds = study.seeds.tuning
@@ -151,7 +155,11 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, obje
 
 
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
-    """The hash of a claim's rule when its final runs were planned; None where they do not agree or say."""
+    """Return the hash that a claim's decision rule had when its final runs were planned.
+
+    Returns:
+        None if jobs disagree, or if none of them recorded a hash.
+    """
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
-    found = {next((one["rule"] for one in rules if one["claim"] == claim), None) for rules in planned}
-    return found.pop() if len(found) == 1 else None
+    hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}
+    return hashes.pop() if len(hashes) == 1 else None

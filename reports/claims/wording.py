@@ -1,7 +1,7 @@
-"""Verdicts in words: rows of the tables `claims` and `findings` with what `verdicts.jinja` says of them.
+"""Verdicts in words: rows of the tables `claims` and `findings`, with texts from `verdicts.jinja`.
 
-The record has no sentence; pages, the terminal and the README of a published set get theirs from that
-template, so that wording can be improved without touching a published set.
+The tables contain codes and numbers, no sentences. Pages, the terminal and the README of a published set get
+their sentences from this template, so that the wording can be improved without changing published sets.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 Row = Mapping[str, Any]
 
 
-say = partial(rendering.say, "verdicts.jinja")  # what a macro says
+say = partial(rendering.say, "verdicts.jinja")  # renders a macro of the template by its name
 
 
 # --- comparisons ---------------------------------------------------------------------------------
 
 
 def control_in_words(key: ComparisonKey, number: float | None) -> str:
-    """Name what a method is compared with: a method, a method on another workload, or a number."""
+    """Name the control of a comparison: a method, a method on another workload, or a number."""
     if key.control is None:
         return plain(number or 0.0)
     elsewhere = key.control_workload != key.workload
@@ -38,7 +38,7 @@ def control_in_words(key: ComparisonKey, number: float | None) -> str:
 
 
 def requirement(effect: str, low: float, high: float) -> str:
-    """Say which median effects a claim accepts: "at most 0.950"."""
+    """Return in words which median effects a claim accepts: "at most 0.950"."""
     write = ratio if effect == "ratio" else signed
     if high == inf:
         return f"at least {write(low)}"
@@ -50,19 +50,19 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
     """Return a row of `findings` as pages show it: with its key, and with words for codes and numbers.
 
     Args:
-        row: the row.
-        condition: the condition of the claim that asks for it.
+        row: row of the table.
+        condition: the condition of the claim that requires the comparison.
     """
     key = ComparisonKey(*(row[name] for name in ComparisonKey._fields))
-    shown = interval = None
+    effect = effect_range = None
     if row["seeds"]:
         floor, ceiling = (
             MedianInterval(row[end], row["low"], row["high"], row["level"], row["seeds"])
             for end in ("at_least", "at_most")
         )
         unknown, words = row["unknown"] == row["seeds"], unknown_words(row["stop"], condition.undecided)
-        shown, interval = EffectBounds(row["effect"], floor, ceiling, unknown, words).words
-    found = {
+        effect, effect_range = EffectBounds(row["effect"], floor, ceiling, unknown, words).words
+    described = {
         **row,
         "key": key._asdict(),
         "control": control_in_words(key, condition.number),
@@ -70,37 +70,38 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "of_tuning": condition.of_tuning,
         "positive_control": condition.positive_control if row["positive_control"] else None,
         "target": row["stop"] if condition.meets_targets else None,
-        "shown": shown,
-        "range": interval,
+        "shown": effect,
+        "range": effect_range,
         "asks": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
         "choices": say("choices", row),
         "censoring": say("censoring", row, condition),
     }
-    return found | {"further_seeds": say("seeds_for_comparison", found)}
+    return described | {"further_seeds": say("seeds_for_comparison", described)}
 
 
 # --- claims --------------------------------------------------------------------------------------
 
 
 def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
-    """Say why a claim has its verdict.
+    """Explain in words why a claim has its verdict.
 
     Args:
         plan: the plan that has the claim.
         claim: its row of the table `claims`.
-        comparisons: its comparisons on the row's backend, as `comparison` gives them.
+        comparisons: its comparisons on the row's backend, as `comparison` returns them.
 
     Raises:
         InputError: when the jobs of a property check that failed cannot be read.
     """
     why = {
-        each["code"]: {**each, "because": _because(plan, claim, each["code"])} for each in claim["reasons"]
+        entry["code"]: {**entry, "because": _because(plan, claim, entry["code"])}
+        for entry in claim["reasons"]
     }
     pair = ("treated", "control", "workload")
     censored = [
-        one
-        for one in _told_apart(comparisons, *pair, "censoring")
-        if one["finding"] == "inconclusive" and one["censoring"]
+        row
+        for row in _told_apart(comparisons, *pair, "censoring")
+        if row["finding"] == "inconclusive" and row["censoring"]
     ]
     return say(
         "reason",
@@ -114,20 +115,20 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 
 
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
-    """Return what plan and jobs say of a reason; None where its numbers say all."""
+    """Return the explanation of a reason that plan or jobs have; None where the reason has none."""
     checks = plan.checks
-    about = next((one for one in (checks.claims if checks else ()) if one.id == claim["claim"]), None)
+    checked = next((item for item in (checks.claims if checks else ()) if item.id == claim["claim"]), None)
     if code == "left_out":
         return next(study.reason for study in plan.skipped if study.name == claim["study"])
     if code == "limited_scale":
-        return (about or plan.study(claim["study"])).at_most_partly
-    if about and checks and code in ("no_data", "failed"):
-        return about.missing if code == "no_data" else failed_check(about, reasons_of(checks))
+        return (checked or plan.study(claim["study"])).at_most_partly
+    if checked and checks and code in ("no_data", "failed"):
+        return checked.missing if code == "no_data" else failed_check(checked, reasons_of(checks))
     return None
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
-    """Return the rows in groups of the same values of these columns."""
+    """Return the rows in groups with equal values in these columns."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -135,52 +136,60 @@ def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
 
 
 def _at_start(comparisons: Sequence[Row]) -> list[Row]:
-    """Return the sides that took no step at equal cost: `method`, the `other` one, and `count` pairs."""
+    """Return a row for each method that took no step at equal cost.
+
+    Returns:
+        The comparison's columns with `method`, its opponent `other` and the number of pairs `count`.
+    """
     return [
-        {**one, "method": one[side], "other": one[other], "count": one[f"{side}_at_start"]}
-        for one in comparisons
-        for side, other in (("treated", "control"), ("control", "treated"))
-        if one[f"{side}_at_start"]
+        {**row, "method": row[arm], "other": row[opponent], "count": row[f"{arm}_at_start"]}
+        for row in comparisons
+        for arm, opponent in (("treated", "control"), ("control", "treated"))
+        if row[f"{arm}_at_start"]
     ]
 
 
 def _told_apart(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add `of`, the value and metric of a comparison where another one has the same columns, else None."""
-    about = [tuple(one[name] for name in names) for one in comparisons]
+    """Add `of` to comparisons: value and metric where another comparison has the same names, else None.
+
+    Args:
+        names: columns that name a comparison in a text; comparisons with equal ones need the addition.
+    """
+    keys = [tuple(row[name] for name in names) for row in comparisons]
     return [
-        {**one, "of": (one["which"], one["metric"]) if about.count(key) > 1 else None}
-        for one, key in zip(comparisons, about, strict=True)
+        {**row, "of": (row["which"], row["metric"]) if keys.count(key) > 1 else None}
+        for row, key in zip(comparisons, keys, strict=True)
     ]
 
 
 def agreement(claim: Row, comparisons: Sequence[Row], others: Sequence[tuple[Row, Sequence[Row]]]) -> str:
-    """Say whether other backends lead to the same finding in each comparison of a claim; empty without one.
+    """Say whether other backends lead to the same finding in each comparison; empty without any.
 
     Args:
-        claim: its row of the table `claims`.
-        comparisons: its comparisons.
-        others: the rows of other backends, with their comparisons.
+        claim: row of the claim in the table `claims`.
+        comparisons: comparisons on the backend of this row.
+        others: the claim's rows of other backends, each with the comparisons on that backend.
     """
-    findings = [(one["key"], one["finding"]) for one in comparisons]
-    told = [
-        {**other, "alike": sum((one["key"], one["finding"]) in findings for one in theirs)}
-        for other, theirs in others
+    findings = [(row["key"], row["finding"]) for row in comparisons]
+    compared = [
+        {**claim_row, "alike": sum((row["key"], row["finding"]) in findings for row in rows)}
+        for claim_row, rows in others
     ]
-    return say("agreement", claim["verdict"], len(comparisons), told)
+    return say("agreement", claim["verdict"], len(comparisons), compared)
 
 
 def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[str, Any]:
-    """Return what became of a claim that was repeated in another setting.
+    """Describe the result of repeating a claim in another setting, for the page of claims.
 
     Args:
-        study: the study that repeats it.
-        claim: the claim that repeats.
+        study: the study that repeats the claim.
+        claim: the repeating claim.
         comparisons: its comparisons that have pairs in both studies, at least one.
     """
     flipped = [
-        f"{one['treated']} and {one['control']}, {one['which']} {one['metric']} on {one['workload']}"
-        for one in comparisons
-        if not one["same_direction"]
+        f"{row['treated']} and {row['control']}, {row['which']} {row['metric']} on {row['workload']}"
+        for row in comparisons
+        if not row["same_direction"]
     ]
     (first, *more) = comparisons
     return {
@@ -189,6 +198,6 @@ def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[s
         "study": study.name,
         "comparisons": len(comparisons),
         "reversed": flipped,
-        "seeds": min(one["seeds"] for one in comparisons),
+        "seeds": min(row["seeds"] for row in comparisons),
         "effect": "" if more else f"{first['shown']} {first['range']}",
     }

@@ -1,4 +1,4 @@
-"""Figures across workloads that differ in one number, across several bases, and across their ranks."""
+"""Figures across workloads that differ in one number, across bases, and across the ranks of bases."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 ACCURACY = "validation_accuracy"
+# Minimum number of different ranks that get a figure.
 LEAST_RANKS = 3
-RANDOM = "random_orthogonal"  # the basis that has no eigenvectors
+RANDOM = "random_orthogonal"  # This basis has no eigenvectors.
 DASHED = (5.0, 2.0)
 
 
 def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw what goes across workloads, with the first of them, and across bases, where there are such."""
+    """Draw the figures across workloads, bases and ranks, as far as the study has several of them.
+
+    The figures across workloads are drawn with the first workload.
+    """
     if cell.workload is cell.study.workloads[0]:
         yield from _family(cell)
     yield from _bases(cell)
@@ -44,35 +48,35 @@ def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
 
 
 def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | None:
-    """The setting that alone tells workloads apart, and its number by workload, from the least on.
+    """Return the only setting in which workloads differ, and its number by workload in increasing order.
 
-    None where workloads are not of one source, settings and metrics, or differ in several settings, or in
-    what is no number.
+    Return None if the workloads differ in source, settings or metrics, in several settings, or in a setting
+    that is not a number.
     """
-    kinds = {(one.source, *sorted(one.settings), "", *one.metrics) for one in workloads}
+    kinds = {(workload.source, *sorted(workload.settings), "", *workload.metrics) for workload in workloads}
     if len(workloads) < 2 or len(kinds) > 1:
         return None
     names = workloads[0].settings
-    differing = [name for name in names if len({str(one.settings[name]) for one in workloads}) > 1]
+    differing = [name for name in names if len({str(workload.settings[name]) for workload in workloads}) > 1]
     if len(differing) != 1:
         return None
-    values = {one.name: one.settings[differing[0]] for one in workloads}
+    values = {workload.name: workload.settings[differing[0]] for workload in workloads}
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()):
         return None
     return differing[0], dict(sorted(values.items(), key=lambda item: float(item[1])))
 
 
 def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """A metric along runs, and at their end, of workloads that differ in one setting."""
+    """Draw the headline metric along runs and at their end, for workloads that differ in one setting."""
     study, backend, tables = cell.study, cell.backend, cell.tables
-    found, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
+    variation, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
     methods = list(cell.lines(final))
-    if found is None or not methods:
+    if variation is None or not methods:
         return
-    setting, values = found
+    setting, values = variation
     name = f"{study.name}.{backend}.{setting}"
     facts: dict[str, Any] = {"setting": setting, "family": list(values)}
-    shown = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
+    common = {"workload": cell.workload.name, "backend": backend, "metric": study.metric, "kind": "across"}
     recorded = final_curves(tables, final, study.metric)
     curves = complete_curves(final, recorded, study.metric, study.direction)
     if len(curves):
@@ -86,11 +90,11 @@ def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
                 drawing.draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
             grid.limit_heights(bands, "step", study.direction)
             grid.draw_key(
-                drawing.dashed({f"{setting} = {plain(values[one])}": dash for one, dash in dashes.items()})
+                drawing.dashed({f"{setting} = {plain(values[name])}": dash for name, dash in dashes.items()})
             )
             grid.label("steps", metric_name(study.metric))
             facts |= {"bands": bands, "lines": cell.lines(last)}
-            yield drawing.save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **shown)
+            yield drawing.save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **common)
     ends = study_values(study, final).join(_places(values, "workload"), on="workload")
     bands = quartile_bands(ends, ["method", "place"], "value")
     if not len(bands):
@@ -99,13 +103,13 @@ def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
         cell.draw(grid, cell.lines(bands), "place")
         complete(grid, setting, metric_name(study.metric, study.which), methods)
         facts |= {"which": study.which, "bands": bands, "lines": cell.lines(bands)}
-        yield drawing.save(grid.figure, cell.out, name, "family_ends", facts, **shown)
+        yield drawing.save(grid.figure, cell.out, name, "family_ends", facts, **common)
 
 
-def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
-    """Columns `of` and place."""
+def _places(positions: Mapping[str, float], of: str) -> pl.DataFrame:
+    """Return a frame with the positions on an axis, in columns `of` and place."""
     return pl.DataFrame(
-        {of: list(places), "place": list(places.values())}, {of: pl.String, "place": pl.Float64}
+        {of: list(positions), "place": list(positions.values())}, {of: pl.String, "place": pl.Float64}
     )
 
 
@@ -113,7 +117,7 @@ def _places(places: Mapping[str, float], of: str) -> pl.DataFrame:
 
 
 def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Metrics against the learning rate, one panel a basis, where there are several beside the identity."""
+    """Draw metrics against the learning rate, with one panel per basis; the identity has none."""
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
     for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
@@ -126,7 +130,7 @@ def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
 def _rates_by_basis(
     cell: FigureCell, metric: str, which: str, bases: Sequence[str], rates: pl.DataFrame
 ) -> drawing.Drawn:
-    """Each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
+    """Draw each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
     direction = cell.study.direction_of(metric)
     panels_of = {f"{basis} basis": basis for basis in bases}
     with drawing.panel_grid(
@@ -147,10 +151,10 @@ def _rates_by_basis(
 
 
 def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, float]]:
-    """Method, learning rate and median where the median is best, in order of the methods' names.
+    """Return the method, learning rate and median at the best median, sorted by method.
 
     Args:
-        rates: what `sensitivity` returns.
+        rates: result of `sensitivity`.
     """
     ordered = rates.sort("median", descending=direction == "maximize", maintain_order=True)
     best = ordered.unique("method", keep="first", maintain_order=True)
@@ -161,37 +165,37 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 
 
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
-    """Whether ranks of eigenbases are shares of the dimension, and each by the basis' label.
+    """Return whether the ranks of eigenbases are shares of the dimension, and the rank by label of the basis.
 
-    None where fewer than 3 differ, or some are shares and others numbers.
+    Return None if there are fewer than 3 different ranks, or if some ranks are shares and others are not.
     """
-    eigenbases = [one for one in study.bases if one.name != RANDOM]
-    given = {one.label: rank for one in eigenbases if (rank := one.options.get("rank")) is not None}
-    shares = {label: share for label, rank in given.items() if (share := in_dimensions(rank)) is not None}
-    if len(set((shares or given).values())) < LEAST_RANKS or (shares and len(shares) < len(given)):
+    eigenbases = [basis for basis in study.bases if basis.name != RANDOM]
+    options = {basis.label: rank for basis in eigenbases if (rank := basis.options.get("rank")) is not None}
+    shares = {label: share for label, rank in options.items() if (share := in_dimensions(rank)) is not None}
+    if len(set((shares or options).values())) < LEAST_RANKS or (shares and len(shares) < len(options)):
         return None
-    found = shares or {label: float(rank) for label, rank in given.items()}
-    return bool(shares), dict(sorted(found.items(), key=lambda item: item[1]))
+    rank_of = shares or {label: float(rank) for label, rank in options.items()}
+    return bool(shares), dict(sorted(rank_of.items(), key=lambda item: item[1]))
 
 
 def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """The headline metric, and the seconds to nearly the best accuracy, against the rank."""
-    study, final, found = cell.study, cell.final, ranks(cell.study)
-    if found is None or not len(final):
+    """Draw the headline metric, and the seconds to nearly the best accuracy, against the rank."""
+    study, final, rank_of = cell.study, cell.final, ranks(cell.study)
+    if rank_of is None or not len(final):
         return
-    yield from _against_rank(cell, *found, study.metric, study_values(study, final))
+    yield from _against_rank(cell, *rank_of, study.metric, study_values(study, final))
     if ACCURACY in cell.workload.metrics:
-        took = seconds_to_nearly_best(study, cell.tables, final, ACCURACY).drop_nulls("value")
-        yield from _against_rank(cell, *found, "seconds", took)
+        seconds = seconds_to_nearly_best(study, cell.tables, final, ACCURACY).drop_nulls("value")
+        yield from _against_rank(cell, *rank_of, "seconds", seconds)
 
 
 def _against_rank(
     cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
 ) -> Iterator[drawing.Drawn]:
-    """One panel an optimizer: a line over ranks, and the original coordinates as a level."""
+    """Draw a panel per optimizer, with a line over ranks and the original coordinates as a level."""
     bands = quartile_bands(values, ["optimizer", "basis"], "value")
     places = bands.join(_places(by_basis, "basis"), on="basis").sort("place")
-    lines = {name: own for name in cell.looks if len(own := places.filter(optimizer=name))}
+    lines = {name: line for name in cell.looks if len(line := places.filter(optimizer=name))}
     if not lines:
         return
     levels = {name: bands.filter(optimizer=name, basis=IDENTITY) for name in lines}

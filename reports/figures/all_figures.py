@@ -1,4 +1,4 @@
-"""All figures of a report and of a study, with their lists."""
+"""Drawing of all figures of a report or a study, and of the lists of figures for the site."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.sources import by_name
 
-MOST_DRAWN = 9  # optimizers of a study that its figures show
+MOST_DRAWN = 9  # Maximum number of a study's optimizers that its figures show.
 
 
 def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
-    """Draw the figures of a plan and its archive, those of studies and of checks, into their folders.
+    """Draw the figures of a plan and its archive, for studies and property checks, into their folders.
 
     Args:
-        log: is called with what is drawn next.
+        log: is called with a description of each step before the step.
 
     Returns:
         The number of figures.
 
     Raises:
-        InputError: when a table is missing or damaged, or has no measure of a claim.
+        InputError: when a table is missing or damaged, or has no measure for a claim.
     """
     count = 0
     for study in plan.studies:
@@ -50,7 +50,10 @@ def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
 
 
 def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """The plan whose figures are PDFs in folders of another one, by study, those of its sets by set."""
+    """Return the plan with folders for PDF figures in place of its own figure folders.
+
+    Each study has a folder below `folder`, and each published set a folder with its studies.
+    """
 
     def place(name: str) -> dict[str, Path]:
         return {"figures": folder / name / PDF}
@@ -59,46 +62,48 @@ def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
         update={
             "studies": tuple(study.model_copy(update=place(study.name)) for study in plan.studies),
             "checks": plan.checks and plan.checks.model_copy(update=place(CLAIM_FIGURES)),
-            "archive": tuple(as_pdf(one, folder / one.published) for one in plan.archive),
+            "archive": tuple(as_pdf(published, folder / published.published) for published in plan.archive),
         }
     )
 
 
 def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw a study's curves, times to target and claims into a folder; write their list for the site.
+    """Draw a study's curves, times to target and claims into a folder, and write their list for the site.
 
     Args:
-        out: is made where it is missing.
+        out: the folder; it is created if necessary.
     """
-    part = drawn_part(study, tables)
+    drawn_study = drawn_part(study, tables)
     drawers = (draw_curves, draw_sensitivities, draw_across, draw_targets, draw_front)
-    drawn = [figure for cell in cells(*part, out) for draw in drawers for figure in draw(cell)]
-    drawn += draw_forests(study, tables, out)
-    drawn = [with_source_figures(study, figure) for figure in drawn]
-    list_figures(drawn, out)
-    return drawn
+    figures = [figure for cell in cells(*drawn_study, out) for draw in drawers for figure in draw(cell)]
+    figures += draw_forests(study, tables, out)
+    figures = [with_source_figures(study, figure) for figure in figures]
+    list_figures(figures, out)
+    return figures
 
 
 def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
-    """The study with the optimizers that its figures show, and their tables: the best, and those that join.
+    """Return the study and its tables with only the optimizers that its figures show.
 
-    Best is the mean rank by the headline metric on the first backend.
+    These are the optimizers that join the study, and of the others the best by mean rank of the headline
+    metric on the first backend.
     """
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables
     ranks = board_ranks([(study, tables)], study.backends[0])
-    joined = [one.label for other in study.joining for one in other.optimizers]
+    joined = [optimizer.label for joining_study in study.joining for optimizer in joining_study.optimizers]
     ranked = [Method.of(method).optimizer for method in mean_ranks(ranks)["method"]]
     best = [label for label in dict.fromkeys(ranked) if label not in joined]
-    shown = {*joined, *best[: max(MOST_DRAWN - len(joined), 1)]}
-    kept = pl.col("optimizer").is_in(shown)
+    labels = {*joined, *best[: max(MOST_DRAWN - len(joined), 1)]}
+    is_shown = pl.col("optimizer").is_in(labels)
+    optimizers = tuple(optimizer for optimizer in study.optimizers if optimizer.label in labels)
     return (
-        study.model_copy(update={"optimizers": tuple(one for one in study.optimizers if one.label in shown)}),
-        replace(tables, runs=tables.runs.filter(kept), timings=tables.timings.filter(kept)),
+        study.model_copy(update={"optimizers": optimizers}),
+        replace(tables, runs=tables.runs.filter(is_shown), timings=tables.timings.filter(is_shown)),
     )
 
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
-    """The figure with a caption that names the figures of the source that it lies beside, if there are."""
-    named = source_figures_at(study, figure.workload, figure.stem)
-    return replace(figure, caption=f"As {by_name(', '.join(named))}. {figure.caption}") if named else figure
+    """Return the figure with a caption that names the corresponding figures of the source, if any."""
+    names = source_figures_at(study, figure.workload, figure.stem)
+    return replace(figure, caption=f"As {by_name(', '.join(names))}. {figure.caption}") if names else figure

@@ -1,4 +1,4 @@
-"""Figures of a board: the share of targets reached over gradient evaluations, and profiles of one target."""
+"""Figures of a board: the share of targets reached by gradient evaluations, and profiles at one target."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from curvebench.reports.figures.drawing import Axes, Drawn, Figure
 from curvebench.reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.statistics import anytime
 from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
-from curvebench.reports.statistics.ranks import LEAST_SEEDS
+from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-COLOURED, HIGHEST = 6, 3  # methods in colour, the best by area, and of them those that end highest
-PROFILED = 19  # the place of the target of profiles, which leaves 0.01 of the way
-WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)  # width and height of panels, inches; the first is higher for many
-APART = 0.22  # between panels of profiles, as a share of one
-MARKS = 0.15  # between two marks of a line, as a share of it
-LABELS = 2.1  # width of the names beside a panel, inches
-LINE = 0.16  # height of a name, inches
-ABOVE = 0.1  # a panel that has no key, inches
-RATIOS = (4.0, 64.0)  # to the fastest: the axis ends at the greatest there is, but between these
+# Number of methods in colour. They are the methods with the highest final shares (`HIGHEST` of them), and the
+# best by area.
+COLOURED, HIGHEST = 6, 3
+PROFILED = 19  # Index of the target of the profiles, which leaves 0.01 of the distance to the optimum.
+# Width and height of panels, inches; the first panel is higher if it has many methods.
+WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)
+APART = 0.22  # Distance between panels of profiles, as a share of a panel's width.
+MARKS = 0.15  # Distance between two markers of a line, as a share of it.
+LABELS = 2.1  # Width of the names beside a panel, inches.
+LINE = 0.16  # Height of a name, inches.
+ABOVE = 0.1  # Margin above a panel without a key, inches.
+RATIOS = (4.0, 64.0)  # The axis of ratios to the fastest ends at the highest ratio, but within these limits.
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
-ALONG = {  # what is along the axis of each
+ALONG = {  # Label of the horizontal axis of each profile.
     DATA: "evaluations / steps of the budget",
     PERFORMANCE: "evaluations / fewest of any method",
     LOG_RATIO: "instances, sorted",
@@ -38,7 +41,7 @@ ALONG = {  # what is along the axis of each
 
 @dataclass(frozen=True)
 class Shown:
-    """A board's times, its methods in colour by their places, and how these look."""
+    """Times of a board, with the indices and looks of its methods in colour."""
 
     times: Runtimes
     bands: Bands
@@ -46,145 +49,158 @@ class Shown:
     looks: Mapping[str, Look]
 
     def draw(self, panel: Axes, at: Floats, low: Floats, middle: Floats, high: Floats) -> None:
-        """Each method's line, with its band if it is in colour; shape of the last three (methods, points)."""
+        """Draw each method's line, with its band if the method is in colour.
+
+        Args:
+            low, middle, high: shape (methods, points).
+        """
         dashes = dashes_of(self.times.methods)
-        for place, method in enumerate(self.times.methods):
-            if place not in self.places:
-                panel.plot(at, middle[place], color=GHOST.light, linewidth=0.9, zorder=1.5)
+        for index, method in enumerate(self.times.methods):
+            if index not in self.places:
+                panel.plot(at, middle[index], color=GHOST.light, linewidth=0.9, zorder=1.5)
                 continue
             optimizer, basis = Method.of(method)
-            line = {"lower_quartile": low[place], "median": middle[place], "upper_quartile": high[place]}
+            line = {"lower_quartile": low[index], "median": middle[index], "upper_quartile": high[index]}
             drawing.draw_line(
                 panel, self.looks[optimizer], pl.DataFrame({"at": at, **line}), "at", dashes[basis], MARKS
             )
 
-    def ink(self, place: int) -> str:
-        """The colour of a method."""
-        return self.looks[Method.of(self.times.methods[place]).optimizer].ink.light
+    def ink(self, index: int) -> str:
+        """Return the colour of a method, given by its index."""
+        return self.looks[Method.of(self.times.methods[index]).optimizer].ink.light
 
 
 @dataclass(frozen=True)
 class Anytime:
-    """A board's times to targets, and the figures of them."""
+    """Times to targets of a board, with their figures."""
 
     times: Runtimes
     figures: tuple[Drawn, ...]
 
 
 def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
-    """Draw the figures of boards into a folder; None for a board on which no method gets anywhere.
+    """Draw the figures of boards into a folder.
 
-    Those of one problem are on its study's page, and other backends than the first repeat its instances:
-    None for such boards too. Which studies share a board, and which versions of them, is known when a site
-    is rendered and not before.
+    A board has none if no method reaches a target, if it has a single problem (whose study's page has the
+    figures), or if its backend is not the first of its study (other backends repeat the same instances). The
+    studies that share a board, and their versions, are only known when a site is rendered.
 
     Args:
-        out: is made where it is missing.
+        out: folder of the figures; it is created if necessary.
+
+    Returns:
+        The figures of each board, or None if it has none.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
-    found: list[Anytime | None] = []
+    drawings: list[Anytime | None] = []
     for board in boards:
         leads = board.backend == board.columns[0].study.backends[0] and len(board.columns) > 1
         times = board_runtimes(board, studies) if leads else None
         name = f"{board.backend}.{board.studies[0]}"
-        found.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
-    return found
+        drawings.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
+    return drawings
 
 
-def draw_board(found: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
-    """Draw a board's two figures; of one method, or where none reaches the profiles' target, the first alone.
+def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
+    """Draw the two figures of a board.
+
+    The second is left out if there is a single method, or if none reaches the target of the profiles.
 
     Args:
-        name: begins the names of the files.
-        out: a folder that is there.
+        times: times to the targets.
+        name: prefix of the file names.
+        out: an existing folder.
     """
     words = {"backend": backend, "workload": name, "metric": "targets", "kind": "anytime"}
-    bands = found.bands
+    bands = times.bands
     last = np.argsort(-bands.share[:, -1], kind="stable")
     first = dict.fromkeys([*map(int, last[:HIGHEST]), *range(len(last))])
-    places = tuple(sorted(list(first)[:COLOURED]))
-    shown = Shown(found, bands, places, looks_of([found.methods[place] for place in places]))
-    return [_reached(shown, out, words), *_profiles(shown, out, words)]
+    indices = tuple(sorted(list(first)[:COLOURED]))
+    board = Shown(times, bands, indices, looks_of([times.methods[index] for index in indices]))
+    return [_reached(board, out, words), *_profiles(board, out, words)]
 
 
-def _reached(shown: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
-    found, bands, at = shown.times, shown.bands, shown.times.at
-    banded = found.seeds >= LEAST_SEEDS
+def _reached(board: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
+    """Draw the share of targets that each method has reached, against gradient evaluations."""
+    times, bands, at = board.times, board.bands, board.times.at
+    banded = times.seeds >= MIN_SEEDS
     low, high = (bands.low, bands.high) if banded else (bands.share, bands.share)
-    size = WIDE[0], max(WIDE[1], LINE * len(found.methods))
+    size = WIDE[0], max(WIDE[1], LINE * len(times.methods))
     with drawing.panel_grid([""], "x", size) as grid:
         panel = grid.panels[""]
-        shown.draw(panel, at, low, bands.share, high)
+        board.draw(panel, at, low, bands.share, high)
         panel.set(xlim=(at[0], at[-1]), ylim=(0, 1))
-        _name_lines(grid.figure, panel, shown)
+        _name_lines(grid.figure, panel, board)
         grid.label("gradient evaluations, basis included", "share of targets reached")
-        ends = zip(found.methods, bands.share[:, -1], low[:, -1], high[:, -1], strict=True)
-        facts = {"ends": list(ends), "banded": banded, "greyed": len(found.methods) > len(shown.places),
-                 "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": found.seeds,
-                 "least": SHARES_LEFT[-1], "problems": len(set(found.problem)),
+        ends = zip(times.methods, bands.share[:, -1], low[:, -1], high[:, -1], strict=True)
+        facts = {"ends": list(ends), "banded": banded, "greyed": len(times.methods) > len(board.places),
+                 "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": times.seeds,
+                 "least": SHARES_LEFT[-1], "problems": len(set(times.problem)),
                  "start": at[0], "end": at[-1]}  # fmt: skip
         return drawing.save(grid.figure, out, f"{words['workload']}.reached", "reached", facts, **words)
 
 
-def _name_lines(figure: Figure, panel: Axes, shown: Shown) -> None:
-    """Each method's name and last share beside its line's end, as far apart as names are high."""
+def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
+    """Write each method's name and final share beside the end of its line, without overlap."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
     share, top = width / (width + LABELS), 1 - ABOVE / height
     figure.subplots_adjust(
         left=figure.subplotpars.left * share, right=figure.subplotpars.right * share, top=top
     )
-    ends = shown.bands.share[:, -1]
-    named = np.argsort(ends, kind="stable")
-    places = spaced(ends[named], LINE / (height * (top - figure.subplotpars.bottom)))
-    for place, at in zip(named, places, strict=True):
-        coloured = place in shown.places
-        line = shown.ink(place) if coloured else GHOST.light
-        panel.plot([1.0, 1.03], [ends[place], at], transform=panel.transAxes, color=line, linewidth=0.8,
+    ends = board.bands.share[:, -1]
+    order = np.argsort(ends, kind="stable")
+    heights = spaced(ends[order], LINE / (height * (top - figure.subplotpars.bottom)))
+    for index, y in zip(order, heights, strict=True):
+        coloured = index in board.places
+        line = board.ink(index) if coloured else GHOST.light
+        panel.plot([1.0, 1.03], [ends[index], y], transform=panel.transAxes, color=line, linewidth=0.8,
                    clip_on=False)  # fmt: skip
-        panel.text(1.04, at, f"{shown.times.methods[place]}: {ends[place]:.2f}", transform=panel.transAxes,
+        panel.text(1.04, y, f"{board.times.methods[index]}: {ends[index]:.2f}", transform=panel.transAxes,
                    color=TEXT.light if coloured else MUTED.light, fontsize=8.5, va="center")  # fmt: skip
 
 
 def spaced(heights: Floats, distance: float) -> Floats:
-    """Heights in their order, moved up, or down from 1, as far as they must to be at that distance.
+    """Return heights moved apart, so that neighbours are at least `distance` apart and none is above 1.
 
     Args:
         heights: increasing, at most 1, shape (names,).
     """
     steps = distance * np.arange(len(heights))
     up = np.maximum.accumulate(heights - steps) + steps
-    room = 1.0 - steps[::-1]  # that those above leave
+    room = 1.0 - steps[::-1]  # This leaves room for the names above.
     return np.asarray(np.minimum(up, room))
 
 
-def _profiles(shown: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Drawn]:
-    """Data and performance profiles, and the log-ratio profile of two methods, at one target.
+def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Drawn]:
+    """Draw data and performance profiles at one target, and the log-ratio profile of two methods.
 
-    The two: that with the greatest area, and that which ends highest, or the second.
+    The two methods are the method with the largest area, and the method with the highest final share, or else
+    the second by area.
     """
-    found, work = shown.times, shown.times.times[:, :, PROFILED]
+    times, work = board.times, board.times.times[:, :, PROFILED]
     if len(work) < 2 or not np.isfinite(work).any():
         return []
-    first, second = pair = 0, int(shown.bands.share[:, -1].argmax()) or 1
-    both = np.isfinite(work[first]) & np.isfinite(work[second])
-    met = bool((work[first] != work[second])[both].any())
-    facts = {"left": SHARES_LEFT[PROFILED], "pair": [found.methods[place] for place in pair] if met else [],
+    first, second = pair = 0, int(board.bands.share[:, -1].argmax()) or 1
+    both_solved = np.isfinite(work[first]) & np.isfinite(work[second])
+    unequal = bool((work[first] != work[second])[both_solved].any())
+    named = [times.methods[index] for index in pair] if unequal else []
+    facts = {"left": SHARES_LEFT[PROFILED], "pair": named,
              "instances": work.shape[1], "sooner": int((work[first] < work[second]).sum()),
              "later": int((work[first] > work[second]).sum()),
-             "solved": list(zip(found.methods, np.isfinite(work).mean(axis=1), strict=True))}  # fmt: skip
-    with drawing.panel_grid(list(ALONG)[: 2 + met], "", PROFILE, sharex=False, sharey=False) as grid:
+             "solved": list(zip(times.methods, np.isfinite(work).mean(axis=1), strict=True))}  # fmt: skip
+    with drawing.panel_grid(list(ALONG)[: 2 + unequal], "", PROFILE, sharex=False, sharey=False) as grid:
         grid.figure.subplots_adjust(wspace=APART)
-        _steps(grid.panels[DATA], shown, work / found.budgets)
-        _steps(grid.panels[PERFORMANCE], shown, anytime.performance_ratios(work), *RATIOS)
-        if met:
+        _steps(grid.panels[DATA], board, work / times.budgets)
+        _steps(grid.panels[PERFORMANCE], board, anytime.performance_ratios(work), *RATIOS)
+        if unequal:
             _log_ratio(
-                grid.panels[LOG_RATIO], shown, pair, anytime.log_ratio_profile(work[first], work[second])
+                grid.panels[LOG_RATIO], board, pair, anytime.log_ratio_profile(work[first], work[second])
             )
-        grid.draw_key(_keys(shown))
+        grid.draw_key(_keys(board))
         grid.label("", "share of instances")
         for title, panel in grid.panels.items():
             panel.text(0.5, -0.16, ALONG[title], transform=panel.transAxes, color=TEXT.light, fontsize=9,
@@ -192,29 +208,33 @@ def _profiles(shown: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
         return [drawing.save(grid.figure, out, f"{words['workload']}.profiles", "profiles", facts, **words)]
 
 
-def _steps(panel: Axes, shown: Shown, costs: Floats, least: float = 0.0, most: float = np.inf) -> None:
-    """The share of instances within each cost, on an axis that ends between two costs."""
+def _steps(panel: Axes, board: Shown, costs: Floats, low: float = 0.0, high: float = np.inf) -> None:
+    """Draw the share of instances solved within each cost.
+
+    Args:
+        low, high: limits for the end of the axis.
+    """
     finite = costs[np.isfinite(costs)]
-    at = np.geomspace(finite.min() * (1 if least else 0.7), np.clip(finite.max() * 1.4, least, most), POINTS)
+    at = np.geomspace(finite.min() * (1 if low else 0.7), np.clip(finite.max() * 1.4, low, high), POINTS)
     shares = anytime.share_reached(costs[:, :, None], at)
     panel.set(xscale="log", xlim=(at[0], at[-1]), ylim=(0, 1.02))
-    shown.draw(panel, at, shares, shares, shares)
+    board.draw(panel, at, shares, shares, shares)
 
 
-def _log_ratio(panel: Axes, shown: Shown, pair: tuple[int, int], ratios: Floats) -> None:
-    """Bars in the colour of the method that is sooner."""
+def _log_ratio(panel: Axes, board: Shown, pair: tuple[int, int], ratios: Floats) -> None:
+    """Draw the log-ratio profile as bars in the colour of the faster method."""
     edges, edge = np.arange(len(ratios) + 1) + 0.5, float(np.abs(ratios).max())
-    for place, sign in zip(pair, (-1, 1), strict=True):
-        own = np.where(np.sign(ratios) == sign, ratios, 0.0)
+    for index, sign in zip(pair, (-1, 1), strict=True):
+        bars = np.where(np.sign(ratios) == sign, ratios, 0.0)
         style = {"alpha": 0.75, "linewidth": 0, "hatch": "///" if sign > 0 else ""}
-        panel.stairs(own, edges, fill=True, color=shown.ink(place), **style)
+        panel.stairs(bars, edges, fill=True, color=board.ink(index), **style)
     panel.set(xlim=(0.5, len(ratios) + 0.5), ylim=(-1.05 * edge, 1.05 * edge))
     panel.axhline(0, color=MUTED.light, linewidth=0.8)
 
 
-def _keys(shown: Shown) -> list[object]:
-    """A line of the key for each method in colour."""
-    methods = [Method.of(shown.times.methods[place]) for place in shown.places]
-    dashes = dashes_of(shown.times.methods)
-    looks = {method.label: shown.looks[method.optimizer] for method in methods}
+def _keys(board: Shown) -> list[object]:
+    """Return a line of the key for each method in colour."""
+    methods = [Method.of(board.times.methods[index]) for index in board.places]
+    dashes = dashes_of(board.times.methods)
+    looks = {method.label: board.looks[method.optimizer] for method in methods}
     return drawing.optimizer_keys(looks, {method.label: dashes[method.basis] for method in methods})

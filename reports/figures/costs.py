@@ -1,4 +1,4 @@
-"""Figures of what runs cost: the share that has reached a target by each cost, and loss against cost."""
+"""Figures of the costs of runs: the share of runs at a target by cost, and the final metric against cost."""
 
 from __future__ import annotations
 
@@ -37,28 +37,29 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """When each run reached a target, or ended without it, in gradient evaluations, the basis included.
+    """Return the gradient evaluations until each run reached a target or ended, including its basis.
 
-    A run that failed never reaches the target: its time is the budget, the steps of the longest run. One
-    that starts at its target has taken no gradient, and counts as one evaluation: a time is above 0.
+    A failed run never reaches the target, and counts with the steps of the longest run. A run that starts at
+    its target has taken no gradient, but counts as one evaluation, because times must be positive.
 
     Args:
-        runs: the final runs of one workload on one backend, as `evaluations_to_target` takes them.
+        runs: final runs of one workload on one backend, in the form that `evaluations_to_target` takes.
 
     Returns:
-        The rows of `evaluations_to_target` with columns time, reached.
+        The rows of `evaluations_to_target` with columns time and reached.
     """
-    found = measures.evaluations_to_target(runs, metric)
+    evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
     steps = pl.when(failed()).then(longest).otherwise(pl.col("steps"))
     ended = (steps * pl.col("step_evaluations") + measures.BASIS_GRADIENTS).cast(pl.Float64)
     reached = pl.col("value").is_finite()
     time = pl.when(reached).then(pl.col("value")).otherwise(ended).clip(lower_bound=1.0)
-    return found.with_columns(time=time, reached=reached)
+    return evaluations.with_columns(time=time, reached=reached)
 
 
 def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) -> Drawn:
-    # A basis that costs several times the budget would press the curves into the frame.
+    # On a linear axis, a basis that costs several times the budget would press the curves against the frame.
+    """Draw the share of runs that have reached one target."""
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = drawing.as_float(times["time"].max())
     log = "x" if end > 4 * drawing.as_float(budgets) else ""
@@ -66,7 +67,7 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
     shares = reached_shares(times).rename(
         {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
     )
-    curves = {method: _from_start(own, start, end * edge) for method, own in cell.lines(shares).items()}
+    curves = {method: _from_start(line, start, end * edge) for method, line in cell.lines(shares).items()}
     with optimizer_panels(curves, log) as grid:
         cell.draw(grid, curves, "time", ghosts=True, marks=0.25, drawstyle="steps-post")
         for method, curve in curves.items():
@@ -79,20 +80,20 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
             )  # fmt: skip
         next(iter(grid.panels.values())).set(xlim=(start, end * edge), ylim=(-0.02, 1.04))
         complete(grid, LABEL, "share of seeds", curves)
-        at = pl.col("time").filter(pl.col("reached"))
+        reached_times = pl.col("time").filter(pl.col("reached"))
         reached = times.group_by("method").agg(
-            pl.col("reached").sum(), count=pl.len(), first=at.min(), last=at.max()
+            pl.col("reached").sum(), count=pl.len(), first=reached_times.min(), last=reached_times.max()
         )
         facts = {"threshold": threshold, "axis_label": LABEL, "reached": cell.lines(reached)}
         return cell.save(grid.figure, "target", f"{metric}.target", metric, facts)
 
 
-def _from_start(own: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
-    """The shares of a method from the start on, as steps; to the end only where all have reached it."""
-    own = own.drop("method")
-    first = pl.DataFrame({"time": [start]} | {name: [0.0] for name in own.columns[1:]})
-    last = own.tail(1).filter(pl.col("median") == 1).with_columns(time=pl.lit(end))
-    return pl.concat([first, own, last])
+def _from_start(shares: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
+    """Extend the share of a method back to the start, and to the end if all runs reached the target."""
+    shares = shares.drop("method")
+    first = pl.DataFrame({"time": [start]} | {name: [0.0] for name in shares.columns[1:]})
+    last = shares.tail(1).filter(pl.col("median") == 1).with_columns(time=pl.lit(end))
+    return pl.concat([first, shares, last])
 
 
 # --- loss against cost ----------------------------------------------------------------------------
@@ -102,16 +103,16 @@ COSTS = {
     "evaluations": "gradient evaluations, basis included",
     "seconds": "seconds of the run, basis included",
 }
-PANEL = (3.6, 2.6)  # width and height, inches
+PANEL = (3.6, 2.6)  # Width and height of a panel, inches.
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a method stands by the headline metric and one cost, on the seeds that all methods have.
+    """Result of a method by the headline metric and one cost, on the seeds that all methods have.
 
     Args:
-        value, cost: medians over seeds; of seconds, steps times the timed step, and the basis.
-        on_front: whether no method is better in one without being worse in the other.
+        value, cost: medians over seeds. Seconds are steps times the timed seconds of a step, plus the basis.
+        on_front: whether no other method is better in one of the two without being worse in the other.
     """
 
     method: str
@@ -121,10 +122,10 @@ class Standing:
 
 
 def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
-    """Every method's place by each cost; seconds are left out where a method was not timed.
+    """Return the standing of every method by each cost.
 
-    A failed run's loss is the worst, and it costs what it has used. Missing runs, and seeds that not all
-    methods have, are left out.
+    Seconds are left out if a method was not timed. A failed run counts with the worst value and the cost that
+    it had. Missing runs are left out, and seeds that not all methods have.
     """
     study, final = problem.study, problem.values
     shared = final.filter(pl.len().over("seed") == final["method"].n_unique())
@@ -139,34 +140,35 @@ def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
     values, sign = measures.median_by_method(frame), 1 if study.direction == "minimize" else -1
     methods = [method for method in study.methods if method in values]
     losses = [sign * values[method].median for method in methods]
-    found = {}
+    by_cost = {}
     for name in (name for name in COSTS if not frame[name].has_nulls()):
         costs = measures.median_by_method(frame, name)
         front = on_front(losses, [costs[method].median for method in methods], NEGLIGIBLE)
-        found[name] = [
+        by_cost[name] = [
             Standing(method, values[method], costs[method], bool(best))
             for method, best in zip(methods, front, strict=True)
         ]
-    return found
+    return by_cost
 
 
 # --- the figure ----------------------------------------------------------------------------------
 
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the front where all methods share a seed, against the costs by which they differ."""
+    """Draw the metric against the costs in which methods differ, if all methods share a seed."""
     every = standings(cell)
-    found = {cost: places for cost, places in every.items() if len({one.cost.median for one in places}) > 1}
-    if found:
-        yield _front(cell, found)
+    by_cost = {cost: group for cost, group in every.items() if len({item.cost.median for item in group}) > 1}
+    if by_cost:
+        yield _front(cell, by_cost)
 
 
-def _front(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
-    study, methods = cell.study, next(iter(found.values()))
-    log_y = drawing.log_axes(study.direction, pl.Series([each.value.low for each in methods]))
-    with drawing.panel_grid([COSTS[cost] for cost in found], log_y, PANEL, sharex=False) as grid:
-        for panel, places in zip(grid.panels.values(), found.values(), strict=True):
-            _panel(cell, panel, places)
+def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn:
+    """Draw the metric against each cost, with a panel per cost."""
+    study, methods = cell.study, next(iter(by_cost.values()))
+    log_y = drawing.log_axes(study.direction, pl.Series([standing.value.low for standing in methods]))
+    with drawing.panel_grid([COSTS[cost] for cost in by_cost], log_y, PANEL, sharex=False) as grid:
+        for panel, panel_standings in zip(grid.panels.values(), by_cost.values(), strict=True):
+            _panel(cell, panel, panel_standings)
         handles = drawing.optimizer_keys(cell.looks, linestyle="", markersize=6)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
         handles.append(drawing.key_line("in a basis", marker="o", **hollow))
@@ -175,30 +177,31 @@ def _front(cell: FigureCell, found: Mapping[str, Sequence[Standing]]) -> Drawn:
         )
         grid.draw_key(handles)
         grid.label("cost", metric_name(study.metric, study.which))
-        facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": found}
+        facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": by_cost}
         return cell.save(grid.figure, "front", "front", study.metric, facts)
 
 
-def _panel(cell: FigureCell, panel: Axes, places: Sequence[Standing]) -> None:
-    costs = [each.cost.median for each in places]
+def _panel(cell: FigureCell, panel: Axes, entries: Sequence[Standing]) -> None:
+    """Draw the standings by one cost: a point with two intervals per method, and the front."""
+    costs = [standing.cost.median for standing in entries]
     if max(costs) > 4 * min(costs):
         panel.set_xscale("log")
-    drawn = [each for each in places if isfinite(each.value.median)]
-    heights = drawing.on_axis(panel, (each.value.median for each in drawn))
-    placed = zip(drawn, heights, strict=True)
-    front = [(each.cost.median, height) for each, height in placed if each.on_front]
+    finite = [standing for standing in entries if isfinite(standing.value.median)]
+    heights = drawing.on_axis(panel, (standing.value.median for standing in finite))
+    with_heights = zip(finite, heights, strict=True)
+    front = [(standing.cost.median, height) for standing, height in with_heights if standing.on_front]
     panel.plot(
-        *zip(*sorted(front, key=lambda place: place[0]), strict=True),
+        *zip(*sorted(front, key=lambda point: point[0]), strict=True),
         drawstyle="steps-post", color=MUTED.light, linewidth=1.2, zorder=1,
     )  # fmt: skip
-    for each, height in zip(drawn, heights, strict=True):
-        optimizer, basis = Method.of(each.method)
-        look, cost, value = cell.looks[optimizer], each.cost, each.value
+    for standing, height in zip(finite, heights, strict=True):
+        optimizer, basis = Method.of(standing.method)
+        look, cost, value = cell.looks[optimizer], standing.cost, standing.value
         colour = look.ink.light
         panel.plot([cost.low, cost.high], [height] * 2, color=colour, linewidth=1)
         ends = [end if isfinite(end) else height for end in (value.low, value.high)]
         panel.plot([cost.median] * 2, ends, color=colour, linewidth=1)
         panel.plot(
-            cost.median, height, look.mark, color=colour, markersize=8 if each.on_front else 5.5,
+            cost.median, height, look.mark, color=colour, markersize=8 if standing.on_front else 5.5,
             markerfacecolor=colour if basis == IDENTITY else PAPER.light, markeredgewidth=1.5, zorder=3,
         )  # fmt: skip

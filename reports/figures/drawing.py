@@ -1,4 +1,4 @@
-"""The parts of figures: house style, grids of panels, lines with bands, keys, and saving as SVG."""
+"""Components of figures: house style, grids of panels, lines with bands, keys, and saving as SVG."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ from curvebench.reports.rendering import TEMPLATES, macros
 from curvebench.spec.errors import InputError
 
 MANIFEST = "figures.json"
-COLUMNS = 3  # panels side by side
+COLUMNS = 3  # Maximum number of panels side by side.
 PDF = "pdf"
-PANEL = (2.6, 1.6)  # width and height of a panel, inches
-BETWEEN = (0.2, 0.5)  # panels side by side, and one below the other, inches
-LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # of all panels, inches
-OPEN = 1e30  # the upper end of a band that has none, beyond every axis
-ROUNDING = 1e-12  # relative to the largest value, or to the loss, which is of the order of 1
-NARROW = 5.0  # the ratio of the ends of a logarithmic axis up to which its marks are those of a linear one
-TITLE = 0.22  # height of the titles of panels, inches
-LEAST_WIDTH = 5.5  # of a figure: room for its key, however few panels there are
-KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2  # width of a line and of a letter, height of a row; inches
-Axes = Any  # matplotlib's classes have no annotations
+PANEL = (2.6, 1.6)  # Width and height of a panel, inches.
+BETWEEN = (0.2, 0.5)  # Horizontal and vertical distance between panels, inches.
+LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # Margins around all panels, inches.
+OPEN = 1e30  # Upper end of a band that has none: a number beyond every axis.
+ROUNDING = 1e-12  # Tolerance for rounding, relative to the largest value or to 1, whichever is larger.
+NARROW = 5.0  # A logarithmic axis whose ends have at most this ratio has the ticks of a linear axis.
+TITLE = 0.22  # Height of a panel's title, inches.
+LEAST_WIDTH = 5.5  # Minimum width of a figure, inches; its key needs the room.
+# Width of a line and of a letter of the key, and height of a row; inches.
+KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2
+Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+# Paths of an SVG, and decimals of their coordinates that are dropped: 0.01 points cannot be seen.
 PATHS, DECIMALS = (
     re.compile(r'<path (id="[^"]*" )?d="[^"]*"'),
     re.compile(r"(\.\d\d)\d+"),
-)  # a hundredth of a point is not seen
-STYLE = TEMPLATES / "figures.mplstyle"  # all but colours
+)
+STYLE = TEMPLATES / "figures.mplstyle"  # The house style except its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
 COLOURS = {
     "grid.color": GRID.light,
@@ -50,15 +52,15 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as the site shows it.
+    """A figure with the facts and texts that the site shows.
 
     Args:
-        name: the stem of its file.
+        name: stem of its file name.
         kind: curve, wall_clock, target, sensitivity, front, across, claim or series.
-        stem: its name without workload and backend, by which studies name it.
-        axis: what the curve of a metric is against; empty for other kinds.
+        stem: name without workload and backend, which studies use to refer to the figure.
+        axis: horizontal axis of a curve; empty for other kinds.
         empty: whether there was no finite value to draw. Such a figure has no file, no caption and no
-            alternative text; pages say so in its place.
+            alternative text, and pages say so in its place.
     """
 
     name: str
@@ -81,37 +83,40 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Grid:
-    """A figure and its panels by their titles."""
+    """A figure and its panels by title."""
 
     figure: Figure
     panels: dict[str, Axes]
 
     def draw_key(self, handles: Sequence[Any]) -> None:
-        """The key above all panels, in as many rows as its width asks for; the figure grows by those."""
+        """Draw the key above all panels, in as many rows as it needs, which make the figure higher."""
         figure = self.figure
         width, height = figure.get_size_inches()
         widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
         columns = max(1, min(len(handles), int(width / widest)))
-        grown = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
+        new_height = height + KEY_ROW * (math.ceil(len(handles) / columns) - 1)
         box = figure.subplotpars
-        figure.set_size_inches(width, grown)
-        figure.subplots_adjust(bottom=box.bottom * height / grown, top=box.top * height / grown)
+        figure.set_size_inches(width, new_height)
+        figure.subplots_adjust(bottom=box.bottom * height / new_height, top=box.top * height / new_height)
         figure.legend(handles=handles, loc="upper left", borderaxespad=0.1, ncols=columns, handlelength=2.6)
 
     def limit_heights(
         self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
     ) -> None:
-        """Hold the shared value axis to what was seen, but for what exploded beyond ten times the start.
+        """Limit the shared value axis to the values of the bands, cut at ten times the start.
+
+        Without the cut, runs that exploded would hide all others. On a linear axis of a minimized metric it
+        is 0.2 times the range above the start.
 
         Args:
-            start: the column whose least value stands for an untrained model: the step, or the learning rate.
-            marks: further values that are seen.
+            start: column whose lowest value marks an untrained model: the step, or the learning rate.
+            marks: further values that must be visible.
         """
         panel = next(iter(self.panels.values()))
         log = panel.get_yscale() == "log"
-        more = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
+        extra = pl.Series([], dtype=pl.Float64) if marks is None else marks.cast(pl.Float64)
         lows, highs = (
-            _finite(pl.concat([bands[name].cast(pl.Float64), more]))
+            _finite(pl.concat([bands[name].cast(pl.Float64), extra]))
             for name in ("lower_quartile", "upper_quartile")
         )
         lows = lows.filter(lows > 0) if log else lows
@@ -119,7 +124,7 @@ class Grid:
         low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
         if direction == "minimize" and begin > low:
             high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
-        if not high > low:  # or nothing is finite
+        if not high > low:  # This is also the case if nothing is finite.
             return
         if log:
             room = (high / low) ** 0.05
@@ -128,25 +133,31 @@ class Grid:
             panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
     def label(self, x: str, y: str) -> None:
-        """Axis labels once a figure, and plain ticks; comes last, when the ends of the axes are known."""
+        """Label the axes once for the whole figure and set plain ticks.
+
+        It must be called last, when the limits of the axes are final.
+        """
         box = self.figure.subplotpars
         width, height = self.figure.get_size_inches()
         style = {"fontsize": 9.5, "color": TEXT.light}
         self.figure.supxlabel(x, x=(box.left + box.right) / 2, y=0.08 / height, **style)
         self.figure.supylabel(y, x=0.08 / width, y=(box.bottom + box.top) / 2, **style)
-        below = list(self.panels.values())[-COLUMNS:]
+        lowest_row = list(self.panels.values())[-COLUMNS:]
         for panel in self.panels.values():
-            for line in (panel.xaxis, panel.yaxis):
-                line.label.set_visible(False)
-                line.set_label_coords(0.5, 0.5)  # no place is looked for
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.label.set_visible(False)
+                axis.set_label_coords(0.5, 0.5)  # A fixed position saves the search for one.
             plain_ticks(panel, 1.3)
-            if panel in below:
+            if panel in lowest_row:
                 panel.tick_params(labelbottom=True)
 
 
 @contextmanager
 def styled(size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of so many inches in the house style, which its panels have too; nothing stays set."""
+    """Create a figure of a given size in inches in the house style, which panels added inside use too.
+
+    The style of matplotlib outside of the context does not change.
+    """
     import matplotlib as mpl
     import seaborn
     from matplotlib import style
@@ -154,7 +165,7 @@ def styled(size: tuple[float, float]) -> Iterator[Figure]:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     with mpl.rc_context(), seaborn.axes_style("whitegrid"), style.context([STYLE, COLOURS]):
-        # no layout by trial drawing, which would double the time
+        # Matplotlib's automatic layout draws the figure twice.
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)
         yield figure
@@ -168,13 +179,13 @@ def panel_grid(
     columns: int = COLUMNS,
     **shared: bool,
 ) -> Iterator[Grid]:
-    """A figure with a titled panel a name, in rows; its key and its labels complete it.
+    """Create a figure with one titled panel per name, in rows; the caller adds its key and labels.
 
     Args:
         log: which axes are logarithmic: "", "x", "y" or "xy".
-        panel: width and height, inches.
-        columns: of panels, at most.
-        shared: sharex and sharey, whether panels share their axes; both do if nothing is said.
+        panel: width and height of a panel, inches.
+        columns: maximum number of panels side by side.
+        shared: sharex and sharey, whether panels share their axes; both are true by default.
     """
     names = list(dict.fromkeys(names))
     columns = min(columns, len(names))
@@ -200,20 +211,23 @@ def panel_grid(
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:
-    """Tick labels that need no mathematical markup; between powers of ten too on axes of few decades."""
+    """Set tick labels that need no mathematical markup.
+
+    Logarithmic axes with fewer than `decades` decades also have ticks between powers of ten.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for axis in (panel.xaxis, panel.yaxis):
         if axis.get_scale() == "log":
             low, high = axis.get_view_interval()
-            few = low <= 0 or math.log10(high / low) < decades
-            narrow = 0 < high <= NARROW * low  # it may hold only one of 1, 2 and 5
-            marks = LogLocator(subs=(1, 2, 5) if few else (1,), numticks=7)
+            is_short = low <= 0 or math.log10(high / low) < decades
+            narrow = 0 < high <= NARROW * low  # Such an axis may contain only one of 1, 2 and 5.
+            marks = LogLocator(subs=(1, 2, 5) if is_short else (1,), numticks=7)
             axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if narrow else marks)
             axis.set_major_formatter(FuncFormatter(power_of_ten))
             axis.set_minor_locator(NullLocator())
         else:
-            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # six digits fit a narrow panel
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # Six digits fit a narrow panel.
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 
@@ -229,15 +243,17 @@ def draw_line(
     marks: float | None = None,
     **style: Any,
 ) -> None:
-    """A median line and the band of its quartiles, an infinite one leaving the band open at the top.
+    """Draw a median line with the band of its quartiles.
+
+    Where the upper quartile is infinite, the band is open at the top.
 
     Args:
         line: columns `axis`, lower_quartile, median, upper_quartile.
-        dash: the lengths of dashes; solid without.
-        marks: how far apart marks are, as a share of the line; on every point if None.
+        dash: dash pattern; () is solid.
+        marks: distance between markers as a share of the line; None puts a marker on every point.
     """
     x, median, colour = floats(line, axis), floats(line, "median"), look.ink.light
-    if not np.isfinite(x + median).any():  # matplotlib cannot space marks along a line without a point
+    if not np.isfinite(x + median).any():  # Matplotlib cannot space markers along a line without a point.
         return
     low, top = floats(line, "lower_quartile"), line["upper_quartile"].to_numpy().astype(np.float64)
     top[np.isinf(top)] = OPEN
@@ -250,18 +266,18 @@ def draw_line(
 
 
 def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) -> None:
-    """Draw a band as `fill_between` does, without scaling the axes anew, and to no open end."""
+    """Draw a band as `fill_between` does, but without rescaling the axes for open ends."""
     from matplotlib.collections import FillBetweenPolyCollection
 
-    shown = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)
+    where = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)
     style: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "step": step or None}
-    panel.add_collection(FillBetweenPolyCollection("x", x, low, top, where=shown, **style), autolim=False)
-    ends = np.concatenate([np.column_stack([x, low])[shown], np.column_stack([x, top])[shown & (top < OPEN)]])
+    panel.add_collection(FillBetweenPolyCollection("x", x, low, top, where=where, **style), autolim=False)
+    ends = np.concatenate([np.column_stack([x, low])[where], np.column_stack([x, top])[where & (top < OPEN)]])
     panel.update_datalim(ends)
 
 
 def key_line(label: str, **style: Any) -> Any:
-    """A line of a key, muted and solid unless said otherwise; `dash` are the lengths of its dashes."""
+    """Return a line of a key, muted and solid by default; `dash` is its dash pattern."""
     from matplotlib.lines import Line2D
 
     dash = style.pop("dash", ())
@@ -270,7 +286,7 @@ def key_line(label: str, **style: Any) -> Any:
 
 
 def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {}, **style: Any) -> list[Any]:
-    """Lines of a key by their labels, in the colour and with the mark of an optimizer, and in dashes."""
+    """Return lines of a key by label, with the colour and marker of an optimizer, and with dashes."""
     style = {"markersize": 4, **style}
     return [
         key_line(label, color=look.ink.light, marker=look.mark, dash=dashes.get(label, ()), **style)
@@ -279,44 +295,45 @@ def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {},
 
 
 def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
-    """Lines of a key by their labels, which differ in their dashes; () is solid."""
+    """Return lines of a key by label that differ in their dashes; () is solid."""
     return [key_line(label, dash=dash) for label, dash in dashes.items()]
 
 
 # --- saving --------------------------------------------------------------------------------------
 
 
-def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **shown: str) -> Drawn:
-    """Write a figure as SVG that follows the page's theme and describe it; the same data give the same bytes.
+def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **fields: str) -> Drawn:
+    """Save a figure as SVG for both themes and describe it; equal data give equal bytes.
 
-    A figure none of whose panels has a finite value is only described, as empty.
+    A figure without a finite value in any panel is only described, as empty.
 
     Args:
-        out: a folder; one of the name `pdf` takes the figure as PDF, in light colours.
-        words: of the macros of `figures.jinja` that say its title, caption and alternative text of the facts.
-        shown: kind, workload, backend and more of `Drawn`, which are facts too.
+        out: folder; if its name is `pdf`, the figure is saved as PDF in light colours.
+        words: prefix of the macros of `figures.jinja` that make title, caption and alternative text from the
+            facts.
+        fields: kind, workload, backend and other fields of `Drawn`, which are also facts for the macros.
     """
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
     empty = not any(np.isfinite(panel.dataLim.intervaly).all() for panel in figure.axes)
-    said = {
-        part: " ".join(getattr(macros("figures.jinja"), f"{words}_{part}")({**shown, **facts}).split())
+    texts = {
+        part: " ".join(getattr(macros("figures.jinja"), f"{words}_{part}")({**fields, **facts}).split())
         for part in ("title", *(() if empty else ("caption", "alt")))
     }
-    drawn = Drawn(name=slug(name), width=width, height=height, empty=empty, **said, **shown)
+    entry = Drawn(name=slug(name), width=width, height=height, empty=empty, **texts, **fields)
     if empty:
-        return drawn
+        return entry
     if out.name == PDF:
-        figure.savefig(out / f"{drawn.name}.pdf", transparent=True, metadata={"CreationDate": None})
-        return drawn
+        figure.savefig(out / f"{entry.name}.pdf", transparent=True, metadata={"CreationDate": None})
+        return entry
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    (out / f"{drawn.name}.svg").write_text(_portable(buffer.getvalue()))
-    return drawn
+    (out / f"{entry.name}.svg").write_text(_portable(buffer.getvalue()))
+    return entry
 
 
-def list_figures(drawn: Sequence[Drawn], out: Path) -> None:
+def list_figures(figures: Sequence[Drawn], out: Path) -> None:
     """Write the list of a folder's figures as `figures.json`, which the site reads."""
-    manifest = json.dumps([asdict(figure) for figure in drawn], indent=1, ensure_ascii=False)
+    manifest = json.dumps([asdict(figure) for figure in figures], indent=1, ensure_ascii=False)
     (out / MANIFEST).write_text(manifest + "\n")
 
 
@@ -324,7 +341,7 @@ def read_figures(folder: Path) -> list[dict[str, Any]]:
     """Read the list of a folder's figures.
 
     Raises:
-        InputError: when it is missing or damaged.
+        InputError: when the list is missing or damaged.
     """
     path = folder / MANIFEST
     try:
@@ -336,10 +353,13 @@ def read_figures(folder: Path) -> list[dict[str, Any]]:
 
 
 def _portable(svg: str) -> str:
-    """The drawing in both themes, as small as it looks the same, its text in the reader's own sans-serif."""
+    """Make a drawing independent of themes and fonts, and shorter without a visible change.
+
+    It gets the CSS for dark pages, and the reader's own sans-serif font for its texts.
+    """
     for opening, closing in (("<!DOCTYPE", ">"), ("<metadata>", "</metadata>")):
-        before, found, rest = svg.partition(opening)
-        svg = before + rest.partition(closing)[2].lstrip() if found else svg
+        head, separator, tail = svg.partition(opening)
+        svg = head + tail.partition(closing)[2].lstrip() if separator else svg
     svg = PATHS.sub(lambda path: DECIMALS.sub(r"\1", path[0]), svg)
     svg = svg.replace(" font-family: 'DejaVu Sans';", "").replace("<svg ", f'<svg font-family="{FONTS}" ', 1)
     return svg.replace("</style>", f"\n{dark_style(svg)}\n</style>", 1)
@@ -349,13 +369,18 @@ def _portable(svg: str) -> str:
 
 
 def _finite(values: pl.Series) -> pl.Series:
+    """Return the finite values."""
     return values.filter(values.is_finite())
 
 
 def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
-    """Which axes are logarithmic: of a minimized metric y, where none is negative and some are not 0.
+    """Return which axes are logarithmic: "", "x", "y" or "xy".
 
-    What is below 0 by rounding alone, as the difference to an optimum may be, is not negative.
+    The y axis is logarithmic for a minimized metric if no value is negative and some are not 0. A value below
+    0 by rounding, such as a difference to an optimum, does not count as negative.
+
+    Args:
+        x: whether the x axis is logarithmic.
     """
     finite = _finite(values.cast(pl.Float64))
     low, high = as_float(finite.min()), as_float(finite.max())
@@ -364,9 +389,10 @@ def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
 
 
 def on_axis(panel: Axes, values: Iterable[float]) -> Any:
-    """Heights of points: on a logarithmic axis those that are not above 0 lie on its floor.
+    """Return the heights at which to draw points.
 
-    That is the least of the others, or the end of the axis.
+    On a logarithmic axis, points at or below 0 are drawn at the lowest positive value, or at the end of the
+    axis if there is none.
     """
     heights = np.fromiter(values, np.float64)
     if panel.get_yscale() == "log":
@@ -376,12 +402,12 @@ def on_axis(panel: Axes, values: Iterable[float]) -> Any:
 
 
 def floats(frame: pl.DataFrame, column: str) -> Any:
-    """A column as NumPy floats, what is infinite left out of the drawing."""
+    """Return a column as NumPy floats; infinite values become NaN and are not drawn."""
     values = frame[column].to_numpy().astype(np.float64)
     values[~np.isfinite(values)] = math.nan
     return values
 
 
 def as_float(value: Any) -> float:
-    """What polars gives for a number, NaN for none."""
+    """Convert a value of Polars to a float; None becomes NaN."""
     return float(value) if value is not None else math.nan

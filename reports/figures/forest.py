@@ -1,4 +1,4 @@
-"""Forest plots: the comparisons of a study's claims, each with its interval and what the claim allows."""
+"""Forest plots: the comparisons of a study's claims, with intervals and the ranges that claims accept."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from curvebench.reports.tables import Tables
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan
 
-LEAST, MOST = 1e-9, 1e9  # of a logarithmic axis; what is beyond is drawn at its edge
-WIDTH, LABELS, LINE = 9.0, 3.1, 0.25  # of the figure, of texts, and the height of a line; inches
-ABOVE, BELOW = 0.1, 0.62  # of the lines of a panel, inches
-LETTERS = 125  # of a head
-OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}  # of an axis
+LEAST, MOST = 1e-9, 1e9  # Limits of a logarithmic axis; values beyond are drawn at its edge.
+WIDTH, LABELS, LINE = 9.0, 3.1, 0.25  # Width of the figure, width of the texts, and height of a line; inches.
+ABOVE, BELOW = 0.1, 0.62  # Margins above and below the lines of a panel, inches.
+LETTERS = 125  # Maximum length of a heading, in letters.
+# Label of the axis by quantity, for quantities over learning rates.
+OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}
 
 
 class Panel(NamedTuple):
-    """The comparisons that share an axis: all ratios, or the differences of one metric.
+    """Comparisons that share an axis: all ratios, or the differences of one metric.
 
     Args:
-        label: of the axis.
-        lines: from above, comparisons and the heads that say what is claimed of those below them.
+        label: label of the axis.
+        lines: lines from top to bottom: comparisons, and headings that say what is claimed of the comparisons
+            below.
     """
 
     label: str
@@ -40,45 +42,47 @@ class Panel(NamedTuple):
 
     @property
     def rows(self) -> list[ClaimComparison]:
-        """The comparisons."""
+        """Comparisons of the panel."""
         return [line for line in self.lines if isinstance(line, ClaimComparison)]
 
 
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw the comparisons of every claim of a study on its first backend, where there are pairs.
+    """Draw the comparisons of every claim of a study on its first backend, if there are pairs.
 
-    What is drawn rests on this study's runs alone. Corrected p-values and findings are not drawn: a family
-    may span studies, so that only the whole report knows them.
+    The figure depends on the runs of this study only. Corrected p-values and findings are not drawn: a family
+    of claims may span studies, so that they depend on the whole report.
 
     Args:
-        out: is made where it is missing.
+        out: folder of the figures; it is created if necessary.
     """
     out.mkdir(parents=True, exist_ok=True)
     backend = study.backends[0]
     return [
         _forest(claim.id, backend, compared, looks_of(study.methods), out)
         for claim in study.claims
-        if (compared := [one for one in comparisons(study, claim, tables, backend) if len(one.gains)])
+        if (compared := [row for row in comparisons(study, claim, tables, backend) if len(row.gains)])
     ]
 
 
 def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
-    found: dict[tuple[str, str], Panel] = {}
-    for one in compared:
-        metric = f"{say('reading', one.condition)} {metric_name(one.condition.metric)}"
-        ratios = one.effect == "ratio"
-        named = OVER_RATES.get(one.condition.quantity, f"difference of the {metric}")
+    """Divide comparisons into panels and put headings above them."""
+    panels: dict[tuple[str, str], Panel] = {}
+    for row in compared:
+        metric = f"{say('reading', row.condition)} {metric_name(row.condition.metric)}"
+        ratios = row.effect == "ratio"
+        named = OVER_RATES.get(row.condition.quantity, f"difference of the {metric}")
         label = "ratio of the two" if ratios else named
-        panel = found.setdefault((one.effect, "" if ratios else metric), Panel(label, ratios, []))
-        head = f"{metric} on {one.key.workload}, claimed {requirement(one.effect, *one.allowed)}"
+        panel = panels.setdefault((row.effect, "" if ratios else metric), Panel(label, ratios, []))
+        head = f"{metric} on {row.key.workload}, claimed {requirement(row.effect, *row.accepted_range)}"
         heads = [line for line in panel.lines if isinstance(line, str)]
-        panel.lines.extend([one] if head in heads[-1:] else [head, one])
-    return list(found.values())
+        panel.lines.extend([row] if head in heads[-1:] else [head, row])
+    return list(panels.values())
 
 
 def _forest(
     claim: str, backend: str, compared: Sequence[ClaimComparison], looks: Mapping[str, Look], out: Path
 ) -> Drawn:
+    """Draw the panels of one claim below each other."""
     panels = _panels(compared)
     heights = [len(panel.lines) * LINE for panel in panels]
     height = sum(heights) + len(panels) * (ABOVE + BELOW)
@@ -89,93 +93,100 @@ def _forest(
             box = (LABELS / WIDTH, lower / height, 1 - (LABELS + 0.25) / WIDTH, high / height)
             _panel(figure.add_axes(box), panel, looks)
             lower -= BELOW
-        shown = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
-        counts = [len(one.gains) for one in compared]
+        common = {"kind": "claim", "workload": claim, "backend": backend, "metric": "effect"}
+        counts = [len(row.gains) for row in compared]
         facts = {
             "counts": (min(counts), max(counts)),
-            "open": any(one.bounds.median is None for one in compared),
-            "beyond": any(_beyond(one) for one in compared),
+            "open": any(row.bounds.median is None for row in compared),
+            "beyond": any(_beyond(row) for row in compared),
             "lines": [
                 line if isinstance(line, str) else (_label(line), line.bounds)
                 for panel in panels
                 for line in panel.lines
             ],
         }
-        return save(figure, out, f"{claim}.{backend}", "forest", facts, **shown)
+        return save(figure, out, f"{claim}.{backend}", "forest", facts, **common)
 
 
 def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
+    """Draw the lines of a panel."""
     low, high = _limits(panel)
     axes.set_xscale("log" if panel.logarithmic else "linear")
     axes.set(xlim=(low, high), ylim=(len(panel.lines) - 0.5, -0.5), xlabel=panel.label, ylabel="")
     axes.axvline(1.0 if panel.logarithmic else 0.0, color=TEXT.light, linewidth=1)
     labels = {}
-    for place, line in enumerate(panel.lines):
+    for position, line in enumerate(panel.lines):
         if isinstance(line, str):
             axes.annotate(
-                textwrap.shorten(line, LETTERS, placeholder="…"), (0, place), ha="left", va="center",
+                textwrap.shorten(line, LETTERS, placeholder="…"), (0, position), ha="left", va="center",
                 xycoords=("axes fraction", "data"), xytext=(-72 * (LABELS - 0.1), 0),
                 textcoords="offset points", fontsize=9, color=TEXT.light, zorder=5,
                 bbox={"facecolor": PAPER.light, "edgecolor": "none", "pad": 1},
             )  # fmt: skip
         else:
-            _row(axes, line, looks, place, low, high)
-            labels[place] = textwrap.shorten(_label(line), 46, placeholder="…")
+            _row(axes, line, looks, position, low, high)
+            labels[position] = textwrap.shorten(_label(line), 46, placeholder="…")
     plain_ticks(axes, 2.2)
     axes.set_yticks(list(labels), list(labels.values()), fontsize=8.5)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
 
 
-def _label(one: ClaimComparison) -> str:
-    """What a row compares, short where it is a method with itself on another workload."""
-    sign = "/" if one.effect == "ratio" else "−"
-    control = one.control if one.key.control != one.key.treated else f"on {one.key.control_workload}"
-    return f"{one.key.treated} {sign} {control}"
+def _label(row: ClaimComparison) -> str:
+    """Return the label of a row: the two methods, or a method with itself on another workload."""
+    sign = "/" if row.effect == "ratio" else "−"
+    control = row.control if row.key.control != row.key.treated else f"on {row.key.control_workload}"
+    return f"{row.key.treated} {sign} {control}"
 
 
 def _row(
-    axes: Axes, one: ClaimComparison, looks: Mapping[str, Look], place: int, low: float, high: float
+    axes: Axes, row: ClaimComparison, looks: Mapping[str, Look], position: int, low: float, high: float
 ) -> None:
-    """What the claim allows as a band, the interval, and the estimate; an arrow where it leaves the axis."""
-    optimizer, basis = Method.of(one.key.treated)
-    look, effect = looks[optimizer], one.bounds
+    """Draw a comparison: the accepted range as a band, the interval, and the estimate.
+
+    An arrow marks an end of the interval that is outside of the axis.
+    """
+    optimizer, basis = Method.of(row.key.treated)
+    look, effect = looks[optimizer], row.bounds
     colour = look.ink.light
-    band = [place - 0.44, place + 0.44]
-    axes.fill_betweenx(band, *np.clip(one.allowed, low, high), color=GHOST.light, alpha=0.35, linewidth=0)
-    for end in (end for end in one.allowed if low < end < high):
+    band = [position - 0.44, position + 0.44]
+    accepted = np.clip(row.accepted_range, low, high)
+    axes.fill_betweenx(band, *accepted, color=GHOST.light, alpha=0.35, linewidth=0)
+    for end in (end for end in row.accepted_range if low < end < high):
         axes.plot([end, end], band, color=MUTED.light, linewidth=1)
     ends = np.clip([effect.low, effect.high], low, high)
-    axes.plot(ends, [place, place], color=colour, linewidth=1.8, zorder=3, clip_on=False)
+    axes.plot(ends, [position, position], color=colour, linewidth=1.8, zorder=3, clip_on=False)
     for edge, marker, leaves in ((low, "<", effect.low < low), (high, ">", effect.high > high)):
         if leaves:
-            axes.plot(edge, place, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
-    # Runs that stopped may leave open where in its interval the median lies; an arrow stands for one beyond.
+            axes.plot(edge, position, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
+    # Censored runs may not determine where the median lies in its interval. A median outside of the axis has
+    # an arrow.
     if effect.median is not None and low <= effect.median <= high:
         inside = colour if basis == IDENTITY else PAPER.light
         axes.plot(
-            effect.median, place, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
+            effect.median, position, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
             markeredgewidth=1.6, clip_on=False, zorder=5,
         )  # fmt: skip
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
-    """The ends of the axis: the null, all that is allowed and all that was found, as far as it is finite."""
-    seen = [1.0 if panel.logarithmic else 0.0]
-    for one in panel.rows:
-        effect = one.bounds
-        seen += [*one.allowed, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
+    """Return the limits of the axis. They include no effect, the accepted ranges, and all finite ends."""
+    values = [1.0 if panel.logarithmic else 0.0]
+    for row in panel.rows:
+        effect = row.bounds
+        values += [*row.accepted_range, effect.floor.median, effect.ceiling.median, effect.low, effect.high]
     if panel.logarithmic:
-        seen = [value for value in seen if LEAST <= value <= MOST]
-        room = max((max(seen) / min(seen)) ** 0.06, 1.05)
-        return min(seen) / room, max(seen) * room
-    seen = [value for value in seen if isfinite(value)]
-    room = 0.06 * (max(seen) - min(seen)) or 1.0
-    return min(seen) - room, max(seen) + room
+        values = [value for value in values if LEAST <= value <= MOST]
+        room = max((max(values) / min(values)) ** 0.06, 1.05)
+        return min(values) / room, max(values) * room
+    values = [value for value in values if isfinite(value)]
+    room = 0.06 * (max(values) - min(values)) or 1.0
+    return min(values) - room, max(values) + room
 
 
-def _beyond(one: ClaimComparison) -> bool:
-    effect = one.bounds
-    if one.effect == "ratio":
+def _beyond(row: ClaimComparison) -> bool:
+    """Return whether the interval is wider than any axis."""
+    effect = row.bounds
+    if row.effect == "ratio":
         return effect.low < LEAST or effect.high > MOST
     return not (isfinite(effect.low) and isfinite(effect.high))

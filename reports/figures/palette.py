@@ -1,4 +1,7 @@
-"""Colours, marks and dashes: a colour and a mark an optimizer, dashes a basis, for light and dark pages."""
+"""Colours, markers and dashes of figures, for light and dark pages.
+
+An optimizer has a colour and a marker, and a basis has its dashes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from curvebench.spec.method import IDENTITY, Method
 
 @dataclass(frozen=True)
 class Ink:
-    """One colour of a figure in both themes, as hexadecimal RGB."""
+    """A colour of a figure in the light and the dark theme, as hexadecimal RGB."""
 
     light: str
     dark: str
@@ -21,10 +24,11 @@ class Ink:
 TEXT = Ink("#1b1e23", "#e8eaed")
 MUTED = Ink("#5b626c", "#a3abb6")
 GRID = Ink("#e3e6ea", "#30363e")
-GHOST = Ink("#c9ced5", "#48505a")  # the other methods, for comparison
-PAPER = Ink("#fdfdfc", "#14171b")  # of the page; figures are transparent
+GHOST = Ink("#c9ced5", "#48505a")  # Colour of the methods that a panel shows in grey for comparison.
+PAPER = Ink("#fdfdfc", "#14171b")  # Background of the page; figures themselves are transparent.
 
-# Hues of Okabe and Ito (jfly.uni-koeln.de/color), so light or dark that every kind of sight tells them apart.
+# Hues of Okabe and Ito (jfly.uni-koeln.de/color). Their lightness differs enough that people with any kind of
+# colour vision can distinguish them.
 BLUE = Ink("#05309c", "#3d7bff")
 VERMILLION = Ink("#e8500a", "#ee8a5c")
 GREEN = Ink("#0da28b", "#9ff5dd")
@@ -32,10 +36,11 @@ PURPLE = Ink("#681a58", "#c93f96")
 GOLD = Ink("#665000", "#f5d820")
 SKY = Ink("#1e7099", "#31bff9")
 INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
-BROWN = Ink("#8c5a3c", "#c99b7c")  # of what is no optimizer
+BROWN = Ink("#8c5a3c", "#c99b7c")  # Colours of lines that belong to no optimizer.
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-MARKS = ("o", "s", "D", "^", "v", "d")  # as matplotlib names them; a row of the table below each
+# Markers by matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`.
+MARKS = ("o", "s", "D", "^", "v", "d")
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (
     ("adagrad", "adam", "adamw", "momentum", "sgd", "nesterov"),
@@ -49,7 +54,7 @@ OPTIMIZERS = (
     ("kfac_as_004", "spectral", "spectral_full", "spectral_diagonal"),
 )  # fmt: skip
 
-Dashes = tuple[float, ...]  # the lengths on and off; () is solid
+Dashes = tuple[float, ...]  # Lengths of a dash pattern, alternately drawn and left blank; () is a solid line.
 DASHES: tuple[Dashes, ...] = (
     (5.0, 2.0), (1.5, 1.5), (7.0, 2.0, 1.5, 2.0), (3.0, 1.0, 1.0, 1.0, 1.0, 1.0), (10.0, 2.5), (1.0, 3.0)
 )  # fmt: skip
@@ -57,7 +62,7 @@ DASHES: tuple[Dashes, ...] = (
 
 @dataclass(frozen=True)
 class Look:
-    """How an optimizer is drawn: its colour and its mark, which no other known optimizer has both of."""
+    """Colour and marker of an optimizer; no two known optimizers share both."""
 
     ink: Ink
     mark: str
@@ -71,45 +76,50 @@ LOOKS: Mapping[str, Look] = {
 
 
 def look_of(optimizer: str) -> Look:
-    """The optimizer's colour and mark: fixed for known names, from a checksum of the name for others."""
-    place = crc32(optimizer.encode())
-    other = Look(INKS[place % len(INKS)], MARKS_OF_OTHERS[place // len(INKS) % len(MARKS_OF_OTHERS)])
-    return LOOKS.get(optimizer, other)
+    """Return the colour and marker of an optimizer.
+
+    They are fixed for known names, and derived from a checksum of the name for others.
+    """
+    checksum = crc32(optimizer.encode())
+    derived = Look(INKS[checksum % len(INKS)], MARKS_OF_OTHERS[checksum // len(INKS) % len(MARKS_OF_OTHERS)])
+    return LOOKS.get(optimizer, derived)
 
 
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
-    """How a study's optimizers are drawn: as everywhere, but no two in one ink while others are left.
+    """Return the looks of a study's optimizers, with different colours as long as there are enough.
 
-    Of two that share one, the first of `OPTIMIZERS`, or by name, keeps it, in whatever order they come.
+    Optimizers keep their usual colour where possible. If two have the same colour, the first in `OPTIMIZERS`
+    keeps it, or the first by name, whatever the order of `methods`.
     """
-    order, known = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
-    ranked = sorted(known, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
+    order, optimizers = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
+    ranked = sorted(optimizers, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
     keeps: dict[Ink, str] = {}
     for name in ranked:
         keeps.setdefault(look_of(name).ink, name)
     later = (name for name in ranked if name not in keeps.values())
     free = (ink for ink in INKS if ink not in keeps)
-    given = dict(zip(later, free, strict=False))
-    return {name: Look(given.get(name, look_of(name).ink), look_of(name).mark) for name in known}
+    replacement = dict(zip(later, free, strict=False))
+    return {name: Look(replacement.get(name, look_of(name).ink), look_of(name).mark) for name in optimizers}
 
 
 def dashes_of(methods: Sequence[str]) -> dict[str, Dashes]:
-    """The dashes of every basis among the methods: solid for the identity."""
+    """Return the dashes of every basis among the methods; the identity is solid."""
     bases = dict.fromkeys(Method.of(method).basis for method in methods)
-    others = (basis for basis in bases if basis != IDENTITY)
-    return {IDENTITY: (), **dict(zip(others, cycle(DASHES), strict=False))}
+    other_bases = (basis for basis in bases if basis != IDENTITY)
+    return {IDENTITY: (), **dict(zip(other_bases, cycle(DASHES), strict=False))}
 
 
 def dark_style(svg: str) -> str:
-    """The CSS by which a figure, drawn in the light colours, has the dark ones on a dark page.
+    """Return the CSS that gives a figure dark colours on a dark page.
 
-    What knows no style sheets, such as a program for slides, shows the light ones, which elements have.
+    The elements of the figure have the light colours, so that programs without style sheets, such as
+    presentation software, show these.
     """
     rules = [
-        f'[style*="{part}: {ink.light}"] {{{part}: {ink.dark} !important}}'
+        f'[style*="{attribute}: {ink.light}"] {{{attribute}: {ink.dark} !important}}'
         for ink in (TEXT, MUTED, GRID, GHOST, PAPER, *INKS, BROWN, SLATE)
-        for part in ("fill", "stroke")
-        if f"{part}: {ink.light}" in svg
+        for attribute in ("fill", "stroke")
+        if f"{attribute}: {ink.light}" in svg
     ]
     return "\n".join(
         (":root {color-scheme: light dark}", "@media (prefers-color-scheme: dark) {", *rules, "}")

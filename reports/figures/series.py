@@ -1,4 +1,4 @@
-"""Figures of the sources drawn again from the series that checks of claims record."""
+"""Figures of the sources, redrawn from the series that property checks record."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from curvebench.results.reading import read
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan
 
-INKS = (SKY, BROWN, SLATE)  # no optimizer's, solid first and then in dashes
+INKS = (SKY, BROWN, SLATE)  # Colours that belong to no optimizer, each used solid first and then dashed.
 DASHED = ((), *DASHES)
-LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # dashes of laws and references
+LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # Dashes of laws and references.
 LEVELS = "level sets"
-PANEL = (3.2, 2.6)  # width and height, inches
-WIDE = 1.35  # how much wider a panel is that is alone
-COLUMNS = 2  # panels side by side
-POINTS = 400  # of a line, at most
-ROUNDING = 1e-12  # of the greatest value of a logarithmic axis; what is below is not drawn
+PANEL = (3.2, 2.6)  # Width and height of a panel, inches.
+WIDE = 1.35  # Factor by which a single panel is wider.
+COLUMNS = 2  # Number of panels side by side.
+POINTS = 400  # Maximum number of points of a line.
+ROUNDING = 1e-12  # Values below this share of the largest value are not drawn on a logarithmic axis.
 LINE = ["panel", "label", "kind"]
 
 
 def series_rows(plan: ChecksPlan) -> pl.DataFrame:
-    """The series of all claims; without rows for a set that was published before there were any.
+    """Read the series of all claims.
+
+    Sets that were published before series were recorded have no rows.
 
     Raises:
         InputError: when a table is damaged.
@@ -41,22 +43,27 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
-    """Draw each of the sources' figures that claims have series for, and write the list of figures.
+    """Draw each figure of a source for which claims recorded series, and write the list of figures.
 
     Args:
-        out: is made where it is missing.
+        out: folder of the figures; it is created if necessary.
 
     Raises:
         InputError: when a table is damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
-    parts = series_rows(plan).partition_by("claim", "figure", maintain_order=True)
-    drawn = [_draw(part["claim"][0], part, out) for part in parts]
-    drawing.list_figures(drawn, out)
-    return drawn
+    groups = series_rows(plan).partition_by("claim", "figure", maintain_order=True)
+    figures = [_draw(group["claim"][0], group, out) for group in groups]
+    drawing.list_figures(figures, out)
+    return figures
 
 
 def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
+    """Draw the figure of one claim.
+
+    Args:
+        series: rows of one figure.
+    """
     names = series["panel"].unique(maintain_order=True).to_list()
     source, x_name, y_name, log = (series[name][0] for name in ("figure", "x_name", "y_name", "log"))
     lines, paths = _lines(series), "path" in set(series["kind"])
@@ -80,30 +87,34 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
             "rounding": ROUNDING,
             "lines": lines,
         }
-        shown = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
-        return drawing.save(grid.figure, out, f"{claim}.{source}", "series", facts, **shown)
+        common = {"kind": "series", "workload": claim, "backend": "host", "metric": y_name}
+        return drawing.save(grid.figure, out, f"{claim}.{source}", "series", facts, **common)
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
-    """One frame a line with x, median, lower_quartile, upper_quartile, count over instances, in order of x.
+    """Return one frame per line, with median, lower_quartile, upper_quartile and count over instances by x.
 
-    Level sets and paths, which no median can stand for, are those of the first instance in their own order.
+    A median makes no sense for level sets and paths. They are taken from the first instance, in their own
+    order.
     """
-    found = []
+    lines = []
     for line in series.partition_by(LINE, maintain_order=True):
         rows, order = line, ["x"]
         if line["kind"][0] in ("contour", "path"):
             rows = line.filter(pl.col("instance") == pl.col("instance").min()).with_row_index()
             order = ["index", "x"]
-        found.append(quartile_bands(rows, [*LINE, *order], "y").sort(order))
-    return found
+        lines.append(quartile_bands(rows, [*LINE, *order], "y").sort(order))
+    return lines
 
 
 # --- drawing -------------------------------------------------------------------------------------
 
 
 def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
-    """How the lines of each label look; level sets share one entry, and no two labels ink and dashes."""
+    """Return the style of the lines with each label.
+
+    All level sets share one style. No two other labels share both colour and dashes.
+    """
     looks: dict[str, dict[str, Any]] = {}
     measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
     for line in lines:
@@ -124,13 +135,13 @@ def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
 
 
 def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]], log: str) -> None:
-    """A line with its band; of a path its start and its end too."""
+    """Draw a line with its band, and for a path also its start and end."""
     kind = line["kind"][0]
     look = looks[LEVELS if kind == "contour" else line["label"][0]]
-    shown = _thinned(_above_rounding(line) if "y" in log else line)
-    x, y = floats(shown, "x"), floats(shown, "median")
-    if drawing.as_float(shown["count"].max()) > 1:
-        low, high = floats(shown, "lower_quartile"), floats(shown, "upper_quartile")
+    visible = _thinned(_above_rounding(line) if "y" in log else line)
+    x, y = floats(visible, "x"), floats(visible, "median")
+    if drawing.as_float(visible["count"].max()) > 1:
+        low, high = floats(visible, "lower_quartile"), floats(visible, "upper_quartile")
         panel.fill_between(x, low, high, color=look["color"], alpha=0.16, linewidth=0)
     panel.plot(x, y, **look)
     if kind == "path":
@@ -140,30 +151,37 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
-    """The points that a logarithmic axis shows."""
+    """Return the points that a logarithmic axis shows."""
     return line.filter(pl.col("median") >= ROUNDING * pl.col("median").max())
 
 
 def _thinned(line: pl.DataFrame) -> pl.DataFrame:
-    """The points of a line that a reader can tell apart, both ends among them."""
+    """Return the points of a line that a reader can distinguish, including both ends."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
-    places = np.linspace(0, len(line) - 1, min(len(line), POINTS))  # evenly, both ends among them
-    return line[places.round().astype(int)]
+    # The points are evenly spaced and include both ends.
+    positions = np.linspace(0, len(line) - 1, min(len(line), POINTS))
+    return line[positions.round().astype(int)]
 
 
 def _spaced(points: np.ndarray) -> list[int]:
-    """Which of a path's points (n, 2) lie more than a hair from the one kept before; the last always."""
-    hair = float(np.ptp(points, axis=0).max()) / POINTS
-    kept = [0]
-    for place, point in enumerate(points):
-        if np.abs(point - points[kept[-1]]).max() > hair:
-            kept.append(place)
-    return [*kept, len(points) - 1]
+    """Return the indices of a path's points that are visibly apart from the point before.
+
+    The first and the last point are always included.
+
+    Args:
+        points: shape (n, 2).
+    """
+    distance = float(np.ptp(points, axis=0).max()) / POINTS
+    indices = [0]
+    for index, point in enumerate(points):
+        if np.abs(point - points[indices[-1]]).max() > distance:
+            indices.append(index)
+    return [*indices, len(points) - 1]
 
 
 def _square(panel: Axes) -> None:
-    """A square around what is drawn, both axes in the same unit."""
+    """Give a panel a square range around its content, with the same unit on both axes."""
     ends = np.array([panel.get_xlim(), panel.get_ylim()])
     half = np.ptp(ends, axis=1).max() / 2
     panel.set_aspect("equal", adjustable="box")

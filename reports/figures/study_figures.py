@@ -1,4 +1,4 @@
-"""The figures of a study's workloads: metrics along runs against every cost, and against learning rates."""
+"""Figures of a study's workloads: metrics along runs against each cost, and against learning rates."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ AXES = {
     "charged_evaluations": "gradient evaluations, basis included",
     "charged_seconds": "seconds of the run, basis included",
 }
+# Axis without the cost of the basis, by the axis that includes it.
 UNCHARGED = {
     "charged_evaluations": "gradient_evaluations",
     "charged_seconds": "run_seconds",
     "compiled_seconds": "run_seconds",
 }
+# Titles of the panels that compare costs.
 CLOCKS = {
     "epochs": "epochs",
     "gradient_evaluations": "gradient evaluations of the run",
@@ -54,38 +56,38 @@ CLOCKS = {
     "compiled_seconds": "seconds, compiling included",
 }
 CLOCK_PANEL = (2.6, 2.2)  # width and height, inches
-SPARSE = 0.12  # between two marks of a curve, as a share of it
+SPARSE = 0.12  # Distance between two markers of a curve, as a share of its length.
 
 
 @dataclass(frozen=True)
 class FigureCell(measures.StudyProblem):
-    """What figures are of, and the folder where files go."""
+    """A problem whose figures are drawn, and the folder for their files."""
 
     out: Path
 
     @property
     def tuning_runs(self) -> pl.DataFrame:
-        """The tuning runs whose results can be compared."""
+        """Tuning runs whose results can be compared with each other."""
         return comparable(self.runs.filter(stage="tuning"), self.study.tuning)
 
     @property
     def looks(self) -> dict[str, Look]:
-        """How the study's optimizers are drawn."""
+        """Looks of the study's optimizers."""
         return looks_of(self.study.methods)
 
     def lines(self, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        """The rows of a frame by the study's methods, in its order; those without rows are left out."""
-        parts = {method: frame.filter(method=method) for method in self.study.methods}
-        return {method: part for method, part in parts.items() if len(part)}
+        """Divide a frame by method, in the study's order; methods without rows are left out."""
+        lines = {method: frame.filter(method=method) for method in self.study.methods}
+        return {method: line for method, line in lines.items() if len(line)}
 
     def draw(
         self, grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, ghosts: bool = False, **options: Any
     ) -> None:
-        """Draw each method's line in the panel of its optimizer, in the dashes of its basis.
+        """Draw each method's line in the panel of its optimizer, with the dashes of its basis.
 
         Args:
-            ghosts: whether it is in the other panels too, in grey.
-            options: of `draw_line`.
+            ghosts: whether the line also appears in grey in the other panels.
+            options: options of `draw_line`.
         """
         dashes, looks = dashes_of(list(lines)), self.looks
         for method, line in lines.items():
@@ -97,63 +99,85 @@ class FigureCell(measures.StudyProblem):
     def save(
         self, figure: Figure, kind: str, stem: str, metric: str, facts: Mapping[str, Any], words: str = ""
     ) -> Drawn:
-        """Write a figure of the cell, its words by the macros of that name, or of its kind, and the facts."""
-        shown = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
-        shown |= {"stem": stem, "axis": facts.get("axis", "")}
+        """Save a figure of the problem with its title, caption and alternative text.
+
+        Args:
+            words: prefix of the macros that make the texts from `facts`; by default the kind of figure.
+        """
+        common = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
+        common |= {"stem": stem, "axis": facts.get("axis", "")}
         name = f"{self.workload.name}.{self.backend}.{stem}"
-        return save(figure, self.out, name, words or kind, facts, **shown)
+        return save(figure, self.out, name, words or kind, facts, **common)
 
 
 def cells(study: StudyPlan, tables: Tables, out: Path) -> list[FigureCell]:
-    """Each workload on the first backend, whose instances others repeat; makes `out` where it is missing."""
+    """Return each workload on the first backend; other backends repeat the same instances.
+
+    Args:
+        out: folder of the figures; it is created if necessary.
+    """
     out.mkdir(parents=True, exist_ok=True)
     return [FigureCell(study, workload, study.backends[0], tables, out) for workload in study.workloads]
 
 
 def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
-    """The metrics that get curves: the headline one, one of training and one of validation."""
-    wanted = [study.metric]
+    """Return the metrics that get curves: the headline metric, one of training and one of validation."""
+    metrics = [study.metric]
     for split in ("train", "validation"):
         of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
         preferred = [*study.training.targets, f"{split}_suboptimality", f"{split}_loss"]
-        wanted += ([name for name in preferred if name in of_split] or of_split)[:1]
-    return tuple(dict.fromkeys(wanted))
+        metrics += ([name for name in preferred if name in of_split] or of_split)[:1]
+    return tuple(dict.fromkeys(metrics))
 
 
 def judged_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[tuple[str, str], ...]:
-    """The metrics that a study or its claims compare on a workload, and which value; the headline first."""
+    """Return pairs of a metric and "final" or "best" that a study or its claims compare on a workload.
+
+    The headline metric comes first.
+    """
     compared = [(study.metric, study.which)]
-    compared += [(one.metric, one.which) for claim in study.claims for one in claim.conditions]
-    return tuple(each for each in dict.fromkeys(compared) if each[0] in workload.metrics)
+    conditions = (condition for claim in study.claims for condition in claim.conditions)
+    compared += [(condition.metric, condition.which) for condition in conditions]
+    return tuple(pair for pair in dict.fromkeys(compared) if pair[0] in workload.metrics)
 
 
 def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
-    """The figures of the source that a figure of a workload lies beside, by their names."""
+    """Return the names of the source's figures that correspond to a figure of a workload.
+
+    Args:
+        stem: stem of the figure's file name.
+    """
     names = (stem, f"{workload}.{stem}")
-    return [source for source, own in study.source_figures.items() if own in names]
+    return [source for source, stem_of_study in study.source_figures.items() if stem_of_study in names]
 
 
 def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
-    """The steps of an epoch, from a run that had all of its epochs; None where none had, or has a number."""
+    """Return the number of steps per epoch, from a run that completed all epochs.
+
+    Without such a run, or if the study has no number of epochs, return None.
+    """
     epochs = study.training.budget.get("epochs")
     # without a stop, runs go on past a target
-    ends = ["budget"] if study.training.stop else ["budget", "reached"]
-    whole = final.filter(pl.col("outcome").is_in(ends))["steps"]
-    return as_float(whole.max()) / epochs if epochs and len(whole) else None
+    # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
+    complete_outcomes = ["budget"] if study.training.stop else ["budget", "reached"]
+    complete_steps = final.filter(pl.col("outcome").is_in(complete_outcomes))["steps"]
+    return as_float(complete_steps.max()) / epochs if epochs and len(complete_steps) else None
 
 
 # --- kinds of figures ----------------------------------------------------------------------------
 
 
 def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the headline metric against every cost, and others that are shown or judged against evaluations.
+    """Draw figures of metrics along the final runs.
 
-    Evaluations are of gradients, the basis included. What lies beside a figure of the source is drawn too.
+    The headline metric has a figure for each cost. The other shown or judged metrics have a figure against
+    gradient evaluations, including the basis. Figures that correspond to a figure of the source are drawn
+    too.
     """
     study, final = cell.study, cell.final
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
     epoch = steps_an_epoch(study, final)
-    same = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
+    redundant = set() if (final["basis_gradient_evaluations"] > 0).any() else {"gradient_evaluations"}
     pace = paces(cell)
     timed = bool(pace["timed"].all())
     for metric in dict.fromkeys((*shown_metrics(study, cell.workload), *judged)) if len(final) else ():
@@ -163,18 +187,19 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             bands = measures.curve_bands(curves).with_columns(epochs=pl.col("step") / (epoch or 1))
             bands = with_seconds(bands, final, pace)
             axes = ["charged_evaluations", "epochs" if epoch else "gradient_evaluations"]
-            known = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
-            for axis in (*axes, *known[:1]):
+            clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
+            for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                headline = metric == study.metric and axis not in same  # where nothing is charged
+                # Without any cost of a basis, two axes are the same.
+                headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)
-            if metric == study.metric and known:
-                yield _wall_clock(cell, [axes[1], *known], bands, timed)
+            if metric == study.metric and clocks:
+                yield _wall_clock(cell, [axes[1], *clocks], bands, timed)
 
 
 def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, timed: bool) -> Drawn:
-    """The headline metric of all methods against epochs and against seconds, side by side."""
+    """Draw the headline metric of all methods in panels side by side, against epochs and against seconds."""
     metric, direction = cell.study.metric, cell.study.direction
     lines, looks = cell.lines(bands), cell.looks
     dashes = dashes_of(list(lines))
@@ -186,7 +211,8 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
                 grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
-                bare = line.with_columns(lower_quartile="median", upper_quartile="median")  # without a band
+                # The line has no band.
+                bare = line.with_columns(lower_quartile="median", upper_quartile="median")
                 draw_line(grid.panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
         grid.limit_heights(bands, "step", direction)
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
@@ -197,6 +223,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
+    """Draw one metric against one cost, with a panel per optimizer."""
     direction = cell.study.direction_of(metric)
     log_x = _is_wide(bands, axis)
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
@@ -209,7 +236,10 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 
 
 def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
-    """Whether a basis costs several times the budget, which would press curves into the frame."""
+    """Return whether a basis costs several times the budget.
+
+    On a linear axis it would press the curves against the frame.
+    """
     return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
@@ -222,6 +252,7 @@ def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame) -> Drawn:
+    """Draw a metric against the learning rate, with the chosen rates and the rates at which runs diverged."""
     study, direction = cell.study, cell.study.direction_of(metric)
     keys = ["method", "learning_rate"]
     ends = quartile_bands(measures.study_values(study, cell.final, metric, which), keys, "value")
@@ -260,26 +291,29 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 
 
 def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
-    """A grid with a panel for each optimizer of the methods, as `panel_grid` gives it."""
+    """Return a grid with a panel for each optimizer of the methods, see `panel_grid`."""
     return panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
 def complete(grid: Grid, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
-    """The labels of the axes and a key of the bases' dashes, with further lines."""
+    """Label the axes of a grid, and draw a key of the bases' dashes with further lines."""
     dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
     grid.draw_key([*dashed(dashes), *more])
     grid.label(x, y)
 
 
 def _draw_ghosts(grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str) -> None:
-    """In each panel the lines of all other optimizers, as one line with gaps, which is quicker."""
+    """Draw in each panel the lines of all other optimizers in grey.
+
+    They are drawn as a single line with gaps, which is faster.
+    """
     gap = np.array([[np.nan, np.nan]])
     paths = {
         method: np.column_stack([floats(line, axis), floats(line, "median")])
         for method, line in lines.items()
     }
     for name, panel in grid.panels.items():
-        others = [path for method, path in paths.items() if Method.of(method).optimizer != name]
-        if others:
-            x, y = np.concatenate([part for path in others for part in (path, gap)]).T
+        other_paths = [path for method, path in paths.items() if Method.of(method).optimizer != name]
+        if other_paths:
+            x, y = np.concatenate([part for path in other_paths for part in (path, gap)]).T
             panel.plot(x, y, color=GHOST.light, linewidth=0.7, zorder=1.5, drawstyle=drawstyle)

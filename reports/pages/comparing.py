@@ -1,4 +1,4 @@
-"""Any two methods of a report side by side: what the page of comparisons lets readers choose from."""
+"""Page of comparisons, on which readers choose any two methods of a report and see them side by side."""
 
 from __future__ import annotations
 
@@ -22,40 +22,43 @@ from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
-MOST_PAIRS = 15_000  # of methods in the page's data, of about 100 bytes each: keeps the page below 2 MB
+# Maximum number of pairs of methods in the data of the page. A pair has about 100 bytes, so that the page
+# stays below 2 MB.
+MOST_PAIRS = 15_000
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two methods on the instances that both ran, seen from the first one.
+    """Comparison of two methods on the seeds that both ran, from the view of the first.
 
     Args:
-        effect: of the first beside the second, as far as it is known.
-        least, most: the chance that the first is better, all pairs that are open being worse, or better.
+        effect: effect of the first compared to the second.
+        lower, upper: share of pairs in which the first is better, if all undecided pairs count as worse, or
+            as better. A pair is undecided if censoring hides which method is better.
     """
 
     effect: PairedEffect
-    least: Share
-    most: Share
+    lower: Share
+    upper: Share
 
 
 @dataclass(frozen=True)
 class Matchups:
-    """One quantity on one workload and backend: each method's median, and how each pair compares.
+    """All comparisons of methods by one quantity, on one workload and backend.
 
     Args:
-        whole: whether the quantity is counted, and shown without decimals.
-        stop: the threshold at which runs stop; None without.
-        unknown_words: what is said where nothing is known of two methods, as `EffectBounds` has it.
-        values: of final runs, with columns method, seed, value, and least and most, between what it lies.
-        methods: those with values.
+        is_count: whether the quantity is a count, which is shown without decimals.
+        stop: threshold at which runs stop; None without one.
+        unknown_words: words shown where nothing is known about the two methods, see `EffectBounds`.
+        values: final runs with columns method, seed, value, and the bounds least and most of the value.
+        methods: the methods that have values.
     """
 
     study: str
     workload: str
     quantity: str
     direction: Direction
-    whole: bool
+    is_count: bool
     stop: float | None
     unknown_words: tuple[str, str]
     values: pl.DataFrame
@@ -63,143 +66,155 @@ class Matchups:
 
     @property
     def size(self) -> int:
-        """The number of ordered pairs of methods."""
+        """Number of ordered pairs of methods."""
         return len(self.methods) * (len(self.methods) - 1)
 
     @cached_property
     def effect(self) -> Effect:
-        """Whether two values are held against each other as a ratio or as a difference."""
+        """Whether pairs are compared by ratio or by difference."""
         return effect_for(self.values["value"].to_numpy(), self.direction)
 
     @cached_property
     def medians(self) -> dict[str, MedianInterval]:
-        """By method."""
-        found = median_by_method(self.values)
-        return {name: found[name] for name in self.methods}
+        """Median of each method, with its interval."""
+        medians = median_by_method(self.values)
+        return {name: medians[name] for name in self.methods}
 
     @cached_property
-    def meetings(self) -> dict[tuple[str, str], Pairing]:
-        """By the two methods' names, in both orders; those that share no instance are missing."""
+    def pairings(self) -> dict[tuple[str, str], Pairing]:
+        """Comparison of each ordered pair of methods; pairs that share no seed are missing."""
         least, most = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
         runs = {name: Interval(least[name].to_numpy(), most[name].to_numpy()) for name in self.methods}
-        found = {}
-        for (first, one), (second, other) in permutations(runs.items(), 2):
-            both = ~np.isnan(one.low) & ~np.isnan(other.low)  # the seeds that both ran
-            if both.any():
-                left, right = one.at(both), other.at(both)
-                about = (self.direction, self.effect)
-                effect = censoring.paired_effect(left, right, *about, self.unknown_words, NEGLIGIBLE)
-                gains = censoring.paired_gains(left, right, *about, NEGLIGIBLE)
-                found[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
-        return found
+        pairings = {}
+        for (first, first_runs), (second, second_runs) in permutations(runs.items(), 2):
+            # Mark the seeds that both methods ran.
+            shared = ~np.isnan(first_runs.low) & ~np.isnan(second_runs.low)
+            if shared.any():
+                pair = first_runs.at(shared), second_runs.at(shared)
+                kind = (self.direction, self.effect)
+                effect = censoring.paired_effect(*pair, *kind, self.unknown_words, NEGLIGIBLE)
+                gains = censoring.paired_gains(*pair, *kind, NEGLIGIBLE)
+                pairings[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
+        return pairings
 
 
-def contests(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
-    """What is compared: the headline metric, then targets, of each workload, on the study's first backend."""
+def matchups_of(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
+    """Return the matchups of all studies that have at least two methods.
+
+    Each workload has one for the headline metric and one for each target, on the study's first backend.
+    """
     return [
-        contest
-        for own in studies
-        for problem in problems_of(*own)
-        for contest in _contests(problem)
-        if len(contest.methods) > 1
+        matchups
+        for study in studies
+        for problem in problems_of(*study)
+        for matchups in _matchups(problem)
+        if len(matchups.methods) > 1
     ]
 
 
-def _contests(problem: StudyProblem) -> Iterator[Matchups]:
-    study, where = problem.study, (problem.study.name, problem.workload.name)
+def _matchups(problem: StudyProblem) -> Iterator[Matchups]:
+    """Yield the matchups of one problem, for the headline metric and then for its targets."""
+    study, names = problem.study, (problem.study.name, problem.workload.name)
     stop = study.training.stop.get(study.metric)
     values = censoring.with_bounds(problem.values, study.direction, stop)
     name = metric_name(study.metric, study.which)
     methods = _methods(study, values)
-    yield Matchups(*where, name, study.direction, False, stop, censoring.unknown_words(stop), values, methods)
+    yield Matchups(*names, name, study.direction, False, stop, censoring.unknown_words(stop), values, methods)
     for metric, threshold in problem.targets.items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(problem.final, metric)
         words, methods = ("both missed", "the target"), _methods(study, values)
-        yield Matchups(*where, name, "minimize", True, None, words, values, methods)
+        yield Matchups(*names, name, "minimize", True, None, words, values, methods)
 
 
 def _methods(study: StudyPlan, values: pl.DataFrame) -> tuple[str, ...]:
-    """The study's methods that have values, in its order."""
-    there = set(values["method"])
-    return tuple(name for name in study.methods if name in there)
+    """Return the methods of a study that have values, in the study's order."""
+    with_values = set(values["method"])
+    return tuple(name for name in study.methods if name in with_values)
 
 
-def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], shown: Sequence[str]) -> dict[str, Any]:
-    """What the page of comparisons shows.
+def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequence[str]) -> dict[str, Any]:
+    """Return the context of the page of comparisons.
 
-    Where a report is so large that the page would not stay below 2 MB, whole contests are left out, of the
-    studies with fewest methods first.
+    If the page would be larger than 2 MB, whole matchups are left out, beginning with the studies that have
+    the fewest methods.
 
     Args:
-        shown: methods to begin with, the first two that there are.
+        preferred: methods for the first view; the page begins with the first two.
 
     Returns:
-        `data` for the script (texts only), `left_out` of it, `methods`, and `comparisons` for what their
-        intervals cover.
+        `data` for the script (texts only), the names of matchups that are `left_out`, the `methods`, the
+        `comparisons` (all effects shown), and `bounded` (whether some effects are censored).
     """
-    found = contests(studies)
-    if sum(contest.size for contest in found) > MOST_PAIRS:
-        found = contests(sorted(studies, key=lambda each: -len(each[0].methods)))
+    matchups = matchups_of(studies)
+    if sum(matchup.size for matchup in matchups) > MOST_PAIRS:
+        matchups = matchups_of(sorted(studies, key=lambda study_tables: -len(study_tables[0].methods)))
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
-    fits = sum(pairs <= MOST_PAIRS for pairs in accumulate(contest.size for contest in found))
-    comparisons = [meeting.effect for contest in found[:fits] for meeting in contest.meetings.values()]
+    fits = sum(pairs <= MOST_PAIRS for pairs in accumulate(matchup.size for matchup in matchups))
+    comparisons = [pairing.effect for matchup in matchups[:fits] for pairing in matchup.pairings.values()]
     return {
         "methods": methods,
         "data": {
             "methods": methods,
-            "shown": list(dict.fromkeys([*shown, *methods]))[:2],
-            "contests": [_texts(contest, methods) for contest in found[:fits]],
+            "shown": list(dict.fromkeys([*preferred, *methods]))[:2],
+            "contests": [_texts(matchup, methods) for matchup in matchups[:fits]],
         },
         "left_out": [
-            f"{contest.quantity} of {contest.workload} ({contest.study})" for contest in found[fits:]
+            f"{matchup.quantity} of {matchup.workload} ({matchup.study})" for matchup in matchups[fits:]
         ],
         "comparisons": comparisons,
         "bounded": any(not effect.exact for effect in comparisons),
     }
 
 
-def _texts(contest: Matchups, methods: Sequence[str]) -> dict[str, Any]:
-    """A contest in the texts that readers see; methods are numbers, to keep the page small.
+def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
+    """Return the texts of a matchup that readers see. Methods are numbers, to keep the page small.
 
-    `pairs` holds, by the first method and then the second, what `cells` returns.
+    `pairs` maps the first method and then the second to the result of `cells`.
     """
     pairs: dict[int, dict[int, list[str]]] = {}
-    for (first, second), meeting in contest.meetings.items():
-        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(meeting)
+    for (first, second), pairing in matchup.pairings.items():
+        pairs.setdefault(methods.index(first), {})[methods.index(second)] = cells(pairing)
     return {
-        "study": contest.study,
-        "workload": contest.workload,
-        "quantity": contest.quantity,
-        "better": "less is better" if contest.direction == "minimize" else "more is better",
-        "effect": contest.effect,
+        "study": matchup.study,
+        "workload": matchup.workload,
+        "quantity": matchup.quantity,
+        "better": "less is better" if matchup.direction == "minimize" else "more is better",
+        "effect": matchup.effect,
         "medians": {
-            methods.index(method): median_texts(contest, value) for method, value in contest.medians.items()
+            methods.index(method): median_texts(matchup, value) for method, value in matchup.medians.items()
         },
         "pairs": pairs,
     }
 
 
-def median_texts(contest: Matchups, value: MedianInterval) -> list[str]:
-    """A method's median, or that it stopped there, and its interval."""
-    if contest.whole:
+def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
+    """Return the text of a method's median and of its interval.
+
+    If the median is the threshold at which runs stop, the text says that the method stopped there.
+    """
+    if matchup.is_count:
         middle, low, high = counts((value.median, value.low, value.high))
         return [middle, f"[{low}, {high}]"]
-    stopped = contest.stop is not None and value.median == contest.stop
-    middle = f"stopped at {plain(contest.stop)}" if stopped else number(value.median)
+    stopped = matchup.stop is not None and value.median == matchup.stop
+    middle = f"stopped at {plain(matchup.stop)}" if stopped else number(value.median)
     return [middle, interval(value.low, value.high)]
 
 
-def cells(meeting: Pairing) -> list[str]:
-    """How two methods compare: the effect, its interval; wins of the first, the rest; chance, interval; p."""
-    effect, least, most = meeting.effect, meeting.least, meeting.most
-    rest = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]
-    chances = [percent(least.value), percent(most.value)]
+def cells(pairing: Pairing) -> list[str]:
+    """Return the texts of a comparison of two methods.
+
+    They are the effect and its interval; wins of the first method and the other outcomes; the chance that the
+    first is better and its interval; the p-value.
+    """
+    effect, lower, upper = pairing.effect, pairing.lower, pairing.upper
+    other_outcomes = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]
+    chances = [percent(lower.value), percent(upper.value)]
     return [
         *effect.words,
         f"{effect.wins} of {effect.count}",
-        ", ".join(f"{pairs} {word}" for pairs, word in rest if pairs or word == "worse"),
+        ", ".join(f"{pairs} {word}" for pairs, word in other_outcomes if pairs or word == "worse"),
         " to ".join(dict.fromkeys(chances)),
-        f"{percent(least.low)} to {percent(most.high)}",
+        f"{percent(lower.low)} to {percent(upper.high)}",
         p_value(effect.p_value),
     ]

@@ -1,4 +1,4 @@
-"""The contents of a site: the best version of each study, of what was run here and of published sets."""
+"""Contents of a site: the best version of each study, from local runs and from published sets."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 
 Agreement = Literal["agrees", "disagrees", "open"]
-SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}  # the other verdicts leave it open
+# Sign of a verdict, to compare two verdicts; verdicts that are not listed decide nothing.
+SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}
 
 
 @dataclass(frozen=True)
 class ShownStudy:
-    """A study that has a page: its tables, its figures, and the plan that it is part of.
+    """A study that has a page, with its tables, its figures, and the plan that it is part of.
 
     Args:
-        study: as pages name it.
-        planned: as its plan has it.
+        study: the study under the name that pages use.
+        planned: the same study under the name in its plan.
     """
 
     study: StudyPlan
@@ -46,14 +47,14 @@ class ShownStudy:
 
 @dataclass(frozen=True)
 class Version:
-    """What was run here, or a published set, as it was read.
+    """Local runs or a published set, with everything read from disk.
 
     Args:
-        studies: all of its studies, in the order of its plan.
-        check_figures: what its property checks draw.
-        check_folder: the site's folder of that.
-        claims: with their figures.
-        measures: of its property checks; None where there are none.
+        studies: all studies of the plan, in its order.
+        check_figures: figures that the property checks draw.
+        check_folder: the site's folder for these figures.
+        claims: verdicts on the claims, with their figures.
+        measures: rows of the property checks; None if the plan has no checks.
     """
 
     plan: ReportPlan
@@ -65,28 +66,32 @@ class Version:
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
-        """All jobs: of its studies without what joins them, of parity and of property checks."""
+        """All jobs of studies, parity and property checks; jobs of joined studies are not included."""
         return read_jobs(self.plan)
 
     @cached_property
     def failures(self) -> Rows:
-        """What failed of its jobs."""
-        faults = [fault for each in self.studies for fault in faults_of(each.study.name, each.tables.runs)]
+        """Failures of these jobs."""
+        faults = [fault for entry in self.studies for fault in faults_of(entry.study.name, entry.tables.runs)]
         return failures_of(self.jobs, faults)
 
     def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], list[ClaimVerdict]]:
-        """Its studies and claims, as far as its plan has them when it is narrowed to the best versions."""
+        """Return the studies and claims of which this version is the best.
+
+        Args:
+            narrowed: the version's plan, reduced to the studies and claims that no other version has better.
+        """
         names = {study.name for study in narrowed.studies}
         deciding = {*names, *(study.name for study in narrowed.skipped)}
         checked = {claim.id for claim in narrowed.checks.claims} if narrowed.checks else set()
-        claims = [one for one in self.claims if one.study in deciding or one.id in checked]
-        return [each for each in self.studies if each.study.name in names], claims
+        claims = [claim for claim in self.claims if claim.study in deciding or claim.id in checked]
+        return [entry for entry in self.studies if entry.study.name in names], claims
 
 
 def read_version(plan: ReportPlan) -> Version:
     """Read the tables and figures of a plan, and the verdicts on its claims.
 
-    A study that was run here and joins another has no figures of its own, and no page that would show them.
+    A local study that joins another study has no figures of its own and no page, so that none are read.
 
     Raises:
         InputError: when a table or a list of figures is missing or damaged.
@@ -97,23 +102,23 @@ def read_version(plan: ReportPlan) -> Version:
     )
     measures = check_rows(plan.checks) if plan.checks else None
     check_figures = read_figures(plan.checks.figures) if plan.checks else []
-    drawn = [*check_figures, *(figure for each in studies for figure in each.figures)]
+    figures = [*check_figures, *(figure for entry in studies for figure in entry.figures)]
     folder = f"{CLAIM_FIGURES}/{plan.published}" if plan.published else CLAIM_FIGURES
     check_measured(plan, measures)
-    claims = with_figures(verdicts_of(plan), drawn, folder)
+    claims = with_figures(verdicts_of(plan), figures, folder)
     return Version(plan, studies, check_figures, folder, claims, measures)
 
 
-def renamed_here(each: ShownStudy) -> ShownStudy:
-    """A study that was run here, of which a published set has a better version, by a name that says so."""
-    return replace(each, study=each.study.model_copy(update={"name": f"{each.study.name} (here)"}))
+def renamed_here(entry: ShownStudy) -> ShownStudy:
+    """Rename a local study to "NAME (here)", because a published set has a better version of it."""
+    return replace(entry, study=entry.study.model_copy(update={"name": f"{entry.study.name} (here)"}))
 
 
 def on_page(claim: ClaimVerdict, page_of: Mapping[str, str]) -> ClaimVerdict:
-    """A claim as the page shows it, of a study that pages may call otherwise.
+    """Return a claim with the name that pages use for its study.
 
     Args:
-        page_of: what pages call studies, by their names.
+        page_of: names of studies on pages, by the names in their plan.
     """
     page = page_of.get(claim.study)
     return claim if page is None else replace(claim, study=page, folder=figure_folder(page))
@@ -121,42 +126,44 @@ def on_page(claim: ClaimVerdict, page_of: Mapping[str, str]) -> ClaimVerdict:
 
 @dataclass(frozen=True)
 class ClaimAgreement:
-    """A claim's verdict here and in a published set."""
+    """Verdict of a claim from local runs, and the verdict in a published set."""
 
-    here: ClaimVerdict
+    local: ClaimVerdict
     published: ClaimVerdict
 
     @property
     def agreement(self) -> Agreement:
-        """Whether both say the same; open where one of them leaves it open."""
-        said = SAYS.get(self.here.verdict, 0) * SAYS.get(self.published.verdict, 0)
-        return "agrees" if said > 0 else "disagrees" if said else "open"
+        """Whether the verdicts agree; "open" if one of them decides nothing."""
+        product = SAYS.get(self.local.verdict, 0) * SAYS.get(self.published.verdict, 0)
+        return "agrees" if product > 0 else "disagrees" if product else "open"
 
 
-def checked_against(here: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]) -> list[ClaimAgreement]:
-    """The claims that were decided here and in a set: what disagrees first, then what is open.
+def checked_against(local: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]) -> list[ClaimAgreement]:
+    """Return the claims that were decided both locally and in a published set.
+
+    Disagreements come first, then claims that are open in one of the two.
 
     Args:
-        here: the claims of what was run.
-        published: those of all sets.
+        local: claims of the local runs.
+        published: claims of all published sets.
     """
-    there = {claim.id: claim for claim in published}
-    found = [
-        ClaimAgreement(claim, there[claim.id])
-        for claim in here
-        if claim.id in there and claim.verdict != "not run"
+    published_of = {claim.id: claim for claim in published}
+    agreements = [
+        ClaimAgreement(claim, published_of[claim.id])
+        for claim in local
+        if claim.id in published_of and claim.verdict != "not run"
     ]
     order = ("disagrees", "open", "agrees")
-    return sorted(found, key=lambda one: order.index(one.agreement))
+    return sorted(agreements, key=lambda pair: order.index(pair.agreement))
 
 
 @dataclass(frozen=True)
 class SiteContents:
-    """The contents of a site, each computed once, when the first page asks for it.
+    """Contents of a site. Each part is computed once, when the first page needs it.
 
     Args:
-        plan: of the site.
-        versions: of the published sets, and last of what was run here.
+        plan: plan of the site.
+        versions: versions of the published sets, and last the version of the local runs.
     """
 
     plan: ReportPlan
@@ -164,140 +171,147 @@ class SiteContents:
 
     @property
     def own(self) -> Version:
-        """What was run here."""
+        """Version of the local runs."""
         return self.versions[-1]
 
     @cached_property
     def _best(self) -> list[tuple[list[ShownStudy], list[ClaimVerdict]]]:
-        """The studies and claims of each version that no other version has better."""
+        """Studies and claims of each version that no other version has better."""
         narrowed = zip(self.versions, shown_plans(self.plan), strict=True)
         return [version.best(plan) for version, plan in narrowed]
 
     @cached_property
     def leading(self) -> list[ShownStudy]:
-        """The best version of each study: first those of the plan, in its order, then others by name."""
-        place_of = {study.name: place for place, study in enumerate(self.plan.studies)}
+        """Best version of each study: first the studies of the plan, in its order, then others by name."""
+        position_of = {study.name: position for position, study in enumerate(self.plan.studies)}
         return sorted(
-            (each for best, _ in self._best for each in best),
-            key=lambda each: (place_of.get(each.study.name, len(place_of)), each.study.name),
+            (entry for best, _ in self._best for entry in best),
+            key=lambda entry: (position_of.get(entry.study.name, len(position_of)), entry.study.name),
         )
 
     @cached_property
     def studies(self) -> list[tuple[StudyPlan, Tables]]:
-        """The plan and the tables of each leading study."""
-        return [(each.study, each.tables) for each in self.leading]
+        """Plan and tables of each leading study."""
+        return [(entry.study, entry.tables) for entry in self.leading]
 
     @cached_property
     def with_pages(self) -> list[ShownStudy]:
-        """The leading studies, and those that were run here although a published set has a better version."""
-        leading = {id(each) for each in self.leading}
-        others = (each for each in self.own.studies if id(each) not in leading and not each.study.joins)
-        return [*self.leading, *map(renamed_here, others)]
+        """Leading studies, and local studies of which a published set has a better version."""
+        leading = {id(entry) for entry in self.leading}
+        local = (entry for entry in self.own.studies if id(entry) not in leading and not entry.study.joins)
+        return [*self.leading, *map(renamed_here, local)]
 
     @cached_property
     def plan_of(self) -> dict[str, ReportPlan]:
-        """The plan that a study is part of, by the name of the study on pages."""
-        return {each.study.name: each.plan for each in self.with_pages}
+        """Plan that a study is part of, by the name of the study on pages."""
+        return {entry.study.name: entry.plan for entry in self.with_pages}
 
     @cached_property
     def runs(self) -> dict[str, list[Rows]]:
-        """The pages of each study's runs, by its name."""
-        return {each.study.name: run_pages(each.study, each.tables.runs) for each in self.with_pages}
+        """Pages of each study's runs, by the name of the study on pages."""
+        return {entry.study.name: run_pages(entry.study, entry.tables.runs) for entry in self.with_pages}
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """The answers of the leading studies."""
+        """Answers of the leading studies."""
         return answers(self.studies)
 
     def overview(self) -> dict[str, Any]:
-        """The map, whose columns are as the first board ranks them, and answers, those on the map first."""
-        kept, more = folded(self.answers)
-        heat = heat_map(kept, self._boards[0])
-        on_map = {id(row.answer) for row in heat.leading.rows}
-        shown = sorted(kept, key=lambda answer: id(answer) not in on_map)
-        return {"heat": heat, "answers": shown, "more_answers": more}
+        """Return the context of the overview: the heat map, and answers in its order.
 
-    def answers_of(self, each: ShownStudy) -> list[Answer]:
-        """A study's answers: of those that lead the overview, or its own where another version is there."""
-        own = [answer for answer in self.answers if answer.study is each.study]
-        return own or answers([(each.study, each.tables)])
+        The first board decides the order of the map's columns. Answers on the map come first.
+        """
+        main, folded_away = folded(self.answers)
+        heat = heat_map(main, self._boards[0])
+        on_map = {id(row.answer) for row in heat.leading.rows}
+        ordered = sorted(main, key=lambda answer: id(answer) not in on_map)
+        return {"heat": heat, "answers": ordered, "more_answers": folded_away}
+
+    def answers_of(self, entry: ShownStudy) -> list[Answer]:
+        """Return the answers of a study.
+
+        They are the answers of the overview if the study leads there, and are computed otherwise.
+        """
+        leading_answers = [answer for answer in self.answers if answer.study is entry.study]
+        return leading_answers or answers([(entry.study, entry.tables)])
 
     # --- boards ----------------------------------------------------------------------------------
 
     @cached_property
     def _boards(self) -> tuple[Board | None, dict[Source, list[Board]]]:
+        """First board, and the other boards by source."""
         return by_source(leaderboards(self.studies))
 
     @property
     def other_boards(self) -> dict[Source, list[Board]]:
-        """The other boards than the first one by source."""
+        """All boards except the first, by source."""
         return self._boards[1]
 
     @property
     def boards(self) -> list[Board]:
-        """All boards, first the one with most results."""
-        first, others = self._boards
-        return [*([first] if first else []), *(board for boards in others.values() for board in boards)]
+        """All boards; the first has the most results."""
+        first, groups = self._boards
+        return [*([first] if first else []), *(board for boards in groups.values() for board in boards)]
 
     def board_of(self, study: StudyPlan) -> Board | None:
-        """The board that a study's first backend is on."""
-        leading = (board for board in self.boards if board.backend == study.backends[0])
-        return next((board for board in leading if any(one.study is study for one in board.columns)), None)
+        """Return the board with a study's first backend; None if it is on no board."""
+        boards = (board for board in self.boards if board.backend == study.backends[0])
+        return next((board for board in boards if any(col.study is study for col in board.columns)), None)
 
     # --- claims ----------------------------------------------------------------------------------
 
     @cached_property
     def own_claims(self) -> dict[str, ClaimVerdict]:
-        """The claims that were decided here, as pages show them, by id."""
+        """Claims decided by local runs, with the study names that pages use, by id."""
         page_of = {
-            each.planned.name: each.study.name for each in self.with_pages if each.plan is self.own.plan
+            entry.planned.name: entry.study.name for entry in self.with_pages if entry.plan is self.own.plan
         }
         return {claim.id: on_page(claim, page_of) for claim in self.own.claims}
 
     @cached_property
     def claims(self) -> dict[str, Any]:
-        """The context of the page of claims: each claim where it is decided best."""
-        shown = [*(claim for _, claims in self._best for claim in claims), *unrun(self.plan)]
-        ids = {claim.id for claim in shown}
-        shown += [claim for name, claim in self.own_claims.items() if name not in ids]
+        """Context of the page of claims: each claim from the version that decides it best."""
+        verdicts = [*(claim for _, claims in self._best for claim in claims), *unrun(self.plan)]
+        ids = {claim.id for claim in verdicts}
+        verdicts += [claim for name, claim in self.own_claims.items() if name not in ids]
         measures = (version.measures for version in self.versions if version.measures is not None)
-        return claims_page(shown, {machine for rows in measures for machine in rows["machine"]})
+        return claims_page(verdicts, {machine for rows in measures for machine in rows["machine"]})
 
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:
-        """The claims by id, by the name of the published set; of what was run here by an empty name."""
-        return {one.plan.published: {claim.id: claim for claim in one.claims} for one in self.versions}
+        """Claims by id, for each published set by its name, and for the local runs under an empty name."""
+        return {item.plan.published: {claim.id: claim for claim in item.claims} for item in self.versions}
 
     @cached_property
     def checked(self) -> list[ClaimAgreement]:
-        """The claims that were decided both here and in a published set."""
+        """Claims that were decided both by local runs and in a published set."""
         published = (claim for version in self.versions[:-1] for claim in version.claims)
         return checked_against(self.own.claims, published)
 
     @property
     def run_here(self) -> Mapping[str, ClaimVerdict]:
-        """The verdicts here on claims that a published set decides too, by id."""
-        return {one.here.id: self.own_claims[one.here.id] for one in self.checked}
+        """Local verdicts on claims that a published set decides too, by id."""
+        return {pair.local.id: self.own_claims[pair.local.id] for pair in self.checked}
 
     # --- backends and machines -------------------------------------------------------------------
 
     @cached_property
     def compared(self) -> ParityPlan | None:
-        """The comparison of backends: what was run here, else of the last published set that has one."""
-        return next((one.parity for one in (self.plan, *reversed(self.plan.archive)) if one.parity), None)
+        """Comparison of backends: from the local runs, or else from the last published set that has one."""
+        return next((plan.parity for plan in (self.plan, *reversed(self.plan.archive)) if plan.parity), None)
 
     @cached_property
     def parity(self) -> dict[str, Any] | None:
-        """The context of the page of parity; None where no backends were compared."""
+        """Context of the page of parity; None if no backends were compared."""
         return parity_page(self.compared, parity_rows(self.compared)) if self.compared else None
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What readers must know of the machines that made the leading studies."""
-        return [f"{study.name}: {said}" for study, tables in self.studies for said in tables.warnings]
+        """Sentences that readers must know about the machines of the leading studies."""
+        return [f"{study.name}: {warning}" for study, tables in self.studies for warning in tables.warnings]
 
     @property
     def jobs(self) -> pl.DataFrame:
         """All jobs of all versions, and of the studies that have a page."""
-        tables = (each.tables.jobs for each in self.with_pages)
+        tables = (entry.tables.jobs for entry in self.with_pages)
         return pl.concat([*(version.jobs for version in self.versions), *tables])

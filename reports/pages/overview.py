@@ -1,6 +1,7 @@
-"""Which method to use for what: on every workload the first at the target and the one that ends best.
+"""Overview: which method to use for each workload, and a map of all methods and problems.
 
-The map of methods and problems has in each cell how many times worse than the best a method is.
+For each workload it names the method that reaches the target first and the method that ends best. A cell of
+the map says how many times worse than the best a method is.
 """
 
 from __future__ import annotations
@@ -27,45 +28,48 @@ from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
-STEPS = (1.1, 1.5, 3.0, 10.0)  # ratios up to which a cell has the colours 0 to 3; 4 above, 5 for a miss
-LEAST_PROBLEMS = 2  # that a method needs for a column of its own
+# Upper bounds of the ratios with the colours 0 to 3. Higher ratios have colour 4, and a miss of the target
+# colour 5.
+STEPS = (1.1, 1.5, 3.0, 10.0)
+LEAST_PROBLEMS = 2  # Minimum number of problems of a method that gets a column of its own.
 
 
 @dataclass(frozen=True)
 class BestMethods:
-    """The methods that may be the best by one measure, the one with the best median first.
+    """Methods that may be the best by one measure; the first has the best median.
 
     Args:
-        beaten: how many others are out of the question.
-        least: the smallest corrected p-value that shared seeds permit.
+        beaten: number of methods that are distinguished from the best.
+        smallest_p: smallest corrected p-value that the shared seeds permit.
     """
 
     methods: tuple[str, ...]
     beaten: int
-    least: float
+    smallest_p: float
 
     @property
     def method(self) -> str:
-        """The one with the best median."""
+        """Method with the best median."""
         return self.methods[0]
 
     @property
-    def enough_seeds(self) -> bool:
-        """Whether the seeds are enough to distinguish a method from the others."""
-        return self.least <= ALPHA
+    def can_reject(self) -> bool:
+        """Whether the seeds suffice to distinguish a method from the others."""
+        return self.smallest_p <= ALPHA
 
 
 @dataclass(frozen=True)
 class Winner:
-    """How the best method ends on a workload, and what the target took it, the sampling of its basis charged.
+    """Result of the best method on a workload. Costs include the gradients sampled for its basis.
 
     Args:
-        measure: what it is the best at: getting to the target, or the end after equal steps.
+        measure: criterion by which the method is the best: cost to the target, or the metric at the end after
+            equal steps.
         value: the headline metric.
-        effect: beside the baseline, seed by seed; None for the baseline itself.
-        evaluations, seconds: to the target; None without a target, or where steps were not timed.
-        basis: gradient evaluations before the first step; 0 without a basis.
-        reached: runs that reached the target; None without one.
+        effect: effect compared to the baseline, seed by seed; None for the baseline itself.
+        evaluations, seconds: cost to the target; None without a target, or if steps were not timed.
+        basis: gradient evaluations for the basis before the first step; 0 without one.
+        reached: share of runs that reached the target; None without one.
     """
 
     measure: Literal["target", "end"]
@@ -80,16 +84,16 @@ class Winner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What may be said of one workload.
+    """Recommendation for one workload.
 
     Args:
-        backend: the study's first.
+        backend: the study's first backend.
         baseline: the study's first method, with which losses are compared.
-        target: the metric and threshold; None where the study has none.
+        target: metric and threshold; None if the study has none.
         ends: the method that ends best after equal steps.
-        use: the method to use: the first at the target, its sampling charged; without a target, or where half
-            of the runs of every method miss it, the one that ends best.
-        medians: by method, of that by which the method to use is chosen.
+        use: the method to use. It is the first at the target, including the cost of its basis. Without a
+            target, or if every method misses it in half of its runs, it is the method that ends best.
+        medians: median of each method by the criterion that chose the method to use.
         shared: whether other studies have the workload too.
     """
 
@@ -105,31 +109,36 @@ class Answer:
 
     @property
     def agree(self) -> bool:
-        """Whether the method to use is the one that ends best."""
+        """Whether the method to use is also the method that ends best."""
         return self.use.best.method == self.ends.best.method
 
     @property
     def winners(self) -> tuple[Winner, ...]:
-        """The method to use and, if it is another, the one that ends best; none where seeds are too few."""
-        if len(self.medians) > 1 and not self.use.best.enough_seeds:
+        """The method to use, and the method that ends best if it is another; empty if seeds are too few."""
+        if len(self.medians) > 1 and not self.use.best.can_reject:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
 
 
 def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
-    """One answer a workload of a study, on the study's first backend; none where there are no final runs."""
-    problems = (problem for own in studies for problem in measures.problems_of(*own))
-    found = [_answer(problem) for problem in problems if len(problem.values)]
-    names = Counter(answer.workload.name for answer in found)
-    return [replace(answer, shared=names[answer.workload.name] > 1) for answer in found]
+    """Return one answer per workload of each study, on the study's first backend.
+
+    Workloads without final runs have none.
+    """
+    problems = (problem for study_tables in studies for problem in measures.problems_of(*study_tables))
+    unmarked = [_answer(problem) for problem in problems if len(problem.values)]
+    names = Counter(answer.workload.name for answer in unmarked)
+    return [replace(answer, shared=names[answer.workload.name] > 1) for answer in unmarked]
 
 
 def _answer(problem: measures.StudyProblem) -> Answer:
+    """Return the answer for one problem."""
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
-    there = set(values["method"])
-    baseline = next(method for method in study.methods if method in there)
-    aimed = target[0] if target else ""  # of which no run has times
-    times = measures.evaluations_to_target(final, aimed)
+    with_values = set(values["method"])
+    baseline = next(method for method in study.methods if method in with_values)
+    # Without a target, no metric has this name, so that there are no times.
+    target_metric = target[0] if target else ""
+    times = measures.evaluations_to_target(final, target_metric)
 
     def winner(measure: Literal["target", "end"], best: BestMethods) -> Winner:
         runs = final.filter(method=best.method)
@@ -140,43 +149,45 @@ def _answer(problem: measures.StudyProblem) -> Answer:
             value=median_interval(values.filter(method=best.method)["value"].to_numpy()),
             effect=None if best.method == baseline else effect_by_seed(study, values, best.method, baseline),
             evaluations=measures.complete_interval(evaluations),
-            seconds=measures.complete_interval(measures.seconds_to_target(runs, aimed)["value"]),
+            seconds=measures.complete_interval(measures.seconds_to_target(runs, target_metric)["value"]),
             basis=int(runs["basis_gradient_evaluations"].fill_null(0).max()),  # type: ignore[arg-type]
             reached=measures.reached_share(evaluations),
         )
 
     ends = winner("end", best_methods_of(values, study.direction, study.methods))
-    use, judged = ends, values
+    use, criterion = ends, values
     if len(times):
         sign = 1 if study.direction == "minimize" else -1
         at_end = measures.median_by_method(values)
         order = sorted(
             (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name].median
         )
-        first = best_methods_of(times, "minimize", order)  # of two that are as soon, the one that ends best
+        # Of methods that reach the target equally soon, the one that ends best leads.
+        first = best_methods_of(times, "minimize", order)
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
-            use, judged = winner("target", first), times
-    found = {name: value.median for name, value in measures.median_by_method(judged).items()}
-    return Answer(study, problem.workload, problem.backend, baseline, target, use, ends, found)
+            use, criterion = winner("target", first), times
+    medians = {name: value.median for name, value in measures.median_by_method(criterion).items()}
+    return Answer(study, problem.workload, problem.backend, baseline, target, use, ends, medians)
 
 
 def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> BestMethods:
-    """The methods that may be the best; of medians that tie, the one that is named first leads.
+    """Return the methods that may be the best. Of methods with tied medians, the first in `order` leads.
 
     Args:
         values: columns method, seed, value.
         order: names of methods.
     """
     chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
-    # of a ring in which each beats the next nobody is kept, and all may be the best
-    kept = set(chosen.filter("kept")["method"]) or set(chosen["method"])
-    finished = set(values.filter(pl.col("value").is_finite())["method"])  # others are not the best
-    beaten, kept = len(chosen) - len(kept), kept & finished or kept
-    found = {name: value.median for name, value in measures.median_by_method(values).items()}
+    # If each method beats the next in a ring, none is kept; then all may be the best.
+    candidates = set(chosen.filter("kept")["method"]) or set(chosen["method"])
+    # A method without a finite value is not the best.
+    finished = set(values.filter(pl.col("value").is_finite())["method"])
+    beaten, candidates = len(chosen) - len(candidates), candidates & finished or candidates
+    median_of = {name: value.median for name, value in measures.median_by_method(values).items()}
     sign = 1 if direction == "minimize" else -1
-    best = sorted((name for name in order if name in kept), key=lambda name: sign * found[name])
-    lead = next(name for name in order if name in kept and tied(found[name], found[best[0]]))
+    best = sorted((name for name in order if name in candidates), key=lambda name: sign * median_of[name])
+    lead = next(name for name in order if name in candidates and tied(median_of[name], median_of[best[0]]))
     methods = (lead, *(name for name in best if name != lead))
     return BestMethods(methods, beaten, least_p_value(values))
 
@@ -186,13 +197,13 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A method on a problem.
+    """Cell of the map: one method on one problem.
 
     Args:
-        ratio: to the best median (of what is to be large the best one to it), 1 or more; infinite where half
-            of its runs missed the target.
-        level: of the colour, 0 the best and 5 a miss.
-        best: whether it reached the target and cannot be distinguished from the best.
+        ratio: how many times worse than the best median the method's median is, at least 1. It is infinite
+            where half of the runs missed the target.
+        level: number of the colour, from 0 for the best to 5 for a miss.
+        best: whether the method reached the target and cannot be distinguished from the best.
     """
 
     ratio: float
@@ -202,7 +213,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """A problem, and its cell of each column; None where the method did not run."""
+    """Row of the map: a problem with one cell per column, None where the method did not run."""
 
     answer: Answer
     cells: tuple[HeatCell | None, ...]
@@ -210,13 +221,13 @@ class HeatRow:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A column a method and a row a problem.
+    """Map of methods and problems, with a column per method and a row per problem.
 
     Args:
-        methods: those that join a study first, then those of the first board as it ranks them, then those on
-            most problems.
-        joined: how many join.
-        ranked: how many the first board ranks beside them; all others where there is none.
+        methods: first the methods that join a study, then the methods of the first board by rank, then the
+            others by their number of problems.
+        joined: number of methods that join a study.
+        ranked: number of further methods that the first board ranks; without a board, all further methods.
     """
 
     methods: tuple[str, ...]
@@ -226,68 +237,74 @@ class HeatMap:
 
     @property
     def leading(self) -> HeatMap:
-        """The columns that fit a page, those that join and the best of the first board, and their rows.
+        """Part of the map that fits on a page: the methods that join, and the best of the first board.
 
-        A problem on which fewer than half of them ran is left out.
+        A problem that fewer than half of these methods ran is left out.
         """
-        kept = self.joined + min(self.ranked, max(MOST_DRAWN - self.joined, 1))
-        rows = (replace(row, cells=row.cells[:kept]) for row in self.rows)
-        full = tuple(row for row in rows if 2 * row.cells.count(None) <= kept)
-        return replace(self, methods=self.methods[:kept], rows=full)
+        columns = self.joined + min(self.ranked, max(MOST_DRAWN - self.joined, 1))
+        rows = (replace(row, cells=row.cells[:columns]) for row in self.rows)
+        full = tuple(row for row in rows if 2 * row.cells.count(None) <= columns)
+        return replace(self, methods=self.methods[:columns], rows=full)
 
 
 def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """Of each problem one answer, that with most methods that other problems have, and the other answers.
+    """Divide answers into one per problem and the rest.
 
-    Studies that only repeat claims are among the others.
+    The answer of a problem is the one with most methods that other problems have too. Studies that only
+    repeat claims are in the rest.
     """
-    own = [answer for answer in answers if not answer.study.only_repeats]
-    places = {(method, answer.workload.name) for answer in own for method in answer.medians}
-    counts = Counter(method for method, _ in places)
+    original = [answer for answer in answers if not answer.study.only_repeats]
+    method_problems = {(method, answer.workload.name) for answer in original for method in answer.medians}
+    counts = Counter(method for method, _ in method_problems)
 
     def shared(answer: Answer) -> int:
         return sum(counts[method] >= LEAST_PROBLEMS for method in answer.medians)
 
     best: dict[str, Answer] = {}
-    for answer in sorted(own, key=shared, reverse=True):  # of equal ones the first stays first
+    # Sorting is stable: of equal answers, the first stays first.
+    for answer in sorted(original, key=shared, reverse=True):
         best.setdefault(answer.workload.name, answer)
-    kept = [answer for answer in answers if best.get(answer.workload.name) is answer]
-    return kept, [answer for answer in answers if best.get(answer.workload.name) is not answer]
+    chosen = [answer for answer in answers if best.get(answer.workload.name) is answer]
+    return chosen, [answer for answer in answers if best.get(answer.workload.name) is not answer]
 
 
 def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
-    """The map of one answer a problem; rows of one method are left out.
+    """Return the map of answers, one per problem.
 
-    So are columns of one problem of several, but of methods that join.
+    Rows with a single method are left out. Columns with a single problem are left out too, if there are
+    several problems and the method does not join a study.
 
     Args:
-        board: the one that comes first.
+        board: the first board.
     """
     costs = [_costs(answer) for answer in answers]
-    counts = Counter(method for own in costs for method in own)
-    joining = {one.label for answer in answers for other in answer.study.joining for one in other.optimizers}
+    counts = Counter(method for cost_of in costs for method in cost_of)
+    studies = (study for answer in answers for study in answer.study.joining)
+    joining = {optimizer.label for study in studies for optimizer in study.optimizers}
     joined = [method for method in counts if Method.of(method).optimizer in joining]
-    least = min(LEAST_PROBLEMS, len(answers))
-    often = (method for method, count in counts.most_common() if count >= least)
-    others = [method for method in often if method not in joined]
-    ranked = [row.method for row in board.rows if row.method in others] if board else others
-    methods = tuple(dict.fromkeys((*joined, *ranked, *others)))
+    required_problems = min(LEAST_PROBLEMS, len(answers))
+    often = (method for method, count in counts.most_common() if count >= required_problems)
+    not_joined = [method for method in often if method not in joined]
+    ranked = [row.method for row in board.rows if row.method in not_joined] if board else not_joined
+    methods = tuple(dict.fromkeys((*joined, *ranked, *not_joined)))
     rows = [
-        HeatRow(answer, tuple(_cell(answer, own, method) for method in methods))
-        for answer, own in zip(answers, costs, strict=True)
+        HeatRow(answer, tuple(_cell(answer, cost_of, method) for method in methods))
+        for answer, cost_of in zip(answers, costs, strict=True)
     ]
-    shown = tuple(row for row in rows if len(row.cells) - row.cells.count(None) > 1)
-    return HeatMap(methods, shown, len(joined), len(ranked))
+    comparable_rows = tuple(row for row in rows if len(row.cells) - row.cells.count(None) > 1)
+    return HeatMap(methods, comparable_rows, len(joined), len(ranked))
 
 
 def _costs(answer: Answer) -> dict[str, float]:
-    """What is to be small, by method: gradient evaluations to the target, or the loss or error at the end.
+    """Return a quantity to minimize for each method.
 
-    Of what is to be large it is the inverse. Empty where a value is not positive: ratios say nothing then.
+    It is the number of gradient evaluations to the target, or the loss or error at the end, or the inverse of
+    a metric that is maximized. The result is empty if a value is not positive, because ratios then mean
+    nothing.
     """
     maximized = answer.use.measure == "end" and answer.study.direction == "maximize"
-    found = {method: 1 / value if maximized and value else value for method, value in answer.medians.items()}
-    return found if all(value > 0 for value in found.values()) else {}
+    costs = {method: 1 / value if maximized and value else value for method, value in answer.medians.items()}
+    return costs if all(value > 0 for value in costs.values()) else {}
 
 
 def _cell(answer: Answer, costs: dict[str, float], method: str) -> HeatCell | None:

@@ -1,4 +1,4 @@
-"""The page of parity: optimizers by problems, one table for each comparison of backends."""
+"""Page of parity: for each comparison of backends, a table of optimizers by problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from curvebench.spec.plan import ParityPlan
 
 
 def parity_rows(plan: ParityPlan) -> pl.DataFrame:
-    """The comparisons of all jobs.
+    """Read the comparisons of all parity jobs.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -22,10 +22,10 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
 
 
 def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
-    """Everything on the page: a matrix for each comparison, and what failed.
+    """Return the context of the page: a matrix for each comparison, and the comparisons that failed.
 
     Args:
-        plan: what was compared.
+        plan: the problems and optimizers that were compared.
         rows: the table `parity`.
     """
     judged = rows.filter(pl.col("judged"))
@@ -41,13 +41,18 @@ def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def matrix(plan: ParityPlan, rows: pl.DataFrame, comparison: str) -> dict[str, Any]:
-    """One comparison: a row an optimizer, a cell a problem in the plan's order (None: not compared)."""
-    here = rows.filter(pl.col("comparison") == comparison)
-    cells = {(row["optimizer"], row["problem"]): row for row in here.iter_rows(named=True)}
-    optimizers = here["optimizer"].unique(maintain_order=True)
+    """Return the table of one comparison.
+
+    Returns:
+        A dictionary with the comparison, whether its differences are in ulps, and one row per optimizer. The
+        cells of a row follow the problems of the plan; a cell is None where nothing was compared.
+    """
+    selected = rows.filter(pl.col("comparison") == comparison)
+    cells = {(row["optimizer"], row["problem"]): row for row in selected.iter_rows(named=True)}
+    optimizers = selected["optimizer"].unique(maintain_order=True)
     return {
         "comparison": comparison,
-        "in_ulps": "ulps" in here["unit"],
+        "in_ulps": "ulps" in selected["unit"],
         "rows": [
             {
                 "optimizer": optimizer,

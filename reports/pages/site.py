@@ -1,4 +1,4 @@
-"""The static site: renders the pages and copies figures, style and script into one folder."""
+"""Static site: renders the pages, and copies figures, style and script into one folder."""
 
 from __future__ import annotations
 
@@ -33,26 +33,29 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 STATIC = Path(__file__).parent.parent / "static"
-SHOWN = "plan.json"  # what the site shows; planning renders it anew where this is another plan
-WRITTEN = "files.json"  # what the last rendering wrote; the next one takes over what is not among it
+# Copy of the plan that the site shows. Planning renders the site again if its plan differs from this.
+SHOWN = "plan.json"
+# List of the files that the last rendering wrote. The next rendering keeps all other files of the folder.
+WRITTEN = "files.json"
 
 
 def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str], None]) -> list[str]:
     """Render every page into a folder and return a summary in lines.
 
-    The folder takes the place of the old one when it is complete, and takes over files of others in it.
+    The new folder replaces the old folder when it is complete. Files in the old folder that no rendering
+    wrote are kept.
 
     Args:
-        drawings: a folder for figures that are drawn on the way; is made where it is missing.
-        log: is called with what is done next.
+        drawings: folder for figures that are drawn during rendering; it is created if necessary.
+        log: is called with a description of each step before the step.
 
     Raises:
         InputError: when a study's tables or figures are missing or damaged.
     """
     versions = []
-    for one in (*plan.archive, plan.model_copy(update={"archive": ()})):
-        log(f"verdicts of {one.published or 'what was run'}")
-        versions.append(read_version(one))
+    for source in (*plan.archive, plan.model_copy(update={"archive": ()})):
+        log(f"verdicts of {source.published or 'what was run'}")
+        versions.append(read_version(source))
     contents = SiteContents(plan, versions)
     environment, texts = _environment(contents), dict[str, str]()
 
@@ -65,16 +68,16 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     boards = contents.boards
     log("overview")
     render("index", **contents.overview())
-    for place, each in enumerate(contents.with_pages, start=1):
-        name = each.study.name
-        log(f"{study_file(name)}, study {place} of {len(contents.with_pages)}")
-        answers, board = contents.answers_of(each), contents.board_of(each.study)
-        about = study_pages.study_page(each.study, each.tables, each.figures, answers, board)
-        render("study", study_file(name), study=each.study, version=each, **about)
+    for position, page in enumerate(contents.with_pages, start=1):
+        name = page.study.name
+        log(f"{study_file(name)}, study {position} of {len(contents.with_pages)}")
+        answers, board = contents.answers_of(page), contents.board_of(page.study)
+        content = study_pages.study_page(page.study, page.tables, page.figures, answers, board)
+        render("study", study_file(name), study=page.study, version=page, **content)
         pages = contents.runs[name]
-        shown = {"study": each.study, "total": len(pages), "metrics": study_pages.run_metrics(each.study)}
+        common = {"study": page.study, "total": len(pages), "metrics": study_pages.run_metrics(page.study)}
         for number, rows in enumerate(pages):
-            render("runs", runs_file(name, number), rows=rows, number=number, **shown)
+            render("runs", runs_file(name, number), rows=rows, number=number, **common)
     log("figures of the leaderboard")
     times = anytime_of(boards, contents.studies, drawings)
     render("leaderboard", anytime_of=times, board_figures=BOARD_FIGURES)
@@ -88,28 +91,28 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     if contents.claims["claims"]:
         render("claims", **contents.claims)
     render("provenance", **study_pages.provenance_page(contents.jobs))
-    drawn = [asdict(figure) for one in times if one for figure in one.figures]
+    board_figures = [asdict(figure) for drawing in times if drawing for figure in drawing.figures]
     log(f"{len(texts)} files to {out}")
-    _write(out, texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, drawn)])
-    own = contents.own
-    verdicts = Counter(claim.verdict for claim in own.claims).most_common()
-    about = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
-    spent = seconds_by_cause(own.jobs).row(0, named=True)
-    return text_of("summary", own=own, checked=contents.checked, spent=spent, **about).splitlines()
+    _write(out, texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, board_figures)])
+    local = contents.own
+    verdicts = Counter(claim.verdict for claim in local.claims).most_common()
+    content = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    seconds = seconds_by_cause(local.jobs).row(0, named=True)
+    return text_of("summary", own=local, checked=contents.checked, spent=seconds, **content).splitlines()
 
 
 def _environment(contents: SiteContents) -> Environment:
-    """The templates, with what all pages say of the site."""
+    """Return the environment of templates, with the facts and functions that all pages use."""
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    studies = tuple(each.study for each in contents.with_pages)
-    shown = {"studies": studies, "parity": contents.compared}
+    studies = tuple(page.study for page in contents.with_pages)
+    planned = {"studies": studies, "parity": contents.compared}
     environment.globals |= {
         "site": contents,
-        "plan": contents.plan.model_copy(update=shown),
+        "plan": contents.plan.model_copy(update=planned),
         "plan_of": contents.plan_of,
         "scales_of": lambda names: _scales(contents.plan_of[name] for name in names),
-        "scales": _scales(each.plan for each in contents.leading) or _scales([contents.plan]),
+        "scales": _scales(page.plan for page in contents.leading) or _scales([contents.plan]),
         "run_here": lambda version: {} if version.study is version.planned else contents.run_here,
         "study_commands": study_commands,
         "figure_folder": figure_folder,
@@ -126,9 +129,9 @@ def _environment(contents: SiteContents) -> Environment:
 
 
 def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
-    """The figures of studies and of property checks, as `_write` takes them."""
+    """Return the figures of studies and property checks, in the form that `_write` takes."""
     return [
-        *((figure_folder(each.study.name), each.study.figures, each.figures) for each in contents.with_pages),
+        *((figure_folder(page.study.name), page.study.figures, page.figures) for page in contents.with_pages),
         *(
             (version.check_folder, version.plan.checks.figures, version.check_figures)
             for version in contents.versions
@@ -138,22 +141,22 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
 
 
 def _scales(plans: Iterable[ReportPlan]) -> list[str]:
-    """The scales of plans in words, each once."""
+    """Return the names of the plans' scales in words, without repetition."""
     return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
 
 
 def study_file(name: str) -> str:
-    """The page of a study."""
+    """Return the file name of a study's page."""
     return f"study_{formatting.slug(name)}.html"
 
 
 def runs_file(name: str, number: int = 0) -> str:
-    """A page of a study's runs, counted from 0."""
+    """Return the file name of a page of a study's runs; the first page has number 0."""
     return f"runs_{formatting.slug(name)}{f'_{number + 1}' if number else ''}.html"
 
 
 def runs_link(pages: list[Rows], study: str, method: str) -> str:
-    """The first run of a method."""
+    """Return a link to the first run of a method."""
     for number, rows in enumerate(pages):
         if any(row["method"] == method for row in rows):
             return f"{runs_file(study, number)}#{formatting.slug(method)}"
@@ -163,20 +166,23 @@ def runs_link(pages: list[Rows], study: str, method: str) -> str:
 def _write(
     out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[str, Path, Rows]]
 ) -> None:
-    """Write pages and drawings (texts by path) and copies.
+    """Write the pages and copy the figures and static files.
 
     Args:
-        figures: the site's folder, the folder they come from, and their list.
+        pages: text of each page, by file name.
+        figures: triples of a folder of the site, the folder that has the drawings, and the list of figures.
 
     Raises:
-        InputError: when one of them is missing, or the folder cannot be written.
+        InputError: when a figure is missing, or the folder cannot be written.
     """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
-    if not plan.published:  # whose folders are beside its own plan, not beside this site
+    # The folders in a published plan are relative to its own file, so that a copy of it here would not be
+    # valid.
+    if not plan.published:
         copies[SHOWN] = plan.path
-    for place, drawn_in, drawn in figures:
-        for name in (f"{figure['name']}.svg" for figure in drawn if not figure["empty"]):
-            copies[f"{place}/{name}"] = drawn_in / name
+    for site_folder, drawn_in, listed in figures:
+        for name in (f"{figure['name']}.svg" for figure in listed if not figure["empty"]):
+            copies[f"{site_folder}/{name}"] = drawn_in / name
     for missing in (source for source in copies.values() if not source.exists()):
         raise InputError(f"{missing}: is missing; run snakemake, or curvebench figures, which draws it")
     out = out.resolve()
@@ -187,13 +193,13 @@ def _write(
         for name, text in pages.items():
             (folder / name).write_text(text)
         (folder / WRITTEN).write_text(json.dumps(sorted([*pages, *copies, WRITTEN]), indent=1) + "\n")
-        for path in _others(out):  # the files of others
+        for path in _others(out):  # Keep the files that no rendering wrote.
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(out / path, folder / path)
 
 
 def _others(out: Path) -> list[Path]:
-    """The files of a folder that no rendering wrote."""
+    """Return the files of a folder that no rendering wrote."""
     try:
         written = set(json.loads((out / WRITTEN).read_text()))
     except (OSError, ValueError):

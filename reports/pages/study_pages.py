@@ -1,4 +1,4 @@
-"""What each page of the site shows, as plain data: the templates only lay it out."""
+"""Contexts of the pages about studies and runs: plain data that the templates only lay out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.newcomer import newcomers
 from curvebench.reports.claims.censoring import effect_by_seed
-from curvebench.reports.claims.comparison import TriedOf, tried_in
+from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
 from curvebench.reports.pages.overview import Answer, heat_map
@@ -28,25 +28,26 @@ from curvebench.spec.plan import StudyPlan
 
 Rows = list[dict[str, Any]]
 KINDS = ("bases", "runs", "timing", "parity", "checks")
-RUNS_A_PAGE = 1000  # keeps a page of runs below 2 MB
+RUNS_A_PAGE = 1000  # Number of runs on a page, which keeps the page below 2 MB.
 
 
 def study_page(
     study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer], board: Board | None
 ) -> dict[str, Any]:
-    """Everything on the page of a study.
+    """Return the context of a study's page.
 
     Args:
-        board: the one that it is on, if it is on one; of several problems without a claim, it answers.
+        board: the board that the study is on, or None. If the study has several problems and no claim, its
+            heat map orders the methods as this board does.
     """
-    parts, tried_of = [], tried_in(study, tables)
+    parts, outcome_of = [], outcome_lookup(study, tables)
     for workload in study.workloads:
         problems = (StudyProblem(study, workload, backend, tables) for backend in study.backends)
-        backends = [_backend(problem, figures, tried_of) for problem in problems]
-        shown = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
-        parts.append({"workload": workload, "backends": shown})
-    several = board and not study.claims and len(answers) > 1
-    heat = heat_map(answers, board).leading if several else None
+        backends = [_backend(problem, figures, outcome_of) for problem in problems]
+        with_content = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
+        parts.append({"workload": workload, "backends": with_content})
+    needs_map = board and not study.claims and len(answers) > 1
+    heat = heat_map(answers, board).leading if needs_map else None
     return {
         "parts": parts,
         "answers": answers,
@@ -58,17 +59,20 @@ def study_page(
     }
 
 
-def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[str, Any]:
-    """What a study's page shows of one workload on one backend; of one that is at fault, that alone."""
+def _backend(problem: StudyProblem, figures: Rows, outcome_of: OutcomeLookup) -> dict[str, Any]:
+    """Return the section of a study's page about one workload on one backend.
+
+    Runs on a workload that is at fault are left out, and the section only shows the fault.
+    """
     faults = faults_of(problem.study.name, problem.final)
-    sound = problem.tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT)
-    problem = replace(problem, tables=replace(problem.tables, runs=sound))
-    where = problem.workload.name, problem.backend
+    valid_runs = problem.tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT)
+    problem = replace(problem, tables=replace(problem.tables, runs=valid_runs))
+    cell = problem.workload.name, problem.backend
     return {
         "name": problem.backend,
-        "figures": [figure for figure in figures if (figure["workload"], figure["backend"]) == where],
+        "figures": [figure for figure in figures if (figure["workload"], figure["backend"]) == cell],
         "results": results_rows(problem),
-        "settings": settings_rows(problem, tried_of),
+        "settings": settings_rows(problem, outcome_of),
         "pairs": pair_rows(problem),
         "costs": cost_rows(problem),
         "clock": wall_clock.clock_of(problem),
@@ -77,96 +81,97 @@ def _backend(problem: StudyProblem, figures: Rows, tried_of: TriedOf) -> dict[st
 
 
 def final_seeds(tables: Tables, backend: str) -> int:
-    """The number of seeds of the final runs on a backend."""
+    """Return the number of seeds of the final runs on a backend."""
     return tables.runs.filter(stage="final", backend=backend)["seed"].n_unique()
 
 
 def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the rows of a frame by their method."""
     return {row["method"]: row for row in frame.iter_rows(named=True)}
 
 
 def results_rows(problem: StudyProblem) -> Rows:
-    """One row a method, those that join first: its metrics, the headline first, targets and failures.
+    """Return one row per method with its metrics, targets and failures; methods that join come first.
 
-    `metrics` are by name and which value it is, `targets` by metric and threshold: what it took, and the runs
-    that reached it.
+    `metrics` maps pairs of a metric and "final" or "best" to medians, the headline metric first. `targets`
+    maps pairs of a metric and its threshold to the cost of reaching it and the share of runs that did.
     """
     study, final = problem.study, problem.final
     headline = study.metric, study.which
-    shown = dict.fromkeys([headline, *((name, "final") for name in problem.workload.metrics)])
-    values = {one: study_values(study, final, *(one if one != headline else ())) for one in shown}
-    columns = {one: measures.median_by_method(found) for one, found in values.items()}
+    metrics = dict.fromkeys([headline, *((name, "final") for name in problem.workload.metrics)])
+    values = {key: study_values(study, final, *(key if key != headline else ())) for key in metrics}
+    columns = {key: measures.median_by_method(frame) for key, frame in values.items()}
     costs = {at: measures.evaluations_to_target(final, at[0]) for at in problem.targets.items()}
     totals = _by_method(measures.outcome_counts(final))
     medians = {method: value.median for method, value in columns[headline].items()}
-    best = measures.best_methods(study, medians) if measures.enough_seeds(values[headline]) else set()
-    joined = {method for one in study.joining for method in one.methods}
+    best = measures.best_methods(study, medians) if measures.can_reject(values[headline]) else set()
+    joined = {method for joining_study in study.joining for method in joining_study.methods}
     order = sorted(study.methods, key=lambda method: method not in joined)
     rows = []
     for method in (method for method in order if method in totals):
         counted = totals[method]["count"] - totals[method]["missing"]
-        took = {at: cost.filter(method=method)["value"] for at, cost in costs.items()}
+        spent = {at: cost.filter(method=method)["value"] for at, cost in costs.items()}
         rows.append(
             {
                 **totals[method],
                 "best": method in best,
                 "failed": share_interval(totals[method]["failed"], counted) if counted else None,
-                "metrics": {one: found.get(method) for one, found in columns.items()},
-                "targets": {at: (complete_interval(own), reached_share(own)) for at, own in took.items()},
+                "metrics": {key: column.get(method) for key, column in columns.items()},
+                "targets": {at: (complete_interval(cost), reached_share(cost)) for at, cost in spent.items()},
             }
         )
     return rows
 
 
-def settings_rows(problem: StudyProblem, tried_of: TriedOf) -> Rows:
-    """The chosen learning rate of each method, where it lies among those tried, and the rates that tie.
+def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
+    """Return the setting of each method: its learning rate, the range of rates tried, and the rates that tie.
 
     Args:
-        tried_of: as `curvebench.reports.claims.comparison.tried_in` gives it.
+        outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
     """
     study, workload, backend = problem.study, problem.workload.name, problem.backend
     rates, final = _by_method(measures.chosen_rates(problem.runs)), _by_method(problem.final)
     tuning = problem.tables.runs.filter(stage="tuning", workload=workload)
     rows: Rows = []
     for method in [method for method in study.methods if method in rates]:
-        tuner, tuned_on = measures.tuned_as(study, method, backend, tuning)
-        tried = tried_of(workload, tuner, tuned_on, Method.of(method).optimizer)
+        tuner, tuned_on = measures.tuning_source(study, method, backend, tuning)
+        outcome = outcome_of(workload, tuner, tuned_on, Method.of(method).optimizer)
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
-        others = hyperparameters | options_of(study, method)
-        tied = [rate for rate, *_ in tried.tied] if tried else []
-        rows.append({**rates[method], "others": others, "tuned_on": tuned_on, "tied": tied})
+        other_settings = hyperparameters | options_of(study, method)
+        tied = [rate for rate, *_ in outcome.tied] if outcome else []
+        rows.append({**rates[method], "others": other_settings, "tuned_on": tuned_on, "tied": tied})
     return rows
 
 
 def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
-    """What was chosen for a method besides hyperparameters, by name."""
-    given = study.optimizer(Method.of(method).optimizer).chosen
-    given.pop("tuned", None)  # they stand beside, as hyperparameters
-    given |= given.pop("arguments", {})
+    """Return the options that a study chose for a method, by name, except hyperparameters."""
+    options = study.optimizer(Method.of(method).optimizer).chosen
+    options.pop("tuned", None)  # The table shows these as hyperparameters.
+    options |= options.pop("arguments", {})
     return {
         name: value
-        for name, value in given.items()
+        for name, value in options.items()
         if isinstance(value, bool) or not isinstance(value, (int, float))
     }
 
 
 def pair_rows(problem: StudyProblem) -> Rows:
-    """Each method in a basis against the same optimizer in the identity basis, seed by seed."""
+    """Return the comparison of each method in a basis with the same optimizer in the identity basis."""
     rows: Rows = []
     for method in problem.study.methods:
         optimizer, basis = Method.of(method)
-        if basis != IDENTITY and (found := effect_by_seed(problem.study, problem.values, method, optimizer)):
-            rows.append({"method": method, "control": optimizer, "found": found})
+        if basis != IDENTITY and (effect := effect_by_seed(problem.study, problem.values, method, optimizer)):
+            rows.append({"method": method, "control": optimizer, "found": effect})
     return rows
 
 
 def cost_rows(problem: StudyProblem) -> Rows:
-    """What a run of each method costs: gradient evaluations and seconds, the basis apart and with it."""
+    """Return the costs of a run of each method: gradient evaluations and seconds, also with its basis."""
     final, timings = problem.final, problem.of(problem.tables.timings)
     of_steps = {
         "step": wall_clock.step_seconds(timings),
         "ratio": wall_clock.step_ratios(timings, wall_clock.references(problem.study.methods)),
-        "own": wall_clock.own_seconds(timings),
+        "own": wall_clock.optimizer_overhead_seconds(timings),
         "memory": wall_clock.peak_memory(problem.of(problem.tables.memory)),
     }
     timed = {name: _by_method(frame) for name, frame in of_steps.items()}
@@ -176,18 +181,18 @@ def cost_rows(problem: StudyProblem) -> Rows:
         runs = final.filter(method=method)
         if not len(runs):
             continue
-        whole = runs.filter(~failed())
-        kept = whole if len(whole) else runs
+        successful = runs.filter(~failed())
+        counted = successful if len(successful) else runs
         took = {at: seconds.filter(method=method)["value"] for at, seconds in spent.items()}
         rows.append(
             {
                 "method": method,
                 "count": len(runs),
-                "evaluations": median_interval(kept["gradient_evaluations"].to_numpy()),
+                "evaluations": median_interval(counted["gradient_evaluations"].to_numpy()),
                 "basis_evaluations": runs["basis_gradient_evaluations"].fill_null(0).max(),
                 "basis_seconds": _basis_seconds(runs["basis_seconds"].drop_nulls()),
-                "targets": {at: complete_interval(own) for at, own in took.items()},
-                **{name: found.get(method) for name, found in timed.items()},
+                "targets": {at: complete_interval(seconds) for at, seconds in took.items()},
+                **{name: rows_of.get(method) for name, rows_of in timed.items()},
                 "state_bytes": runs["state_bytes"].max(),
             }
         )
@@ -195,7 +200,10 @@ def cost_rows(problem: StudyProblem) -> Rows:
 
 
 def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
-    """The interval over seeds, one number where all are the same (one measurement), None without a basis."""
+    """Return the interval of a basis' seconds over seeds.
+
+    If all seeds have the same value (a single measurement), it is a number. Without a basis, it is None.
+    """
     distinct = seconds.unique().to_list()
     if distinct in ([], [0.0]):
         return None
@@ -203,38 +211,40 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
-    """Seconds of all jobs by kind and cause, with a last row for all kinds."""
+    """Return the seconds of all jobs by kind of job and cause, with a last row for all kinds."""
     kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     rows = [kinds[kind] for kind in KINDS if kind in kinds]
     return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
 
 
 def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
-    """The final runs of a study, ordered by method and cut into pages; one empty page where none ran."""
-    place = {method: number for number, method in enumerate(study.methods)}
+    """Return the final runs of a study, sorted by method and divided into pages; at least one page."""
+    position = {method: number for number, method in enumerate(study.methods)}
     final = runs.filter(pl.col("stage") == "final")
-    order = pl.col("method").replace_strict(place, default=len(place), return_dtype=pl.Int64)
+    order = pl.col("method").replace_strict(position, default=len(position), return_dtype=pl.Int64)
     final = final.sort(order, *CELL, "seed", "run")
     rows = [_run_row(study, row) for row in final.iter_rows(named=True)]
     return [rows[start : start + RUNS_A_PAGE] for start in range(0, max(len(rows), 1), RUNS_A_PAGE)]
 
 
 def _run_row(study: StudyPlan, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run, with the final and best value of each metric of `run_metrics`."""
     final = {item["name"]: item["value"] for item in row["final_metrics"] or []}
     best = {item["name"]: item["value"] for item in row["best_metrics"] or []}
     return {**row, "metrics": [(final.get(name), best.get(name)) for name in run_metrics(study)]}
 
 
 def run_metrics(study: StudyPlan) -> list[str]:
-    """The metric columns of a page of runs."""
+    """Return the names of the metrics that have a column on a page of runs."""
     return list(dict.fromkeys(name for workload in study.workloads for name in workload.metrics))
 
 
 def provenance_page(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Machines, environments and all jobs; a warning where hardware is mixed."""
+    """Return the context of the page of provenance: machines, environments and all jobs."""
     jobs = jobs.unique(maintain_order=True)
-    said = pl.element().str.replace("^null: ", "the gradient alone: ")  # the step without an optimizer
-    jobs = jobs.with_columns(pl.col("notes").list.eval(said))
+    # The null method takes the gradient without an optimizer step.
+    in_words = pl.element().str.replace("^null: ", "the gradient alone: ")
+    jobs = jobs.with_columns(pl.col("notes").list.eval(in_words))
     return {
         "machines": machines(jobs).to_dicts(),
         "environments": jobs.unique("environment_hash", keep="first", maintain_order=True).to_dicts(),

@@ -20,7 +20,7 @@ from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, 
 from curvebench.reports.sets.objections import all_objections
 from curvebench.results.archive import unjoined
 from curvebench.results.reading import read, with_method
-from curvebench.results.verdicts import RULE_VERSION, holds, rules
+from curvebench.results.verdicts import RULE_VERSION, rules, satisfies
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
@@ -220,8 +220,8 @@ def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
     measures = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).rows(named=True)
     wrong = []
     for row in measures:
-        estimated = (row["claim"], row["part"], row["variant"]) in sampled
-        if holds(row["value"], row["relation"], row["limit"], row["tolerance"], estimated) != row["holds"]:
+        is_drawn = (row["claim"], row["part"], row["variant"]) in sampled
+        if satisfies(row["value"], row["relation"], row["limit"], row["tolerance"], is_drawn) != row["holds"]:
             wrong.append(f"claim {row['claim']}, part {row['part']}: holds is {row['holds']}")
     if wrong:
         yield (

@@ -15,7 +15,7 @@ from curvebench.reports import formatting
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.claims.verdict_list import compared_of
 from curvebench.reports.claims.wording import reason, say
-from curvebench.reports.measures import headline_limit, held_at, study_values
+from curvebench.reports.measures import clip_at, headline_limit, study_values
 from curvebench.reports.pages.site import STATIC
 from curvebench.reports.rendering import templates
 from curvebench.reports.sets.contents import provenance_of
@@ -281,7 +281,7 @@ def paired_row(what: str, runs: pl.DataFrame, tolerance: Tolerance, direction: D
         runs: columns seed, value and value_right; null where a side has no run of that seed.
         direction: whether less of the metric is better.
     """
-    runs = runs.with_columns(held_at(pl.col(side), direction, tolerance.limit) for side in SIDES)
+    runs = runs.with_columns(clip_at(pl.col(side), direction, tolerance.limit) for side in SIDES)
     first, second = (
         formatting.number(median_interval(values.to_numpy()).median) if len(values) else ""
         for values in (runs[side].drop_nulls() for side in SIDES)

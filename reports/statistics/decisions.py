@@ -1,4 +1,4 @@
-"""Whether paired gains bear out what a claim says, and how many pairs would decide it."""
+"""Tests of whether paired gains support or refute the relation that a claim asserts, and sample sizes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from curvebench.results.intervals import median
 ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["supported", "refuted", "inconclusive"]
 
-ROUNDING = 1e-6  # of gains: what float32 leaves of equal accuracies
-RESAMPLED = 200  # studies, for each number of seeds
-POWER = 0.9
+ROUNDING = 1e-6  # differences of gains up to this size are rounding errors of float32
+RESAMPLED = 200  # simulated studies for each number of seeds
+POWER = 0.9  # share of the simulated studies that must be decided
+# Numbers of seeds among which the sample-size calculation chooses.
 SEEDS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of a family after Holm's correction (Scandinavian Journal of Statistics 6, 1979).
+    """Return the p-values of a family after Holm's correction (Scandinavian Journal of Statistics 6, 1979).
 
-    Whatever the dependence between the tests, the chance that any true null is rejected at
-    `adjusted <= alpha` is at most alpha.
+    If hypotheses with a corrected p-value up to alpha are rejected, the probability that any true null
+    hypothesis is among them is at most alpha, whatever the dependence between the tests.
 
     Raises:
         ValueError: for NaN.
     """
     values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
-    # The least is multiplied by their number, the next by one less; none may fall below the one before.
+    # The smallest of n p-values is multiplied by n, the next one by n - 1, and so on. To keep the order, a
+    # corrected p-value is raised to the one before it.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     restored = np.empty_like(values)
     restored[order] = np.minimum(adjusted, 1.0)
@@ -42,12 +44,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of gains.
+    """A relation that a claim asserts of gains, and its tests.
 
     Args:
-        relation: "better": the gain is above 0, and no less than the margin; "no_worse": it is above minus
-            the margin; "same": it lies between minus the margin and the margin.
-        margin: the smallest gain that matters, in the unit of the gains, above 0.
+        relation: "better" requires a median gain above 0 that is at least the margin; "no_worse" a median
+            gain above minus the margin; "same" a median gain between minus the margin and the margin.
+        margin: smallest gain that matters, in the unit of the gains, above 0.
     """
 
     relation: ClaimRelation
@@ -55,19 +57,21 @@ class Question:
 
     @property
     def slack(self) -> float:
-        """By how much a gain may miss the margin and lie on it: rounding in float32 decides nothing."""
+        """Distance from the margin within which a gain counts as equal to it, because of rounding in
+        float32.
+        """
         return ROUNDING * max(1.0, self.margin)
 
     def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """One-sided, for what the relation asserts; of "same" the larger of two tests (TOST).
+        """Return the one-sided p-value of the relation; for "same" the larger of two tests (TOST).
 
-        Gains that lie on the border, but for what is negligible or rounding, count against the relation: the
-        null is about the median gain, which many ties hold at the border (`ties_against`). Of gains that are
-        known to bounds it is the largest p-value that they may have.
+        Gains on the border of the relation, within rounding or the negligible difference, count against it.
+        The null hypothesis is about the median gain, and many ties keep the median at the border
+        (`ties_against`). For censored gains it is the largest p-value that they may have.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
-            most: what each may be at most, where `gains` is what it is at least; None where they are known.
+            most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
         """
         ends = _ends(gains, most)
         if self.relation == "better":
@@ -78,9 +82,10 @@ class Question:
         return max(below, sign_p_value(ties_against(ends[-1] - self.margin, self.slack)))
 
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """One-sided, for a median gain that the relation does not allow; of "same" twice the smaller of two.
+        """Return the one-sided p-value against the relation; for "same" twice the smaller of two tests.
 
-        Arguments as those of `p_value`. Gains at the margin, but for rounding, count for the relation.
+        It is the p-value of the hypothesis that the median gain violates the relation. Gains at the margin,
+        within rounding, count for the relation. The arguments are as for `p_value`.
         """
         ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin
@@ -90,36 +95,37 @@ class Question:
         return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - ends[0], self.slack))))
 
     def excluded(self, low: float, high: float) -> bool:
-        """Whether the relation allows no median gain from `low` to `high`."""
-        least, most = self.margin - self.slack, self.margin + self.slack
+        """Whether every median gain from `low` to `high` violates the relation."""
+        smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
-            return high < least
-        return high < -most or (self.relation == "same" and low > most)
+            return high < smallest
+        return high < -largest or (self.relation == "same" and low > largest)
 
     def borne_out(self, median: float) -> bool:
-        """Whether the median gain is one that the relation allows."""
-        least, most = self.margin - self.slack, self.margin + self.slack
+        """Whether a median gain satisfies the relation."""
+        smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
-            return median >= least
-        return median >= -most and (self.relation == "no_worse" or median <= most)
+            return median >= smallest
+        return median >= -largest and (self.relation == "no_worse" or median <= largest)
 
 
 def decide(
     question: Question, gains: ArrayLike, refuting_p_value: float, alpha: float, most: ArrayLike | None = None
 ) -> Finding:
-    """What paired gains say of a relation.
+    """Return the finding for paired gains: supported, refuted or inconclusive.
 
-    It is supported where the test rejects its null and the median gain is one that the relation allows, and
-    refuted where the other test rejects the relation and the median gain is not allowed; else the gains are
-    inconclusive. Gains that are known to bounds decide only what they decide wherever between them they lie.
-    Where all relations of a claim must hold, the p-value for each is taken as it is (Berger, Technometrics
-    24, 1982: an intersection-union test).
+    The relation is supported if its test rejects the null hypothesis and the median gain satisfies the
+    relation. It is refuted if the opposite test rejects the relation and the median gain violates it.
+    Otherwise the gains are inconclusive. Censored gains lead to a finding only if all values within their
+    bounds lead to it. If a claim requires several relations, the p-value of each is taken uncorrected (an
+    intersection-union test: Berger, Technometrics 24, 1982).
 
     Args:
         gains: shape (pairs,).
-        refuting_p_value: `Question.refuting_p_value`, corrected for all relations of the claim, of which one
-            refuted relation refutes the whole.
-        most: what each may be at most, where `gains` is what it is at least; None where they are known.
+        refuting_p_value: `Question.refuting_p_value`, corrected for the number of the claim's relations,
+            since a single refuted relation refutes the claim.
+        alpha: level of both tests.
+        most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
     """
     medians = [median(end) for end in _ends(gains, most)]
     if all(map(question.borne_out, medians)):
@@ -129,11 +135,13 @@ def decide(
 
 
 def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
-    """Whether no number of pairs like these would decide, as one end of what they may be bears out the
-    relation and the other denies it.
+    """Whether no number of pairs like these would lead to a finding.
+
+    This is so where censoring is too strong: the median of the lower bounds violates the relation, while the
+    median of the upper bounds satisfies it.
 
     Args:
-        gains, most: shape (pairs,), between what each gain lies.
+        gains, most: lower and upper bounds of the gains, shape (pairs,).
     """
     low, high = (median(end) for end in _ends(gains, most))
     borne_out = question.borne_out(low) and question.borne_out(high)
@@ -141,27 +149,29 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
 
 
 def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
-    """The gains as they are known, or the least and the greatest that they may be."""
-    least = np.asarray(gains, dtype=float)
-    return (least,) if most is None else (least, np.asarray(most, dtype=float))
+    """Return the gains if they are known, otherwise their lower and upper bounds."""
+    low = np.asarray(gains, dtype=float)
+    return (low,) if most is None else (low, np.asarray(most, dtype=float))
 
 
 def seeds_needed(
     question: Question, gains: ArrayLike, relations: int, alpha: float, most: ArrayLike | None = None
 ) -> int | None:
-    """About how many pairs would decide, if further ones were like those that are there.
+    """Return about how many pairs would decide the relation, if further pairs were like the present ones.
 
-    Studies of each size are drawn from the gains with replacement; the answer is the least size of `SEEDS` at
-    which the rule decides at least `POWER` of them, the correction of refutations taken at its most severe
-    (alpha over the number of relations). It is about the effect that was seen: few pairs may mislead it.
+    Studies of each size are drawn from the gains with replacement. The result is the smallest size in `SEEDS`
+    at which at least the share `POWER` of them is decided. Refutations are corrected by the number of
+    relations, the most that Holm's method requires. The estimate assumes that the observed effect is the true
+    one, which few pairs may miss.
 
     Args:
         gains: shape (pairs,).
-        relations: how many the claim has.
-        most: as `decide` takes it.
+        relations: number of relations of the claim.
+        alpha: level of the tests.
+        most: see `decide`.
 
     Returns:
-        The number; None where even the largest of `SEEDS` would not do, or there is no pair.
+        The number of pairs; None if even the largest of `SEEDS` is too small, or there is no pair.
     """
     ends = _ends(gains, most)
     count = len(ends[0])
@@ -170,9 +180,9 @@ def seeds_needed(
     random = np.random.default_rng(0)
 
     def is_decided(study: np.ndarray) -> bool:
-        drawn = [end[study] for end in ends]
-        refuting = relations * question.refuting_p_value(*drawn)
-        return decide(question, drawn[0], refuting, alpha, *drawn[1:]) != "inconclusive"
+        sampled = [end[study] for end in ends]
+        refuting = relations * question.refuting_p_value(*sampled)
+        return decide(question, sampled[0], refuting, alpha, *sampled[1:]) != "inconclusive"
 
     for size in SEEDS:
         if size <= count or 2.0**-size > alpha:

@@ -10,11 +10,11 @@ from curvebench.results.intervals import median_interval
 
 
 def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """The median interval of every group.
+    """Return the median of every group with its interval (`median_interval`).
 
     Args:
         frame: columns `by` and `value`; rows whose value is null are left out.
-        by: columns that name a group.
+        by: columns that identify a group.
 
     Returns:
         Columns `by`, median, low, high, level, count, in the order of first appearance.
@@ -29,10 +29,10 @@ def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def quartile_bands(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Median and quartiles of every group: the spread over seeds, not an interval of the median.
+    """Return median and quartiles of every group: the spread over seeds, not an interval of the median.
 
-    The quartiles are order statistics (the lower one rounded down, the upper one rounded up), so that
-    infinite values never meet in an interpolation.
+    The quartiles are order statistics (the lower one rounded down, the upper one rounded up), since
+    interpolation between infinite values is not defined.
 
     Returns:
         Columns `by`, lower_quartile, median, upper_quartile, count, sorted by `by`.

@@ -1,4 +1,4 @@
-"""Two methods on the same problem instances: their differences, and the sign test of them."""
+"""Two methods on the same problem instances: paired values, effects and the sign test."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ DIVERGED = "a run that diverged is infinite on the bad side, one without a value
 UNDECIDED = "say first which of the two is better; where both diverged they tie, with a difference of 0"
 
 
-def ordered_values(values: ArrayLike, name: str, right: str = DIVERGED) -> np.ndarray:
-    """Values that can be ordered, as floats; shape as given.
+def ordered_values(values: ArrayLike, name: str, remedy: str = DIVERGED) -> np.ndarray:
+    """Return values as floats, after checking that they can be ordered; the shape stays.
 
-    NaN is a value, but neither less nor more than any other: an order would put it first or last by chance.
+    NaN is neither less nor more than any number, so that sorting would put it first or last by chance.
 
     Args:
         values: infinities allowed.
-        name: of the column or argument that holds them.
-        right: what would be right in place of NaN.
+        name: name of the column or argument, for the error message.
+        remedy: advice for the error message: how to replace NaN.
 
     Raises:
         ValueError: for NaN.
     """
     array = np.asarray(values, dtype=float)
     if np.isnan(array).any():
-        raise ValueError(f"{name}: NaN has no place in an order: {right}")
+        raise ValueError(f"{name}: NaN has no place in an order: {remedy}")
     return array
 
 
@@ -39,9 +39,9 @@ Effect = Literal["ratio", "difference"]
 
 
 def sign_p_value(differences: ArrayLike) -> float:
-    """The exact one-sided p-value of the sign test that paired differences tend to be below zero.
+    """Return the exact one-sided p-value of the sign test that paired differences tend to be below zero.
 
-    Assumes independent pairs and nothing of the shape of their differences; zeros are left out (Hollander,
+    Assumes independent pairs and nothing of the shape of their differences. Zeros are left out (Hollander,
     Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
 
     Args:
@@ -53,10 +53,12 @@ def sign_p_value(differences: ArrayLike) -> float:
 
 
 def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
-    """Differences whose ties, up to `negligible`, count as above zero, the least of all.
+    """Replace differences up to `negligible` by the smallest positive number, so that ties count as above
+    zero.
 
-    A one-sided test that they tend to be below zero is then about their median: a test that leaves ties out
-    compares only how often they are above and below, and rejects where most of them are ties.
+    With this replacement, a one-sided test that differences tend to be below zero is about their median. A
+    test that leaves ties out only compares how often differences are above and below zero, and may reject
+    although most of them are ties.
 
     Args:
         differences: shape (pairs,), infinities allowed.
@@ -68,22 +70,22 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _patterns_up_to(count: int) -> tuple[int, ...]:
-    """Of all patterns of so many signs, how many have at most 0, 1, ... of one sign."""
+    """Return how many of the 2^count patterns of signs have at most 0, 1, ..., count positive signs."""
     return tuple(accumulate(comb(count, number) for number in range(count + 1)))
 
 
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:
-    """Losses that are nowhere negative compare by ratio, everything else by difference."""
+    """Return "ratio" for losses that are nowhere negative, "difference" for all other values."""
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return "ratio" if direction == "minimize" and (finite >= 0).all() else "difference"
 
 
 def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -> pl.DataFrame:
-    """The values of two methods on the seeds that both have.
+    """Return the values of two methods on the seeds that both have.
 
     Args:
-        frame: columns method, seed and `value`; one row a method and seed; rows with a null value count as
+        frame: columns method, seed and `value`, one row per method and seed; rows with a null value count as
             absent.
         treated, control: two values of the column method.
 
@@ -91,13 +93,13 @@ def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -
         Columns seed, treated and control, sorted by seed.
 
     Raises:
-        ValueError: where a method has two values on one seed, or a value is NaN.
+        ValueError: when a method has two values on one seed, or a value is NaN.
     """
     ordered_values(frame[value].drop_nulls(), value)
     sides = []
     for name, method in (("treated", treated), ("control", control)):
-        own = frame.filter(pl.col("method") == method).select("seed", pl.col(value).cast(float).alias(name))
-        if own["seed"].is_duplicated().any():
+        rows = frame.filter(pl.col("method") == method).select("seed", pl.col(value).cast(float).alias(name))
+        if rows["seed"].is_duplicated().any():
             raise ValueError(f"{method} has more than one value on one seed")
-        sides.append(own.drop_nulls())
+        sides.append(rows.drop_nulls())
     return sides[0].join(sides[1], on="seed", how="inner").sort("seed")

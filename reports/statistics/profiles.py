@@ -11,23 +11,23 @@ import polars as pl
 
 from curvebench.results.intervals import LEVEL
 
-LIMIT = 4.0  # ratio to the fastest above which a time counts as missed
-POINTS = 100
+LIMIT = 4.0  # ratio to the fastest time above which a time counts as missed
+POINTS = 100  # ratios at which a profile is evaluated
 RESAMPLES = 1000
-TIER_RESAMPLES = 8000  # of 1000 whether a method is in a tier depended on the seed of the draws
-RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")  # what a table of scores has by resampling
-ROUNDING = 1e-12  # relative, of ratios of times
+TIER_RESAMPLES = 8000  # more than RESAMPLES, since with 1000 the tier of some methods depended on the seed
+RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")  # columns of scores that need resampling
+ROUNDING = 1e-12  # relative difference between ratios of times that counts as a rounding error
 
-Studies = Sequence[np.ndarray]  # by workload, seconds of shape (submissions, studies)
+Studies = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
 
 
 @dataclass(frozen=True)
 class _Contest:
-    """Who met what: names along the axes of an array, and which workloads only guard others.
+    """Names along the axes of arrays of times, and the workloads that are variants of others.
 
     Args:
-        variants: pairs of columns: the variant's and its base's.
-        scored: the columns that enter the profile.
+        variants: pairs of columns: the variant's column and its base's column.
+        scored: columns that enter the profile.
     """
 
     submissions: tuple[str, ...]
@@ -37,20 +37,21 @@ class _Contest:
 
 
 def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Each median time to target over the fastest one on its workload, where it counts.
+    """Return each median time to target divided by the fastest one on its workload.
 
-    In this order: the time on a workload is the median over studies, a missed one being infinitely long; a
-    time above `LIMIT` times the fastest is void; a variant is void where its base is; the base is void where
-    one of its variants is; the rest is divided by the fastest that is left.
+    Steps, in this order: the time on a workload is the median over studies, where a missed target is
+    infinitely long; a time above `LIMIT` times the fastest one is void; a variant is void where its base is;
+    the base is void where one of its variants is; the remaining times are divided by the fastest of them.
 
     Args:
-        runs: columns submission, workload, study, seconds: one row for the three; null or infinite seconds
-            mean missed. Studies that a submission lacks beside another one on the workload are missed.
-        variants: base workload by the name of its variant. A variant has no place in a profile, it only
-            has to be reached for its base to count.
+        runs: columns submission, workload, study, seconds, with one row per combination of the first three.
+            Null or infinite seconds mean a missed target. If a submission has fewer studies on a workload
+            than another submission, the absent ones count as missed.
+        variants: base workload by the name of its variant. A variant has no column in the profile; its target
+            only has to be reached for its base to count.
 
     Returns:
-        Columns submission, workload, seconds (null = missed), ratio (null = missed or void), a row for
+        Columns submission, workload, seconds (null = missed), ratio (null = missed or void), one row for
         every pair.
 
     Raises:
@@ -58,96 +59,98 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
             variant that is unknown or its own base.
     """
     contest = _contest(runs, variants or {})
-    seconds = np.stack([_medians(each) for each in _studies(runs, contest, paired=False)], axis=-1)
+    seconds = np.stack([_medians(times) for times in _studies(runs, contest, paired=False)], axis=-1)
     names = product(contest.submissions, contest.workloads)
     frame = pl.DataFrame(list(names), schema=["submission", "workload"], orient="row")
     values = {"seconds": seconds.ravel(), "ratio": _ratios(seconds, contest).ravel()}
     finite = [pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in values]
-    return frame.with_columns(pl.Series(name, each) for name, each in values.items()).with_columns(finite)
+    return frame.with_columns(pl.Series(name, times) for name, times in values.items()).with_columns(finite)
 
 
 def score_intervals(
     runs: pl.DataFrame, variants: Mapping[str, str] | None = None, *, paired: bool
 ) -> pl.DataFrame:
-    """Scores and ranks over the medians of studies, with intervals by resampling studies.
+    """Return scores and ranks of submissions, with intervals by resampling studies.
 
-    A score is the area under a submission's performance profile, from 0 (solves nothing) to 1 (always
-    fastest). The profile is the share of workloads that it solves within a ratio of the fastest one's time
-    (Dolan and More, Mathematical Programming 91, 2002); one that nobody solves counts as missed by everybody:
-    left out, it would make the benchmark easier the more of it is too hard. The area is by the trapezoid rule
-    over `POINTS` equally spaced ratios from 1 to `LIMIT`, divided by `LIMIT` - 1 (Dahl et al., Benchmarking
-    Neural Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on who else takes
-    part, since ratios are to the fastest.
+    A score is the area under a submission's performance profile, from 0 (reaches no target) to 1 (always
+    fastest). The profile is the share of workloads on which the submission reaches the target within a ratio
+    of the fastest time (Dolan and More, Mathematical Programming 91, 2002). A workload on which nobody
+    reaches the target counts as missed by all: if it were left out, a benchmark would seem easier the more of
+    it is too hard. The area is computed by the trapezoid rule over `POINTS` equally spaced ratios from 1 to
+    `LIMIT`, and divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural Network Training Algorithms,
+    arXiv:2306.07179, section 4.5). A score depends on the other submissions, since ratios are to the fastest
+    one.
 
-    Inside every workload as many studies are drawn, with replacement, as there are; the workloads stay the
-    same: the intervals speak of these workloads, run again. A score's interval reaches as far to both sides
-    as 95 % of the resampled scores lie from the estimate (Hall, Journal of the Royal Statistical Society B
-    50, 1988), widened for the small sample (Hesterberg, The American Statistician 69, 2015), within 0 and 1.
-    A rank's interval goes by percentiles and holds the estimate.
+    For intervals, studies are drawn with replacement inside every workload. Workloads are not resampled: the
+    intervals are about these workloads, run again. The interval of a score extends to both sides as far as 95
+    % of the resampled scores are from the estimate (Hall, Journal of the Royal Statistical Society B 50,
+    1988), widened for small samples (Hesterberg, The American Statistician 69, 2015) and clipped to 0 and 1.
+    The interval of a rank consists of percentiles, and is extended to contain the estimate.
 
-    One of several equals is the fastest by chance, so that all their scores are too low, and no resampling of
-    them as they are shows it. So another upper end is that of studies in which whoever may be as fast as the
-    fastest on a workload is (by the interval of their ratio), and the further one is taken. Imposing ties
-    that are not refuted is Andrews and Soares' moment selection (Econometrica 78, 2010), which repairs the
-    bootstrap of a minimum (Fang and Santos, Review of Economic Studies 86, 2019).
+    If several submissions are equally fast, one of them is the fastest by chance, which makes all their
+    scores too low. Resampling cannot show this bias. Therefore a second upper end is computed from studies in
+    which all submissions that may be as fast as the fastest one on a workload (by the interval of their
+    ratio) are as fast, and the larger upper end is used. Imposing ties that are not refuted is Andrews and
+    Soares' moment selection (Econometrica 78, 2010), which repairs the bootstrap of a minimum (Fang and
+    Santos, Review of Economic Studies 86, 2019).
 
-    Tiers go down the order: a submission opens the next one where any of the tier above is told apart from
-    it, so that no two of a tier are; equal scores share a tier. The differences of all pairs are judged
-    together: two are told apart where they differ by more, in the resampled standard deviation of their
-    difference, than any pair strays from its estimate in 95 % of the resamples (Westfall and Young,
-    Resampling-Based Multiple Testing, 1993), widened as above.
+    Tiers are formed from the best score down: a submission opens a new tier if it is distinguished from any
+    member of the tier above, so that all members of a tier are indistinguishable; equal scores share a tier.
+    All pairs are tested together: two submissions are distinguished if their difference, in units of its
+    resampled standard deviation, is larger than any pair's deviation from its estimate in 95 % of the
+    resamples (Westfall and Young, Resampling-Based Multiple Testing, 1993), widened as above.
 
     Assumes independent studies. Measured coverage: `docs/statistics.md`.
 
     Args:
         runs, variants: see `time_ratios`.
-        paired: whether studies of one name are the same problem instances for all submissions (seeds);
+        paired: whether studies of the same name are the same problem instances for all submissions (seeds);
             they are then drawn together.
 
     Returns:
         Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, tier (from 1 on),
-        studies (the least of a workload), the best first. With one study on every workload nothing can be
-        resampled: bounds and tiers are null.
+        studies (the smallest number on any workload), the best submission first. If every workload has a
+        single study, nothing can be resampled, and bounds and tiers are null.
 
     Raises:
         ValueError: see `time_ratios`.
     """
     contest = _contest(runs, variants or {})
     studies = _studies(runs, contest, paired)
-    few, many = (
+    for_bounds, for_tiers = (
         _resampled_medians(studies, paired, size, np.random.default_rng(0))
         for size in (RESAMPLES, TIER_RESAMPLES)
     )
-    found = _bounds(studies, contest, few) | {"tier": _tiers(studies, contest, many)}
-    counts = [each.shape[1] for each in studies]
-    frame = pl.DataFrame({"submission": contest.submissions, **found, "studies": min(counts)})
+    columns = _bounds(studies, contest, for_bounds) | {"tier": _tiers(studies, contest, for_tiers)}
+    counts = [seconds.shape[1] for seconds in studies]
+    frame = pl.DataFrame({"submission": contest.submissions, **columns, "studies": min(counts)})
     if max(counts) == 1:
         frame = frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in RESAMPLED)
     return frame.sort("score", "submission", descending=[True, False])
 
 
-def _bounds(studies: Studies, contest: _Contest, drawn: np.ndarray) -> dict[str, np.ndarray]:
-    """Scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
+def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
+    """Return scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
 
     Args:
-        drawn: what `_resampled_medians` returns.
+        resampled: medians of resampled studies, as `_resampled_medians` returns them.
     """
-    medians = np.stack([_medians(each) for each in studies], axis=-1)
+    medians = np.stack([_medians(seconds) for seconds in studies], axis=-1)
     estimate = _scores(medians, contest)
-    scores = _scores(drawn, contest)
+    scores = _scores(resampled, contest)
     ranks, estimated_ranks = _ranks(scores), _ranks(estimate)
     tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
     widening = _widening(studies)
     reach = widening * np.quantile(np.abs(scores - estimate), LEVEL, axis=0)
-    if_tied = [_scores(each, contest) for each in _tied(medians, drawn)]
-    lost = widening * np.quantile(if_tied[0] - if_tied[1], tails[1], axis=0)
-    # Ranks that were met, not some between them.
+    if_tied = [_scores(times, contest) for times in _tied(medians, resampled)]
+    bias = widening * np.quantile(if_tied[0] - if_tied[1], tails[1], axis=0)
+    # Quantiles are ranks that occurred, without interpolation between them.
     rank_low = np.quantile(ranks, tails[0], axis=0, method="lower")
     rank_high = np.quantile(ranks, tails[1], axis=0, method="higher")
     return {
         "score": estimate,
         "low": np.maximum(estimate - reach, 0.0),
-        "high": np.minimum(estimate + np.maximum(reach, lost), 1.0),
+        "high": np.minimum(estimate + np.maximum(reach, bias), 1.0),
         "rank": estimated_ranks,
         "rank_low": np.minimum(rank_low, estimated_ranks),
         "rank_high": np.maximum(rank_high, estimated_ranks),
@@ -155,28 +158,28 @@ def _bounds(studies: Studies, contest: _Contest, drawn: np.ndarray) -> dict[str,
 
 
 def _widening(studies: Studies) -> float:
-    """By how much a bootstrap of n values is too narrow."""
-    fewest = min(each.shape[1] for each in studies)
+    """Return the factor by which a bootstrap interval of n values is too narrow, for the smallest n."""
+    fewest = min(seconds.shape[1] for seconds in studies)
     return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
 
-def _tiers(studies: Studies, contest: _Contest, drawn: np.ndarray) -> np.ndarray:
-    """The tier of every submission, from 1 on: see `score_intervals`.
+def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
+    """Return the tier of every submission, from 1 on: see `score_intervals`.
 
     Args:
-        drawn: what `_resampled_medians` returns.
+        resampled: medians of resampled studies, as `_resampled_medians` returns them.
     """
-    estimate = _scores(np.stack([_medians(each) for each in studies], axis=-1), contest)
-    off = _scores(drawn, contest) - estimate
+    estimate = _scores(np.stack([_medians(seconds) for seconds in studies], axis=-1), contest)
+    off = _scores(resampled, contest) - estimate
     strays = off[:, :, None] - off[:, None, :]
     deviations = strays.std(axis=0)
-    moves = deviations > ROUNDING  # the others never change: any difference of theirs tells them apart
+    moves = deviations > ROUNDING  # pairs that never vary are distinguished by any difference
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
     critical = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(-estimate[order]) > ROUNDING) + 1)
-    tiers, above, tier = np.ones(len(estimate), dtype=np.int64), parts[0], 1
-    for equals in parts[1:]:
+    groups = np.split(order, np.flatnonzero(np.diff(-estimate[order]) > ROUNDING) + 1)
+    tiers, above, tier = np.ones(len(estimate), dtype=np.int64), groups[0], 1
+    for equals in groups[1:]:
         gaps = estimate[above][:, None] - estimate[equals]
         opens = bool((gaps > critical[np.ix_(above, equals)]).any())
         above, tier = (equals, tier + 1) if opens else (np.append(above, equals), tier)
@@ -185,7 +188,10 @@ def _tiers(studies: Studies, contest: _Contest, drawn: np.ndarray) -> np.ndarray
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
-    """The names in a frame, sorted: results depend on no order of rows. The frame is checked first."""
+    """Check a frame, and return the names in it.
+
+    Names are sorted, so that results do not depend on the order of rows.
+    """
     missing = {"submission", "workload", "seconds"} - set(frame.columns)
     if missing:
         raise ValueError(f"no column {', '.join(sorted(missing))}; there are {', '.join(frame.columns)}")
@@ -205,17 +211,17 @@ def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
             raise ValueError(f"variant {variant} of {base}: both must be workloads of the frame")
         if base in variants:
             raise ValueError(f"variant {variant} of {base}: {base} must not be a variant itself")
-    place = {workload: column for column, workload in enumerate(workloads)}
+    column_of = {workload: column for column, workload in enumerate(workloads)}
     return _Contest(
         submissions=tuple(frame["submission"].unique().sort().to_list()),
         workloads=workloads,
-        variants=tuple((place[variant], place[base]) for variant, base in variants.items()),
-        scored=tuple(place[workload] for workload in workloads if workload not in variants),
+        variants=tuple((column_of[variant], column_of[base]) for variant, base in variants.items()),
+        scored=tuple(column_of[workload] for workload in workloads if workload not in variants),
     )
 
 
 def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.ndarray]:
-    """Per workload the seconds of shape (submissions, studies), infinite where missed or absent."""
+    """Return the seconds of each workload, shape (submissions, studies), infinite where missed or absent."""
     if "study" not in runs.columns:
         raise ValueError(f"no column study; there are {', '.join(runs.columns)}")
     key = runs.select("submission", "workload", "study")
@@ -224,13 +230,13 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
         raise ValueError(f"two rows of {' / '.join(map(str, twice))}: there must be one")
     over = ["workload"] if paired else ["submission", "workload"]
     placed = runs.with_columns((pl.col("study").rank("dense").over(over) - 1).alias("_study"))
-    filled, place = [], {name: row for row, name in enumerate(contest.submissions)}
+    filled, row_of = [], {name: row for row, name in enumerate(contest.submissions)}
     for workload in contest.workloads:
-        there = placed.filter(pl.col("workload") == workload)
-        columns = there["_study"].to_numpy()
+        rows_here = placed.filter(pl.col("workload") == workload)
+        columns = rows_here["_study"].to_numpy()
         seconds = np.full((len(contest.submissions), columns.max() + 1), np.inf)
-        rows = there["submission"].replace_strict(place, return_dtype=pl.Int64).to_numpy()
-        seconds[rows, columns] = there["seconds"].cast(pl.Float64).fill_null(np.inf).to_numpy()
+        rows = rows_here["submission"].replace_strict(row_of, return_dtype=pl.Int64).to_numpy()
+        seconds[rows, columns] = rows_here["seconds"].cast(pl.Float64).fill_null(np.inf).to_numpy()
         filled.append(seconds)
     return filled
 
@@ -238,42 +244,52 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
 def _resampled_medians(
     studies: Studies, paired: bool, resamples: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
+    """Return medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
     medians = []
     for seconds in studies:
         rows = 1 if paired else len(seconds)
-        drawn = random.integers(seconds.shape[1], size=(resamples, rows, seconds.shape[1]))
-        medians.append(_medians(seconds[np.arange(len(seconds))[:, None], drawn]))
+        indices = random.integers(seconds.shape[1], size=(resamples, rows, seconds.shape[1]))
+        medians.append(_medians(seconds[np.arange(len(seconds))[:, None], indices]))
     return np.stack(medians, axis=-1)
 
 
 def _medians(values: np.ndarray) -> np.ndarray:
-    """Along the last axis: np.median without its search for NaN, which takes half of its time."""
+    """Return medians along the last axis.
+
+    np.median would also search for NaN, which takes half of its time.
+    """
     first, second = (values.shape[-1] - 1) // 2, values.shape[-1] // 2
     parted = np.partition(values, (first, second), axis=-1)
     middle: np.ndarray = (parted[..., first] + parted[..., second]) / 2
     return middle
 
 
-def _tied(medians: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The medians with those that may be as fast as the fastest made so, and the resampled ones about them.
+def _tied(medians: np.ndarray, resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Make all times equal that may be as fast as the fastest one on their workload.
 
     Args:
         medians: shape (submissions, workloads).
-        drawn: resampled ones, shape (resamples, submissions, workloads).
+        resampled: resampled medians, shape (resamples, submissions, workloads).
+
+    Returns:
+        Both arrays, with the times of these submissions multiplied so that their medians equal the fastest
+        one.
     """
     leaders = medians.argmin(axis=0)[None]
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(medians) - np.log(medians.min(axis=0))
-        resampled = np.log(drawn) - np.log(np.take_along_axis(drawn, leaders[None], axis=1))
-        off = np.nan_to_num(np.abs(resampled - logs), nan=np.inf, posinf=np.inf)
+        fastest = np.take_along_axis(resampled, leaders[None], axis=1)
+        off = np.abs(np.log(resampled) - np.log(fastest) - logs)
+        off = np.nan_to_num(off, nan=np.inf, posinf=np.inf)
         reach = np.quantile(off, LEVEL, axis=0, method="higher")
         factors = np.where(np.isfinite(logs) & (logs <= reach), np.exp(-logs), 1.0)
-    return medians * factors, drawn * factors
+    return medians * factors, resampled * factors
 
 
 def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
-    """Ratios to the fastest, infinite where missed or void; of shape (..., submissions, workloads)."""
+    """Return ratios to the fastest time, infinite where missed or void; shape (..., submissions,
+    workloads).
+    """
     within = np.where(times > LIMIT * (1 + ROUNDING) * times.min(axis=-2, keepdims=True), np.inf, times)
     for variant, base in contest.variants:
         within[..., variant] = np.where(np.isinf(within[..., base]), np.inf, within[..., variant])
@@ -283,26 +299,31 @@ def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
     counts = np.isfinite(within)
     ratios = np.full(within.shape, np.inf)
     np.divide(within, fastest, out=ratios, where=counts)
-    # Rounding must not take a time at the limit out of the profile.
+    # A time at the limit stays in the profile even if rounding lifts its ratio above the limit.
     return np.where(counts, np.minimum(ratios, LIMIT), np.inf)
 
 
 def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
-    """Areas under the profiles, of shape (..., submissions), for times of (..., submissions, workloads)."""
+    """Return areas under the profiles, shape (..., submissions).
+
+    Args:
+        times: shape (..., submissions, workloads).
+    """
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # A workload solved at ratio r adds the weights of all points from r on, and nothing behind the last.
+    # A workload solved at ratio r adds the weights of all points from r on, and 0 if r is beyond the last
+    # point.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-    # A ratio that is at a point but for rounding is at it, or processors would disagree about ties.
-    place = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
-    scores: np.ndarray = area[place].mean(axis=-1)
+    # Within rounding, a ratio counts as equal to a point; otherwise processors would disagree about ties.
+    first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
+    scores: np.ndarray = area[first_point].mean(axis=-1)
     return scores
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks along the last axis, 1 for the highest score, ties averaged."""
-    near = 1e-12  # below any difference of areas; sums in another order differ by less
+    """Return ranks along the last axis: 1 for the highest score, ties averaged."""
+    near = 1e-12  # smaller than any difference of areas, larger than rounding errors of their sums
     gaps = scores[..., None, :] - scores[..., :, None]
     above, same = gaps > near, np.abs(gaps) <= near
     ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2

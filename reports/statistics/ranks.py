@@ -1,4 +1,4 @@
-"""Ranks of methods on the problem instances that all of them met, and their mean with an interval."""
+"""Ranks of methods on the problem instances on which all of them ran, and mean ranks with intervals."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ from numpy.typing import ArrayLike
 from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
-NEGLIGIBLE = 1e-3  # relative: what rounding, amplified by training, leaves between two equal methods
-LEAST_SEEDS = 5  # in a stratum, for an interval of the mean rank
+# Relative difference up to which values tie: training amplifies rounding errors to about this size, so that
+# two runs of the same method differ by it.
+NEGLIGIBLE = 1e-3
+MIN_SEEDS = 5  # seeds that every stratum needs for an interval of the mean rank
 
 
-def tied(left: ArrayLike, right: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Whether values are equal, or finite and no further apart than `negligible` of the larger one.
+def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
+    """Return whether values are equal, or finite and close: within `negligible` of the larger one.
 
     Args:
-        left, right: arrays that broadcast together.
+        first, second: arrays that broadcast together.
+        negligible: relative difference.
     """
-    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
+    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     with np.errstate(invalid="ignore", over="ignore"):
-        close = np.abs(left - right) <= negligible * np.maximum(np.abs(left), np.abs(right))
-    result: np.ndarray = (left == right) | (close & np.isfinite(left) & np.isfinite(right))
+        close = np.abs(first - second) <= negligible * np.maximum(np.abs(first), np.abs(second))
+    result: np.ndarray = (first == second) | (close & np.isfinite(first) & np.isfinite(second))
     return result
 
 
 def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Ranks from 1 (least) on in which near values tie: 1 + those below + half of those that tie.
+    """Return ranks from 1 (smallest value) on, in which near values tie.
 
-    Every pair is judged alone, as in the paired test, so that the ranks of n values sum to n (n + 1) / 2.
+    A rank is 1 + the number of smaller values + half of the number of other values that tie. Every pair is
+    judged by itself, as in the paired test, so that the ranks of n values have the sum n (n + 1) / 2.
 
     Args:
         values: shape (n,), infinities allowed.
@@ -50,12 +54,12 @@ def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndar
 
 
 def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
-    """Rank the methods of every instance that all methods of the frame have a value on; 1 is best.
+    """Rank the methods of every instance on which all methods of the frame have a value; 1 is best.
 
     Values that the paired test calls a tie (see `tied`) share their rank.
 
     Args:
-        frame: columns seed (the instance), method and value, one row a method and seed; a diverged run is
+        frame: columns seed (the instance), method and value, one row per method and seed; a diverged run is
             infinite on the bad side; rows with a null value count as absent.
         descending: whether more is better.
 
@@ -63,21 +67,21 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
         Columns seed, method, rank.
 
     Raises:
-        ValueError: where a method has two values on one instance, or a value is NaN.
+        ValueError: when a method has two values on one instance, or a value is NaN.
     """
-    whole, sign = _whole_instances(frame), -1 if descending else 1
+    complete, sign = _whole_instances(frame), -1 if descending else 1
     ranked = [
         group.select("seed", "method", rank=tolerant_ranks(sign * group["value"].to_numpy()))
-        for group in whole.partition_by("seed", maintain_order=True)
+        for group in complete.partition_by("seed", maintain_order=True)
     ]
-    return pl.concat([whole.select("seed", "method", rank=pl.lit(0.0)).clear(), *ranked])
+    return pl.concat([complete.select("seed", "method", rank=pl.lit(0.0)).clear(), *ranked])
 
 
 def present_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows with a value, as a float.
+    """Return the rows with a value, which is cast to float.
 
     Raises:
-        ValueError: where a method has two values on one seed, or a value is NaN.
+        ValueError: when a method has two values on one seed, or a value is NaN.
     """
     present = frame.drop_nulls("value").with_columns(pl.col("value").cast(pl.Float64))
     ordered_values(present["value"], "value")
@@ -87,16 +91,16 @@ def present_values(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of the seeds on which all methods of a frame have a value."""
+    """Return the rows of the seeds on which all methods of a frame have a value."""
     present = present_values(frame)
     return present.filter(pl.len().over("seed") == frame["method"].n_unique())
 
 
 def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
-    """On how many instances each method is the best, or ties with it (see `tied`).
+    """Return the number of instances on which each method is the best, or ties with it (see `tied`).
 
-    Nobody wins an instance on which no value is finite. Instances that not all methods have a value on are
-    left out, as in `instance_ranks`.
+    An instance on which no value is finite has no winner. Instances on which a method has no value are left
+    out, as in `instance_ranks`.
 
     Args:
         frame, descending: see `instance_ranks`.
@@ -107,33 +111,35 @@ def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     Raises:
         ValueError: see `instance_ranks`.
     """
-    whole, value = _whole_instances(frame), pl.col("value")
-    best = whole.select((value.max() if descending else value.min()).over("seed")).to_series().to_numpy()
-    won = pl.Series("wins", tied(whole["value"].to_numpy(), best) & np.isfinite(best), dtype=pl.Int64)
-    by_method = whole.with_columns(won).group_by("method", maintain_order=True)
+    complete, value = _whole_instances(frame), pl.col("value")
+    best = complete.select((value.max() if descending else value.min()).over("seed")).to_series().to_numpy()
+    won = pl.Series("wins", tied(complete["value"].to_numpy(), best) & np.isfinite(best), dtype=pl.Int64)
+    by_method = complete.with_columns(won).group_by("method", maintain_order=True)
     return by_method.agg(pl.col("wins").sum(), count=pl.len().cast(pl.Int64))
 
 
 def stratified_mean(
     strata: Sequence[ArrayLike], methods: Sequence[int], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:
-    """The mean over strata of the mean rank inside each, with an approximate t interval.
+    """Return the mean over strata of the mean rank inside each, with an approximate t interval.
 
-    Assumes independent ranks inside a stratum and independent strata. The variance is sum(v_w / n_w) / W^2,
-    the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). The interval holds two, after
-    Agresti and Coull (The American Statistician 52, 1998), since few ranks may agree by chance while others
-    would not, and those of a method that is nearly always best or worst are skewed:
+    Assumes independent ranks inside a stratum and independent strata. The variance of the mean is sum(v_w /
+    n_w) / W^2 with W strata; the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Few
+    ranks may agree by chance although more of them would not, and the ranks of a method that is nearly always
+    best or worst are skewed. Therefore the interval is the smallest one that contains two others, after
+    Agresti and Coull (The American Statistician 52, 1998):
 
-    - about the mean, where v_w is the sample variance, but at least that of one rank step in two of n_w + 4
-      instances, which is p (1 - p) with p = 2 / (n_w + 4);
-    - about the mean with two ranks more in each stratum, a deviation (at least one step) better and worse
-      than its mean, as far as there are ranks: at an edge that moves the middle inwards.
+    - an interval about the mean, where v_w is the sample variance, but at least the variance of one rank step
+    in two of n_w + 4 instances, which is p (1 - p) with p = 2 / (n_w + 4); - an interval about the mean with
+    two ranks added to each stratum, one deviation (at least one step) better and one worse than its mean,
+    within the possible ranks: near the first or the last rank this moves the middle inwards.
 
-    Measured coverage: `docs/statistics.md`. Methods that never change places get too wide intervals.
+    Measured coverage: `docs/statistics.md`. For methods whose rank never changes the interval is too wide.
 
     Args:
-        strata: ranks, arrays of shape (n_w,), each with at least one.
-        methods: of each stratum how many there are, the greatest rank.
+        strata: ranks, arrays of shape (n_w,), each with at least one rank.
+        methods: number of methods of each stratum, which is the largest rank.
+        level: nominal coverage.
 
     Returns:
         The mean and the ends of its interval, None where a stratum has fewer than 5 ranks.
@@ -145,43 +151,44 @@ def stratified_mean(
     if not arrays:
         raise ValueError("a stratified mean needs at least one stratum")
     mean = float(np.mean([array.mean() for array in arrays]))
-    if any(len(array) < LEAST_SEEDS for array in arrays):
+    if any(len(array) < MIN_SEEDS for array in arrays):
         return mean, None, None
     sizes = np.array([len(array) for array in arrays], dtype=float)
-    added = [_with_edges(array, most) for array, most in zip(arrays, methods, strict=True)]
-    moved = float(np.mean([array.mean() for array in added]))
+    extended = [_with_edges(array, most) for array, most in zip(arrays, methods, strict=True)]
+    moved = float(np.mean([array.mean() for array in extended]))
     floors = 2 * (sizes + 2) / (sizes + 4) ** 2
     half = _half_width(np.maximum([array.var(ddof=1) for array in arrays], floors), sizes, level)
-    other = _half_width(np.array([array.var(ddof=1) for array in added]), sizes, level)
-    return mean, min(mean - half, moved - other), max(mean + half, moved + other)
+    wider_half = _half_width(np.array([array.var(ddof=1) for array in extended]), sizes, level)
+    return mean, min(mean - half, moved - wider_half), max(mean + half, moved + wider_half)
 
 
 def _with_edges(ranks: np.ndarray, most: int) -> np.ndarray:
-    """The ranks of a stratum and two more, one on each side of their mean; shape (n + 2,)."""
+    """Return the ranks of a stratum and two more, one on each side of their mean; shape (n + 2,)."""
     mean, step = ranks.mean(), max(1.0, float(ranks.std(ddof=1)))
     return np.append(ranks, [max(1.0, mean - step), min(float(most), mean + step)])
 
 
 def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float:
-    """Half of the t interval of a stratified mean, from the variance and the number of values of strata."""
-    from scipy.special import stdtrit  # the quantile of scipy.stats.t, without its checks
+    """Return half of the t interval of a stratified mean, from the variances and sizes of its strata."""
+    from scipy.special import stdtrit  # same as scipy.stats.t.ppf without its slow checks of arguments
 
     parts = variances / sizes
-    if not parts.any():  # a method alone
+    if not parts.any():  # a single method always has rank 1
         return 0.0
     freedom = parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum()
     return float(stdtrit(freedom, (1 + level) / 2) * np.sqrt(parts.sum()) / len(sizes))
 
 
 def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
-    """The mean rank of every method: over the seeds of a stratum first, then over strata, equally weighted.
+    """Return the mean rank of every method: over the seeds of a stratum, then over strata with equal weights.
 
     Args:
-        ranks: what `instance_ranks` returns, stacked over workloads, which the column stratum names.
+        ranks: frames that `instance_ranks` returns, stacked over workloads, with the workload in a column
+            stratum.
 
     Returns:
-        Columns method, mean, low, high (within 1 and the mean number of methods), strata, seeds (the
-        least of a stratum); those of the most strata first, best first among them.
+        Columns method, mean, low, high (within 1 and the mean number of methods), strata, seeds (the smallest
+        number in a stratum). Methods with most strata come first, and the best first among them.
     """
     ranks = ranks.with_columns(pl.col("method").n_unique().over("stratum").alias("_methods"))
     rows = []

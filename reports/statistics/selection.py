@@ -1,4 +1,4 @@
-"""Which methods no other beats: those that may be the best, seed by seed, and those on a front."""
+"""Methods that no other method beats: the methods that may be the best, and the methods on a Pareto front."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from curvebench.reports.statistics.ranks import present_values, tied
 
 
 def least_p_value(frame: pl.DataFrame) -> float:
-    """The smallest corrected p-value of `best_set` that shared seeds permit; 1 where there is one method.
+    """Return the smallest corrected p-value that `best_set` can reach with these shared seeds.
+
+    It is 1 if there is only one method.
 
     Args:
         frame: columns method, seed, value; a row without a value counts as absent.
@@ -28,26 +30,28 @@ def least_p_value(frame: pl.DataFrame) -> float:
 def best_set(
     frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0.0
 ) -> pl.DataFrame:
-    """The methods that may be the best: a confidence set of level 1 - alpha.
+    """Return the methods that may be the best: a confidence set of level 1 - alpha.
 
-    A method leaves the set where another is better than it by the one-sided sign test on their shared
-    instances, the p-value multiplied by the number of its opponents (Bonferroni's correction; Holm's begins
-    with it). A best method is one that no other beats, so all nulls of its own tests are true and it leaves
-    with a chance of at most alpha, however its tests depend on each other (subset selection: Gupta,
-    Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9, 1981). "Beats" is about the
-    median difference, whatever the differences' shape; ties count for the method that may leave. Nothing is
-    said of the order inside the set.
+    A method is excluded if another method is better by the one-sided sign test on their shared instances. The
+    p-value is multiplied by the number of opponents (Bonferroni's correction, with which Holm's method
+    begins). A best method is one that no other method beats. All null hypotheses of its own tests are true,
+    so that it is excluded with a probability of at most alpha, whatever the dependence between its tests
+    (subset selection: Gupta, Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9,
+    1981). "Beats" refers to the median difference, whatever the distribution of the differences. Ties count
+    for the method that may be excluded. The set says nothing about the order inside it.
 
     Args:
         frame: columns method, seed, value; a diverged run is infinite on the bad side; a row without a value
             counts as absent.
+        direction: whether less or more is better.
+        alpha: probability with which a best method may be excluded.
         negligible: relative difference up to which a pair is a tie.
 
     Returns:
         Columns method and kept, in the order of first appearance. A method without an instance is left out.
 
     Raises:
-        ValueError: where a method has two values on one seed, or a value is NaN.
+        ValueError: when a method has two values on one seed, or a value is NaN.
     """
     present = present_values(frame)
     methods = present["method"].unique(maintain_order=True).to_list()
@@ -57,34 +61,34 @@ def best_set(
     rows = []
     for name in methods:
         p_values = []
-        for other in methods:
-            both = ~np.isnan(values[name]) & ~np.isnan(values[other])
-            if other == name or not both.any():
+        for opponent in methods:
+            both = ~np.isnan(values[name]) & ~np.isnan(values[opponent])
+            if opponent == name or not both.any():
                 continue
-            own, rival = values[name][both], values[other][both]
+            ours, theirs = values[name][both], values[opponent][both]
             with np.errstate(invalid="ignore"):
-                differences = np.where(tied(rival, own, negligible), 0.0, sign * (rival - own))
+                differences = np.where(tied(theirs, ours, negligible), 0.0, sign * (theirs - ours))
             p_values.append(sign_p_value(ties_against(differences, 0.0)))
-        opponents = max(1, len(p_values))
-        rows.append((name, opponents * min(p_values, default=1.0) > alpha))
+        tests = max(1, len(p_values))
+        rows.append((name, tests * min(p_values, default=1.0) > alpha))
     schema = {"method": frame.schema["method"], "kept": pl.Boolean()}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def on_front(losses: ArrayLike, costs: ArrayLike, negligible: float = 0.0) -> np.ndarray:
-    """Which methods no other dominates.
+    """Return whether each method is on the Pareto front: no other method dominates it.
 
-    A method dominates another if it is no worse in loss and cost and better in one (Ehrgott, Multicriteria
-    Optimization, 2nd ed., definition 2.1); of equal ones neither does. One whose loss or cost is infinite
-    (diverged, out of memory) is on no front.
+    A method dominates another if it is no worse in loss and cost and better in one of them (Ehrgott,
+    Multicriteria Optimization, 2nd ed., definition 2.1). A method whose loss or cost is infinite (diverged,
+    out of memory) is on no front.
 
     Args:
         losses, costs: shape (methods,); less is better.
-        negligible: the relative difference up to which two losses, or two costs, are equal (see `tied`):
-            rounding alone would put a method that costs more on the front.
+        negligible: relative difference up to which two losses, or two costs, count as equal (see `tied`).
+            Without it, rounding alone would put a method with a higher cost on the front.
 
     Returns:
-        Shape (methods,), whether a method is on the front.
+        Shape (methods,).
     """
     no_worse: np.ndarray = np.ones((), dtype=bool)
     better: np.ndarray = np.zeros((), dtype=bool)

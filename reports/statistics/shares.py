@@ -1,4 +1,4 @@
-"""Shares of runs with exact intervals: that one method wins, or that have reached a target by each time."""
+"""Shares of runs with exact intervals: the share that one method wins, or that reached a target in time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from curvebench.results.intervals import LEVEL
 
 @dataclass(frozen=True)
 class Share:
-    """`successes` of `count`, a tie counting half, and an interval of the chance behind them.
+    """A share of `count` trials, where a tie counts half, with an interval of the underlying probability.
 
-    Of nothing, and over workloads whose chances differ, there is no exact interval: its ends are NaN.
+    Without an exact interval, its ends are NaN: without trials, and over workloads with different
+    probabilities.
     """
 
     successes: float
@@ -29,12 +30,14 @@ class Share:
 
     @property
     def value(self) -> float:
-        """The share itself, from 0 to 1."""
+        """Share of successes, from 0 to 1."""
         return self.successes / self.count
 
 
 def share_interval(successes: float, count: int, level: float = LEVEL) -> Share:
-    """Clopper and Pearson's interval (Biometrika 26, 1934): at least `level` for independent trials.
+    """Return a share with Clopper and Pearson's interval (Biometrika 26, 1934).
+
+    The interval has a coverage of at least `level` for independent trials.
 
     Raises:
         ValueError: unless 0 <= successes <= count and count >= 1.
@@ -45,7 +48,10 @@ def share_interval(successes: float, count: int, level: float = LEVEL) -> Share:
 
 
 def clopper_pearson(successes: float, count: float, level: float) -> tuple[float, float]:
-    """The ends of the interval of `share_interval`; neither number need be whole: ties count half."""
+    """Return the ends of the interval of `share_interval`.
+
+    Both numbers may be fractions, since ties count half.
+    """
     from scipy.special import betaincinv
 
     tail = (1 - level) / 2
@@ -55,7 +61,7 @@ def clopper_pearson(successes: float, count: float, level: float) -> tuple[float
 
 
 def probability_of_improvement(gains: ArrayLike) -> Share:
-    """The probability that a run of one method beats the other's on the same seed; a tie counts half.
+    """Return the probability that a run of one method beats the other's on the same seed; a tie counts half.
 
     Assumes independent seeds.
 
@@ -72,10 +78,10 @@ def probability_of_improvement(gains: ArrayLike) -> Share:
 
 
 def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """The mean of independent estimates, with an interval from those of each.
+    """Return the mean of independent estimates, with an interval computed from their intervals.
 
-    The distances of the ends from the estimates add as standard errors do (Zou and Donner, Statistics in
-    Medicine 27, 2008), which keeps intervals apart on both sides.
+    The distances of the ends from the estimates add like standard errors (Zou and Donner, Statistics in
+    Medicine 27, 2008), the lower and the upper ones separately.
 
     Args:
         intervals: estimate, low and high of each.
@@ -87,25 +93,25 @@ def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, f
     return mean, mean - below, mean + above
 
 
-# --- by each time, as censored data ---------------------------------------------------------------
+# --- shares over time, from censored data ---------------------------------------------------------
 
 
 def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
-    """The share of runs that have reached the target by each time: 1 minus Kaplan and Meier's estimate.
+    """Return the share of runs that reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
-    intervals, each for one time, are Clopper and Pearson's of as many runs as would, without censoring, have
-    the variance that Greenwood's formula gives (Dorey and Korn, Statistics in Medicine 6, 1987). Assumes
-    independent runs, and that a run was stopped for no reason that has to do with when it would have reached
-    the target. A run that diverged never reaches it: its time is the budget that the others had, not when it
-    diverged, or it would count as one that might have gone on like them.
+    interval at each time is Clopper and Pearson's for the number of runs that would, without censoring, have
+    the variance of Greenwood's formula (Dorey and Korn, Statistics in Medicine 6, 1987). Assumes independent
+    runs, and that the time at which a run was stopped is unrelated to the time at which it would have reached
+    the target. A run that diverged never reaches it. Its time must be the budget of the other runs, not the
+    time of divergence: otherwise it would count as a run that might have continued like them.
 
     Args:
-        frame: a row a run with columns method, time and reached: whether the target was reached then, else
-            the run was stopped then without it (censored).
+        frame: one row per run with columns method, time and reached: whether the target was reached at this
+            time; if not, the run was stopped then (censored).
 
     Returns:
-        Columns method, time (all that occur of the method), share, low, high, in the order of first
+        Columns method, time (all times that occur for the method), share, low, high, in the order of first
         appearance, then of time.
 
     Raises:
@@ -126,19 +132,21 @@ def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
-    """Time, share and its interval, for every time of one group."""
+    """Return time, share and the ends of its interval, for every time of one group."""
     from scipy.stats import CensoredData, ecdf
 
     times, reached = group["time"].to_numpy().astype(float), group["reached"].to_numpy()
     estimate = ecdf(CensoredData(uncensored=times[reached], right=times[~reached])).sf
     rows, greenwood = [], 0.0
-    for time, left in zip(estimate.quantiles, estimate.probabilities, strict=True):
-        at_risk, share = int((times >= time).sum()), float(1 - left)
+    for time, surviving in zip(estimate.quantiles, estimate.probabilities, strict=True):
+        at_risk, share = int((times >= time).sum()), float(1 - surviving)
         events = int((reached & (times == time)).sum())
-        if share in (0.0, 1.0):  # as many runs as are known to have got so far, all of one kind
-            known = float(len(times) - ((times < time) & ~reached).sum())
+        # Greenwood's formula gives no variance for a share of 0 or 1. Then all runs count that were not
+        # censored before this time.
+        if share in (0.0, 1.0):
+            effective_count = float(len(times) - ((times < time) & ~reached).sum())
         else:
             greenwood += events / (at_risk * (at_risk - events))
-            known = share / (left * greenwood)
-        rows.append((float(time), share, *clopper_pearson(share * known, known, LEVEL)))
+            effective_count = share / (surviving * greenwood)
+        rows.append((float(time), share, *clopper_pearson(share * effective_count, effective_count, LEVEL)))
     return rows

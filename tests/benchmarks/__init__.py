@@ -1,1 +1,1 @@
-"""Tests of the kernel cases, the gate, made-up images, and what the checks of claims notice."""
+"""Tests of the kernel cases, the gate, synthetic images, and the errors that checks of claims detect."""

@@ -1,25 +1,26 @@
-"""Mutations of property claims: a table of what is replaced, and of the subclaims that must then miss.
+"""Mutations of property claims: tables of replacements, and of the subclaims that must then miss.
 
-The tables are `mutations/*.yaml`, one a source document: for each claim a list of rows. A row has
+The tables are `mutations/*.yaml`, one per source document. Each claim has a list of rows. A row has
 
     breaks: subclaims, each of which must miss under the mutation; `*` stands for any text
-    keeps: subclaims that must hold under it; none unless given
-    mutation: what is replaced, by target
-    given: targets replaced with and without the mutation, such as a scheme by its baseline; none unless given
-    instances: of how many instances of each subclaim one must miss; 1 unless given
-    slow: true where this takes seconds; `make test-all` alone tries it
+    keeps: subclaims that must hold under it (default: none)
+    mutation: the replacement of each target
+    given: targets that are replaced with and without the mutation, such as a scheme by its baseline
+    instances: number of instances of each subclaim, one of which must miss (default: 1)
+    slow: true if this takes seconds; only `make test-all` tries it
 
-A target is `rule NAME`, an optimizer, or the place of a function, a property or a constant, from the root
-of the project or from benchmarks/claims: `notes_muon.THRESHOLD`, or
-`curvebench.optimizers.spheres.NORMS[l1]` for an item. A place has a Python expression, which sees the
-names of the place's module, and NAMES below. That of a constant sees the right one as `value`. That of a
-function is calculated at each call and sees its arguments by their names, the right function as
-`original`, what that returns for these arguments as `result`, and the number of the call as `call`. A
-rule has a mapping:
+A target is `rule NAME`, an optimizer, or the dotted path of a function, a property or a constant, from the
+root of the project or from benchmarks/claims: `notes_muon.THRESHOLD`, or
+`curvebench.optimizers.spheres.NORMS[l1]` for an item.
+
+The replacement of a path is a Python expression, which sees the names of the path's module and `NAMES` below.
+The expression for a constant sees the right constant as `value`. The expression for a function is evaluated
+at each call. It sees the arguments by their names, the right function as `original`, its result for these
+arguments as `result`, and the number of the call as `call`. The replacement of a rule is a mapping:
 
     instead: the rule that takes its place
-    options: options that it has besides those it is given
-    any other key: an expression for the hyperparameter of that name, which sees the right number as `value`
+    options: options in addition to those that it gets
+    any other key: an expression for the hyperparameter of this name, which sees the right number as `value`
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Targets = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
-    """A row of a table, whose keys the head of this file explains."""
+    """Row of a table; the module's docstring explains the keys."""
 
     claim: str
     mutation: Targets
@@ -91,55 +92,57 @@ def property_claims() -> dict[str, PropertyClaim]:
 
 
 def subclaims(claim: str, patterns: tuple[str, ...]) -> list[Check]:
-    """Return the checks that the patterns name, those of misprinted statements as corrected.
+    """Return the checks that match the patterns; misprinted statements are checked as corrected.
 
     Raises:
-        ValueError: for a pattern that names none.
+        ValueError: if a pattern matches none.
     """
     checks = [check for check in property_claims()[claim].checks if check.variant != PRINTED]
-    named = {
+    matching = {
         pattern: [
             check for check in checks if re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), check.part)
         ]
         for pattern in patterns
     }
-    for pattern, found in named.items():
+    for pattern, found in matching.items():
         if not found:
             raise ValueError(
                 f"{claim} has no subclaim {pattern!r}; give one of {[one.part for one in checks]}"
             )
-    return [check for found in named.values() for check in found]
+    return [check for found in matching.values() for check in found]
 
 
 def faults(row: Mutation) -> list[str]:
-    """Return what is not as a row says, in words; an empty list is what is wanted.
+    """Return a message for each deviation from a row; an empty list means that the row is right.
 
-    A subclaim that misses under the mutation must hold without it on the same instance: a mutation that
-    changes nothing is a fault.
+    A subclaim that misses under the mutation must hold without it on the same instance. A mutation that
+    changes nothing is therefore a fault.
     """
     broken, kept = subclaims(row.claim, row.breaks), subclaims(row.claim, row.keeps)
     with replaced(row.given, row.mutation):
         misses = [first_miss(row.claim, check, row.instances) for check in broken]
-        wrong = [
+        messages = [
             f"{one.part}: misses" for one in kept if first_miss(row.claim, one, row.instances) is not None
         ]
     for check, instance in zip(broken, misses, strict=True):
         if instance is None:
-            wrong.append(f"{check.part}: holds")
+            messages.append(f"{check.part}: holds")
         elif not holds_unchanged(row.claim, check.part, check.variant, instance, str(row.given)):
-            wrong.append(f"{check.part}: misses without the mutation too")
-    return wrong
+            messages.append(f"{check.part}: misses without the mutation too")
+    return messages
 
 
 def first_miss(claim: str, check: Check, instances: int) -> int | None:
-    """Return the number of the first of so many instances on which a subclaim misses, at scale quick."""
+    """Return the number of the first instance on which a subclaim misses, at scale quick, or None."""
     measured = part_rows(claim, few_instances(check, instances), "quick")
     return next((row.instance for row in measured if not row.measure.holds), None)
 
 
 @cache
 def holds_unchanged(claim: str, part: str, variant: str, instance: int, given: str) -> bool:
-    """Return whether a subclaim holds on one instance without a mutation; kept for the rows that share it."""
+    """Return whether a subclaim holds on one instance without a mutation. Rows that need the same result
+    share it.
+    """
     (check,) = (one for one in property_claims()[claim].checks if (one.part, one.variant) == (part, variant))
     numbers = itertools.count()
 
@@ -154,12 +157,12 @@ def holds_unchanged(claim: str, part: str, variant: str, instance: int, given: s
 
 
 def few_instances(check: Check, instances: int) -> Check:
-    """Return a check with so many instances, and no search for worse ones."""
+    """Return a check with this number of instances, and no search for worse ones."""
     return dataclasses.replace(check, instances={"quick": instances, "paper": instances}, bound=False)
 
 
 def few(claim: PropertyClaim, instances: int, parts: set[str] | None = None) -> PropertyClaim:
-    """Return a claim, or some of its subclaims, with so many instances of each, and no search."""
+    """Return a claim, or some of its subclaims, with this number of instances each, and no search."""
     checks = (check for check in claim.checks if parts is None or check.part in parts)
     return dataclasses.replace(claim, checks=tuple(few_instances(check, instances) for check in checks))
 
@@ -174,9 +177,9 @@ def verdicts_of(claim: PropertyClaim) -> dict[Any, str]:
 
 @contextmanager
 def replaced(*targets: Targets) -> Iterator[None]:
-    """Let the targets be what they are replaced by, one mapping after another."""
+    """Replace the targets inside the block, one mapping after another."""
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        for target, by in itertools.chain.from_iterable(one.items() for one in targets):
+        for target, by in itertools.chain.from_iterable(mapping.items() for mapping in targets):
             if target.startswith("rule "):
                 replace_rule(patch, target.removeprefix("rule "), **by)
             else:
@@ -185,11 +188,11 @@ def replaced(*targets: Targets) -> Iterator[None]:
 
 
 def replace_place(patch: pytest.MonkeyPatch, place: str, expression: str) -> None:
-    """Let a function, a property or a constant be what an expression says.
+    """Replace a function, a property or a constant by an expression.
 
     Raises:
-        AttributeError, ImportError: for a place that is not there.
-        KeyError: for an item that is not there.
+        AttributeError, ImportError: if the path does not exist.
+        KeyError: if the item does not exist.
     """
     path, _, item = place.removesuffix("]").partition("[")
     home, name = path.rsplit(".", 1)
@@ -205,19 +208,19 @@ def replace_place(patch: pytest.MonkeyPatch, place: str, expression: str) -> Non
 
 
 def replacement(right: Any, expression: str, owner: Any) -> Any:
-    """Return the value of an expression, or a function that calculates it at each call."""
+    """Return the value of an expression, or a function that evaluates it at each call."""
     home = owner if inspect.ismodule(owner) else inspect.getmodule(owner)
-    seen = {**vars(home), **NAMES}
+    names_in_scope = {**vars(home), **NAMES}
     if not callable(right):
-        return eval(expression, {**seen, "value": right})
-    seen = {**seen, **vars(inspect.getmodule(right) or home), **NAMES}
+        return eval(expression, {**names_in_scope, "value": right})
+    names_in_scope = {**names_in_scope, **vars(inspect.getmodule(right) or home), **NAMES}
     signature, calls = inspect.signature(right), itertools.count()
 
-    @wraps(right)  # so that it has the signature, and the module, for the next one
+    @wraps(right)  # the wrapper keeps the signature and module, so that it can be replaced in turn
     def wrong(*values: Any, **by_name: Any) -> Any:
-        given = signature.bind(*values, **by_name)
-        given.apply_defaults()
-        names = {**seen, **given.arguments, "original": right, "call": next(calls)}
+        bound = signature.bind(*values, **by_name)
+        bound.apply_defaults()
+        names = {**names_in_scope, **bound.arguments, "original": right, "call": next(calls)}
         if re.search(r"\bresult\b", expression):
             names["result"] = right(*values, **by_name)
         return eval(expression, names)
@@ -232,7 +235,7 @@ def replace_rule(
     options: Mapping[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> None:
-    """Let a rule be another one, have other options, or get other numbers than it is given."""
+    """Replace a rule by another one, add options, or change its hyperparameters."""
     choose, complete = interop.chosen, interop.completed
     changed: list[Rule] = []
 
@@ -244,8 +247,9 @@ def replace_rule(
 
     def completed(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, float]:
         values = complete(rule, hyper)
-        if any(rule is one for one in changed):
-            for name in values.keys() & hyperparameters.keys():  # options decide which there are
+        if any(rule is rule_changed for rule_changed in changed):
+            # the options decide which hyperparameters there are
+            for name in values.keys() & hyperparameters.keys():
                 values[name] = eval(str(hyperparameters[name]), {**NAMES, "value": values[name]})
         return values
 
@@ -257,7 +261,7 @@ def replace_rule(
 
 
 def numbering(rule: Rule) -> Rule:
-    """Return a rule whose steps are shorter the greater the number of a coordinate."""
+    """Return a rule whose steps get shorter with the number of a coordinate."""
 
     def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> tuple[Any, Any]:
         new, state = rule.update(ops, grad, state, param, hyper)
@@ -269,19 +273,21 @@ def numbering(rule: Rule) -> Rule:
 def with_spectra(
     random: np.random.Generator, of: tuple[str, ...], dense: bool = True, **spectra: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return by parameter n gradients (n, n), in random mixtures, whose EGOP has these eigenvalues (n,).
+    """Return, by parameter, n random mixtures of gradients (n, n) whose EGOP has these eigenvalues (n,).
 
     Args:
-        of: the parameters that are wanted; all where there are none.
-        dense: whether the eigenvectors are, or are those of the identity.
+        random: generator of the instance.
+        of: names of the parameters; empty for all.
+        dense: whether the eigenvectors are dense, or unit vectors.
+        spectra: eigenvalues of each parameter.
     """
-    found = {}
+    gradients = {}
     for name, values in spectra.items():
         size = len(values)
         basis = orthonormal(random, size, size) if dense else np.eye(size)
         if name in (of or spectra):
-            found[name] = orthonormal(random, size, size) @ (np.sqrt(size * values)[:, None] * basis.T)
-    return found
+            gradients[name] = orthonormal(random, size, size) @ (np.sqrt(size * values)[:, None] * basis.T)
+    return gradients
 
 
 def ending(
@@ -292,7 +298,9 @@ def ending(
     ratio: float = 1.0,
     values: float = 1.0,
 ) -> Training:
-    """Return a training that ends with `ratio` times the loss of its baseline, and whose d are `values`."""
+    """Return a training that ends with `ratio` times the loss of its baseline, and with all d equal to
+    `values`.
+    """
     seeds = len(lanes.start)
     baseline = precision == "float32" and (options["cayley"] == "exact" or "rotation_rate" not in hyper)
     losses = np.ones((21, seeds)) * (1.0 if baseline else ratio * (1 + 1e-3 * np.arange(seeds)))
@@ -306,7 +314,7 @@ def times(low: float, high: float) -> Ratios:
 
 
 def drop(steps: int, betas: Sequence[float], level: float, raised: float, timescales: float) -> np.ndarray:
-    """Return correlations (betas, steps) that momentum raises for so many of its timescales."""
+    """Return correlations (betas, steps) that momentum raises for `timescales` of its timescales."""
     ends = [round(timescales / (1 - beta)) if beta else 0 for beta in betas]
     return np.array([np.where(np.arange(1, steps + 1) < end, raised, level) for end in ends])
 

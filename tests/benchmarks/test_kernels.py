@@ -27,9 +27,9 @@ from curvebench.benchmarks.kernels.steps import (
     TRACKED,
     Shapes,
     end_to_end,
+    initial,
     optimizer_step,
     sets_of,
-    start,
 )
 from curvebench.optimizers import rules
 from curvebench.reports.pages.kernels import read_ratios
@@ -147,7 +147,7 @@ def test_peers_of_matrix_rules_take_the_same_step(
     label: str, backend: str, options: dict[str, int], shapes: Shapes, tolerance: float
 ):
     rule = {"torch.optim": "muon", "optax": "muon", "pytorch_opt": "soap"}.get(label[:11], "shampoo")
-    params, grads = start(shapes)
+    params, grads = initial(shapes)
     path = replay(rule, params, [grads] * 12, {"learning_rate": LEARNING_RATE}, "numpy", options=options)
     ready = peers(rule, backend, options)[label](shapes, "float64")
     with ready.context(), qr_in_float64():

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from curvebench.benchmarks import stamps
 from curvebench.benchmarks.stamps import (
     CLASSES,
-    LEAST_PHOTOGRAPHS,
+    MIN_PHOTOGRAPHS,
     PACKAGES,
     PHOTOGRAPHS,
     STAMPS,
@@ -69,7 +69,7 @@ def test_held_out_images_have_photographs_that_training_has_not(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Corners are mostly of the photograph, which the stand-ins' red tells where it is not tinted."""
-    monkeypatch.setattr(stamps, "TINT", (1.0, 1.0))
+    monkeypatch.setattr(stamps, "TINT_FACTORS", (1.0, 1.0))
     made = tmp_path / "stamps"
     assert main([str(made), *COUNTS, "--root", str(root)]) == 0
     reds: dict[str, set[int]] = {}
@@ -92,7 +92,7 @@ def test_photographs_are_split_whole_by_the_seed():
     assert [len(own) for own in found.values()] == [16, 5, 6]
     assert found == split_photographs(names[::-1], 0)
     assert found != split_photographs(names, 1)
-    for count in range(LEAST_PHOTOGRAPHS, 27):
+    for count in range(MIN_PHOTOGRAPHS, 27):
         assert all(map(len, split_photographs(names[:count], 0).values()))
 
 

@@ -1,4 +1,4 @@
-"""Run a function in a process of its own, whose memory nothing else has touched."""
+"""Run a function in a new process, whose memory nothing else has used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ Result = TypeVar("Result")
 
 
 def alone(function: Callable[..., Result], *arguments: Any) -> Result:
-    """What a function of a module returns in a new process: resident memory is the whole process's."""
+    """Return the result of a module-level function, computed in a new process; resident memory counts a whole
+    process.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

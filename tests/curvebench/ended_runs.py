@@ -1,6 +1,4 @@
-"""A bundle's run in a process of its own that is killed at a moment: `python -m
-tests.curvebench.ended_runs`.
-"""
+"""Run a bundle in its own process and kill it at a given moment: `python -m tests.curvebench.ended_runs`."""
 
 from __future__ import annotations
 
@@ -30,7 +28,10 @@ STEPS = 300
 
 
 class Moment(NamedTuple):
-    """When a process is killed: seconds after it begins its phase of a number, and by which signal."""
+    """Moment at which a process is killed.
+
+    It is a number of seconds after the process begins a phase for the nth time. The process gets the signal.
+    """
 
     phase: str
     number: int
@@ -39,7 +40,7 @@ class Moment(NamedTuple):
 
 
 class KillingClock(Clock):
-    """Kills its process at a moment."""
+    """Clock that kills its process at a given moment."""
 
     def __init__(self, moment: Moment) -> None:
         super().__init__()
@@ -57,18 +58,18 @@ class KillingClock(Clock):
 
 
 def main(name: str, backend: str, precision: str, folder: Path, moment: Moment) -> None:
-    """Run a bundle, kept at every piece of two steps, of one where that took long; write what it did."""
+    """Run a bundle with checkpoints at short segments, as if each took long, and write the results."""
 
     def end(number: int, frame: FrameType | None) -> None:
         os._exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
-    inputs.PRODUCTS, inputs.RETURNS, execution.PIECE_SECONDS = 1, STEPS // 2, 0.003
-    kept = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
+    inputs.MIN_SEGMENT_PRODUCTS, inputs.MIN_SEGMENTS, execution.SEGMENT_SECONDS = 1, STEPS // 2, 0.003
+    saves = Checkpoints(folder / "run", {"run": name}, every=0.0, worth=0.0, share=math.inf)
     bundle = replace(BUNDLES[name](STEPS), evaluations=STEPS // 4)
-    found = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=kept)
-    arrays: dict[str, Any] = {f"metric {metric}": values for metric, values in found.metrics.items()}
-    arrays |= {one: getattr(found, one) for one in ("steps", "diverged_at", "stopped_at")}
+    run = execute(bundle, engine(backend, precision), KillingClock(moment), checkpoints=saves)
+    arrays: dict[str, Any] = {f"metric {metric}": values for metric, values in run.metrics.items()}
+    arrays |= {key: getattr(run, key) for key in ("steps", "diverged_at", "stopped_at")}
     np.savez(folder / RESULT, **arrays)
 
 

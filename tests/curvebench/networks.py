@@ -1,4 +1,4 @@
-"""Two small networks of the tests on 8 x 8 digits, by convolution and by attention; both take noise."""
+"""Two small networks of the tests for 8 x 8 digits, with convolution and with attention; both take noise."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from curvebench.workloads.workload import (
 
 TRAIN, VALIDATION = 64, 32
 SIDE, CLASSES = 8, 10
-EPSILON = 1e-5  # beside a variance
-KEEP = 0.75  # the probability that dropout keeps an entry
-DECAY = 0.9  # of the running statistics, each step
+# Added to a variance.
+EPSILON = 1e-5
+# Probability that dropout keeps an entry.
+KEEP = 0.75
+# Decay of the running statistics per step.
+DECAY = 0.9
 
 Shapes = dict[str, tuple[tuple[int, ...], Role]]
 
@@ -55,7 +58,7 @@ ATTENTION: Shapes = {
 
 
 def _sample(shapes: Shapes, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Normal entries over the root of the inputs of an output, vectors about 0, scales of norms about 1."""
+    """Draw normal entries over the root of the fan-in; vectors are around 0, and scales of norms around 1."""
     parameters = {}
     for name, (shape, _) in shapes.items():
         inputs = int(np.prod(shape[1:])) if len(shape) > 1 else 100
@@ -75,12 +78,12 @@ def _splits(random: Random) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _dropout(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Factors that keep the mean: 0, or 1 over the probability of being kept."""
+    """Draw factors that preserve the mean: 0, or 1 over the probability of being kept."""
     return (generator.random(shape) < KEEP) / KEEP
 
 
 def _head_loss(ops: Ops, params: Arrays, features: Array, labels: Array) -> Array:
-    """The mean negative log-likelihood of the linear layer that both end with."""
+    """Return the mean negative log-likelihood of the linear layer at the end of both networks."""
     logits = ops.linear(features, params["head"], params["bias"])
     return -ops.mean(ops.take_along_axis(ops.log_softmax(logits, -1), labels[:, None], -1))
 
@@ -117,7 +120,7 @@ def _convolution_problem(settings: Settings, random: Random) -> Problem:
 def _convolution_noise(
     settings: Settings, generator: np.random.Generator, batch: int
 ) -> dict[str, np.ndarray]:
-    """Which columns of the image are seen (a flip), and dropout."""
+    """Draw the order of the image's columns (a flip), and dropout factors."""
     flipped = generator.random((batch, 1)) < 0.5
     return {
         "columns": np.where(flipped, np.arange(SIDE)[::-1], np.arange(SIDE)),
@@ -159,7 +162,8 @@ SMALL_CONVOLUTION = _workload(
     evaluate=_convolution_evaluate,
     noise=_convolution_noise,
     mapped=False,
-    evaluation_batch=24,  # divides neither split: the last part is smaller
+    # 24 divides neither split, so that the last part is smaller.
+    evaluation_batch=24,
 )
 
 
@@ -180,7 +184,7 @@ def _embedded(ops: Ops, params: Arrays, images: Array) -> Array:
 
 
 def _attended(ops: Ops, params: Arrays, tokens: Array) -> Array:
-    """Attention after a norm and added to its input, and the mean over tokens."""
+    """Return the mean over tokens of the input plus attention after a norm."""
     normal = ops.layer_norm(tokens, params["scale"], params["shift"], EPSILON)
     heads = [
         ops.swapaxes(ops.reshape(ops.linear(normal, params[part]), (-1, TOKENS, HEADS, DIM // HEADS)), 1, 2)

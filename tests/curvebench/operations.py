@@ -1,4 +1,4 @@
-"""One call or more of every function of the ops table, with inputs that have no ties."""
+"""Test calls of every array function, with inputs that have no ties."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RNG = np.random.default_rng(20)
 
 @dataclass(frozen=True)
 class Case:
-    """A call `f(ops, *inputs)` that gives an array or a tuple of arrays.
+    """Call `f(ops, *inputs)` that returns an array or a tuple of arrays.
 
     Args:
-        call: the function; what its result leaves open (signs of vectors) is divided out.
-        inputs: arrays in float64, integer or bool.
-        smooth: whether it has a gradient in its real inputs.
+        call: the function; it normalizes whatever its result leaves undetermined, such as signs of vectors.
+        inputs: arrays of float64, integers or booleans.
+        smooth: whether the result is differentiable in the real inputs.
     """
 
     call: Callable[..., Any]
@@ -61,7 +61,7 @@ IMAGES, FILTERS = _normal(2, 3, 7, 6), _normal(4, 3, 3, 2)
 CHANNELS = _normal(3), _normal(3)
 LABELS = np.array([2, 0, 1])
 
-# A key is the function's name, then what is special about the call.
+# A key is the name of the function, followed by what is special about the call.
 CASES: dict[str, Case] = {
     "asarray": _unary("asarray", X),
     "asarray of integers": _unary("asarray", LABELS, smooth=False),

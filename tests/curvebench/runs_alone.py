@@ -1,4 +1,4 @@
-"""The tiny study on a workload of a file whose runs are jobs of their own, or are not."""
+"""The tiny study with a workload from a file, whose runs may be separate jobs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ IN_ONE_BASIS = (
 
 
 def write_alone(folder: Path, *changes: tuple[str, str], alone: bool = True) -> Path:
-    """Write the study `tiny` and beside it its workload; on cut memory, so that each lane is a bundle."""
+    """Write the study `tiny` and its workload into a folder, with so little memory that each lane is a
+    bundle.
+
+    Args:
+        folder: the folder.
+        changes: replacements in the study's text.
+        alone: whether the workload asks for a separate job per run.
+    """
     path = write_study(
         folder, ON_FILE, ("    evaluations: 4", "    evaluations: 4\n    bundle_memory_bytes: 1"), *changes
     )
-    text = FILE if alone else FILE.replace("alone=True", "alone=False")
+    text = FILE if alone else FILE.replace("separate_jobs=True", "separate_jobs=False")
     (folder / "long_squares.py").write_text(text)
     return path

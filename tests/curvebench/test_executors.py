@@ -22,7 +22,7 @@ from curvebench.backends.torch_engine import TorchEngine
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.evaluation import evaluator
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers.rule import Rule
 from curvebench.registry import find_rule
@@ -112,7 +112,7 @@ def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> No
 )
 def test_a_lane_equals_the_run_alone(workload: Workload, variant: str, backend: str, steps: int) -> None:
     bundle = bundle_of(workload, VARIANTS[variant], steps=steps)
-    together, alone = run(bundle, backend), run(bundle.part(slice(1, 2), slice(1, 2)), backend)
+    together, alone = run(bundle, backend), run(bundle.subset(slice(1, 2), slice(1, 2)), backend)
     assert (together.diverged_at == 0).all()
     tolerance = 1e-12 if workload is TANH else 1e-11
     for name, values in alone.metrics.items():
@@ -145,7 +145,7 @@ def compiled_steps(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray],
     """Metrics after 5 single steps, and what was compiled up to the first and from the second on."""
     with made.context():
         loaded = load(bundle, made)
-        inputs = [stretch_inputs(bundle, made, step, 1) for step in range(5)]
+        inputs = [segment_inputs(bundle, made, step, 1) for step in range(5)]
         with compilations() as first:
             evaluate = evaluator(bundle, made, loaded)
             segment = made.segment(loaded, inputs[0])
@@ -175,7 +175,7 @@ def compiled_steps(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray],
 def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
     """No leaf is eager on torch either: a compiled function that would fall back fails, and notes say it."""
     bundle = bundle_of(workload, ALL[variant])
-    bundle = bundle if workload.mapped else bundle.part(slice(0, 1), slice(0, 1))
+    bundle = bundle if workload.mapped else bundle.subset(slice(0, 1), slice(0, 1))
     torch._dynamo.reset()
     counters.clear()
     compiled = TorchEngine("float64", "cpu", compiler="eager", worth_compiling=0, fused=False)
@@ -267,7 +267,7 @@ def test_metrics_and_model_state_may_be_parameters() -> None:
         metrics={name: TANH.metrics[name] for name in ("train_loss", "train_seen")},
     )
     for part in ((slice(0, 2), slice(0, 2)), (slice(0, 1), slice(0, 1))):
-        bundle = bundle_of(TANH, VARIANTS["sgd"]).part(*part)
+        bundle = bundle_of(TANH, VARIANTS["sgd"]).subset(*part)
         problems = [
             dataclasses.replace(problem, state={**problem.state, "lagged": np.zeros(4)})
             for problem in bundle.problems
@@ -289,7 +289,7 @@ def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: st
         bundle = dataclasses.replace(bundle, schedule=np.ones(10))
         with made.context():
             loaded, carry = advanced(bundle, made, 10)
-            last, update = step_of(stretch_inputs(bundle, made, 9, 1), 0), loaded.program.update
+            last, update = step_of(segment_inputs(bundle, made, 9, 1), 0), loaded.program.update
             values = loaded.program.values(loaded.constants, last)
             points[name] = made.ops.to_numpy(update.point(made.ops, carry.state, carry.coordinates, values))
             norms[name] = made.ops.to_numpy(carry.coordinates)
@@ -323,7 +323,7 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
 
 def kept(carry: Carry, made: Engine) -> dict[str, np.ndarray]:
     """What a checkpoint has of a carry, in memory of its own."""
-    return {name: array.copy() for name, array in made.kept(carry).items()}
+    return {name: array.copy() for name, array in made.carry_to_host(carry).items()}
 
 
 @pytest.mark.parametrize(
@@ -338,11 +338,11 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
         loaded = load(bundle, made)
         carry = loaded.carry
         for start, length in ((0, 5), (5, 3)):
-            inputs = stretch_inputs(bundle, made, start, length)
+            inputs = segment_inputs(bundle, made, start, length)
             checkpoint = kept(carry, made)
             segment = made.segment(dataclasses.replace(loaded, carry=carry), inputs, 8)
             carry = segment(carry, loaded.constants, inputs)
-        restored = made.restored(load(bundle, made).carry, checkpoint)
+        restored = made.carry_from_host(load(bundle, made).carry, checkpoint)
         again = kept(segment(restored, loaded.constants, inputs), made)
     for name, array in kept(carry, made).items():
         assert again[name].tobytes() == array.tobytes(), name
@@ -395,7 +395,7 @@ def test_refresh_is_done_on_the_steps_of_its_cadence(
     made = engine(backend, "float64")
     with made.context():
         loaded = load(bundle, made)
-        first, second = (stretch_inputs(bundle, made, begin, 3) for begin in (0, 3))
+        first, second = (segment_inputs(bundle, made, begin, 3) for begin in (0, 3))
         segment = made.segment(loaded, first, 6)
         carry = segment(segment(loaded.carry, loaded.constants, first), loaded.constants, second)
         found = np.unique(made.ops.to_numpy(carry.coordinates))
@@ -438,7 +438,7 @@ def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
     streamed = dataclasses.replace(held.workload, streamed=True, evaluation_batch=24)
     whole = run(held, backend)
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
-    monkeypatch.setattr("curvebench.engine.inputs.SENT_BYTES", 1)  # a step at a time
+    monkeypatch.setattr("curvebench.engine.inputs.MAX_INPUT_BYTES", 1)  # a step at a time
     assert_equal(whole, run(dataclasses.replace(held, workload=streamed), backend), 1e-11)
 
 
@@ -447,8 +447,8 @@ def test_noise_is_that_of_seed_and_step(workload: Workload) -> None:
     made = engine("jax", "float64")
     bundle = bundle_of(workload, VARIANTS["sgd"])
     with made.context():
-        whole = stretch_inputs(bundle, made, 0, 4).noise
-        second = stretch_inputs(bundle.part(slice(1, 2), slice(0, 1)), made, 2, 1).noise
+        whole = segment_inputs(bundle, made, 0, 4).noise
+        second = segment_inputs(bundle.subset(slice(1, 2), slice(0, 1)), made, 2, 1).noise
     assert set(whole) == set(second)
     for name, values in whole.items():
         assert np.array_equal(np.asarray(values)[2:3, 1:2], np.asarray(second[name]))

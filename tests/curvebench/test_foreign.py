@@ -43,7 +43,7 @@ def own(tmp_path: Path) -> Path:
 def alone(locator: str, evaluations: int = STEPS, **arguments: Any) -> Bundle:
     """A single run of a contestant on the small tanh network."""
     bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,))
-    return dataclasses.replace(bundle.part(slice(0, 1), slice(0, 1)), evaluations=evaluations)
+    return dataclasses.replace(bundle.subset(slice(0, 1), slice(0, 1)), evaluations=evaluations)
 
 
 def run(locator: str, evaluations: int = STEPS, **arguments: Any) -> Trajectories:
@@ -138,7 +138,7 @@ def test_a_file_in_an_argument_is_found_beside_the_study_and_is_part_of_the_hash
 @pytest.mark.parametrize("given", [{"betas": [0.8, 0.5]}, {}])
 def test_an_item_of_an_argument_may_be_tuned(given: dict[str, Any]) -> None:
     values = {"learning_rate": (0.05,), "betas.1": (0.95,)}
-    bundle = bundle_of("torch:torch.optim.Adam", given, False, **values).part(slice(0, 1), slice(0, 1))
+    bundle = bundle_of("torch:torch.optim.Adam", given, False, **values).subset(slice(0, 1), slice(0, 1))
     result = execute(bundle, engine("torch", "float64"))
     first = given.get("betas", [0.9])[0]
     expected = by_hand(lambda params: [torch.optim.Adam(params.values(), lr=0.05, betas=(first, 0.95))])
@@ -146,7 +146,7 @@ def test_an_item_of_an_argument_may_be_tuned(given: dict[str, Any]) -> None:
     assert result.state_bytes >= 2 * 8 * bundle.layout.total, "two moments"
     wrong = bundle_of("torch:torch.optim.Adam", given, False, learning_rate=(0.05,), **{"betas.2": (0.9,)})
     with pytest.raises(InputError, match=r"betas\.2 is tuned, and betas = .* has no such item"):
-        execute(wrong.part(slice(0, 1), slice(0, 1)), engine("torch", "float64"))
+        execute(wrong.subset(slice(0, 1), slice(0, 1)), engine("torch", "float64"))
 
 
 @pytest.mark.parametrize("locator", ["torch:torch.optim.LBFGS", "torch:pytorch_optimizer.SAM"])
@@ -162,7 +162,7 @@ def test_a_closure_takes_the_gradient_of_the_step_s_minibatch_and_is_counted(loc
     found = run(locator, **arguments)
     np.testing.assert_allclose(found.metrics["train_loss"][-1, 0, 0], by_hand(make, closure=True), rtol=1e-11)
     each = 1 if locator.endswith("SAM") else 3
-    assert found.closure_evaluations.tolist() == [each * step for step in range(STEPS + 1)]
+    assert found.closure_gradients.tolist() == [each * step for step in range(STEPS + 1)]
 
 
 def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was() -> None:
@@ -259,7 +259,7 @@ def test_lanes_that_run_together_are_those_that_run_alone(name: str, own: Path) 
     together = execute(whole, engine("torch", "float64"))
     for seed, setting in np.ndindex(*whole.lanes):
         lane = np.s_[seed : seed + 1, setting : setting + 1]
-        found = execute(whole.part(*lane), engine("torch", "float64"))
+        found = execute(whole.subset(*lane), engine("torch", "float64"))
         np.testing.assert_allclose(
             together.metrics["train_loss"][:, *lane], found.metrics["train_loss"], rtol=1e-12
         )

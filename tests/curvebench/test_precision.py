@@ -17,7 +17,7 @@ from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.evaluation import evaluator
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.interop.foreign import rule as foreign_rule
 from curvebench.optimizers.options import OptionError
@@ -27,7 +27,7 @@ from curvebench.precision import POLICIES, HalfProducts
 from curvebench.spec.values import Precision
 from curvebench.steps.derivatives import StepEvaluation, StepInfo
 from curvebench.steps.engine import Engine
-from curvebench.steps.program import Program, pick, step_of
+from curvebench.steps.program import Program, minibatch_of, step_of
 from curvebench.steps.update import Work
 from tests.curvebench.engine.test_execution import changed, make_bundle
 from tests.curvebench.test_executors import NETWORKS, bundle_of
@@ -70,7 +70,7 @@ def state_of(rule: Rule, backend: str, word: str) -> tuple[Engine, Any]:
 
 def at_first_step(bundle: Bundle, made: Engine, take: Callable[[Program, StepInfo], Any]) -> Any:
     """Return what `take` gives at the first step, compiled as in runs; call inside the engine's context."""
-    loaded, inputs = load(bundle, made), step_of(stretch_inputs(bundle, made, 0, 1), 0)
+    loaded, inputs = load(bundle, made), step_of(segment_inputs(bundle, made, 0, 1), 0)
     program, carry, constants = loaded.program, loaded.carry, loaded.constants
 
     def taken(params: Any) -> Any:
@@ -121,9 +121,9 @@ def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[
     bundle, made = bundle_of(workload, RULES["sgd"], seeds=(0,), rates=1), engine(backend, word)
     with made.context():
         loaded = load(bundle, made)
-        inputs = step_of(stretch_inputs(bundle, made, 0, 1), 0)
+        inputs = step_of(segment_inputs(bundle, made, 0, 1), 0)
         params = loaded.program.point(loaded.carry, loaded.constants, inputs)
-        batch = pick(loaded.constants, inputs)
+        batch = minibatch_of(loaded.constants, inputs)
         gradient = partial(StepEvaluation(made, workload.loss, per_seed=True), observes=False)
         if backend == "jax":
             # XLA else leaves out casts to half precision that are followed by casts back

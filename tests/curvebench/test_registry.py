@@ -309,8 +309,8 @@ def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: s
         "torch": ("torch:torch.optim.Adam", {"betas": [0.9, 0.999], "eps": 1e-8}),
     }
     locator, arguments = same[backend]
-    theirs = bundle_of(locator, arguments, True, learning_rate=(0.05,)).part(slice(0, 1), slice(0, 1))
-    ours = make_bundle(rule=find_rule("adam"), rates=(0.05,), steps=8).part(slice(0, 1), slice(0, 1))
+    theirs = bundle_of(locator, arguments, True, learning_rate=(0.05,)).subset(slice(0, 1), slice(0, 1))
+    ours = make_bundle(rule=find_rule("adam"), rates=(0.05,), steps=8).subset(slice(0, 1), slice(0, 1))
     made = engine(backend, "float64")
     np.testing.assert_allclose(
         execute(theirs, made).metrics["train_loss"], execute(ours, made).metrics["train_loss"], rtol=1e-11

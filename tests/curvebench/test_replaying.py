@@ -124,8 +124,8 @@ def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:
     roles = {"w": Role("weight", 0)}
     update = Update(whole, layout({"w": (3,)}, roles))
     with pytest.raises(OptionError, match="sgd: the rule of a weight, newton, needs 'hessian', which the"):
-        assert update.pieces
-    assert Update(dataclasses.replace(whole, needs=part.rule.needs), layout({"w": (3,)}, roles)).pieces
+        assert update.groups
+    assert Update(dataclasses.replace(whole, needs=part.rule.needs), layout({"w": (3,)}, roles)).groups
 
 
 def test_kinds_may_be_given_for_some_parameters() -> None:

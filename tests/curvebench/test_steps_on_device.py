@@ -19,7 +19,7 @@ from curvebench.backends.torch_engine import TorchEngine
 from curvebench.benchmarks.gpu import alive_bytes
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.steps import update
@@ -54,7 +54,7 @@ def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
     made = TorchEngine("float32", "meta", worth_compiling=1 << 62, loss_worth_compiling=np.inf)
     with made.context():
         loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, steps)
+        inputs = segment_inputs(bundle, made, 0, steps)
         # fused kernels take hyperparameters as numbers, which are read once, before the run
         numbers = {name: torch.tensor(values) for name, values in bundle.hyperparameters.items()}
         on_host = replace(loaded, constants=loaded.constants._replace(hyper=numbers))
@@ -157,10 +157,10 @@ def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
 ) -> None:
     bundle = _wide(rule)
     together = execute(bundle, engine("torch", "float64"))
-    pieces = len(bundle.update.pieces)
+    pieces = len(bundle.update.groups)
     monkeypatch.setattr(update, "ENTRIES_AT_ONCE", 3 * WIDE * WIDE)
     few = replace(bundle)
-    assert len(few.update.pieces) == pieces + 1  # 3 and 1 of the 4
+    assert len(few.update.groups) == pieces + 1  # 3 and 1 of the 4
     found = execute(few, engine("torch", "float64"))
     for name, values in together.metrics.items():
         np.testing.assert_allclose(found.metrics[name], values, rtol=1e-9, err_msg=name)

@@ -1,4 +1,4 @@
-"""A study that is as small as one can be, and ways to change it."""
+"""A study that is as small as possible, and functions that change it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.curvebench.user_files import user_file
 
 TINY = user_file("tiny.yaml")
 TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]\n"
-# what may take their place: one stage, a few points
+# An alternative to TWO_STAGES: one stage with few points.
 SEARCH = """\
   protocol: random_search
   budget: 2
@@ -17,19 +17,20 @@ SEARCH = """\
 
 
 def leave_tiny(project: Path) -> None:
-    """Leave a copy of the project the tiny study, no property checks and a problem of parity: it runs all."""
+    """Reduce a copy of the project to the tiny study and one parity problem, without property checks."""
     for path in (project / "benchmarks/studies").glob("*.yaml"):
         path.unlink()
     for path in (project / "benchmarks/claims").glob("[!_]*.py"):
         path.unlink()
-    (project / "benchmarks/census.yaml").unlink()  # of claims that are decided by nothing now
+    # All claims of the census lack a decision now.
+    (project / "benchmarks/census.yaml").unlink()
     write_study(project / "benchmarks/studies")
     with (project / "curvebench/planning/parity_problems.py").open("a") as problems:
         problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")
 
 
 def write_study(folder: Path, *changes: tuple[str, str], name: str = "tiny") -> Path:
-    """Write the tiny study with some of its text replaced; each old text must be there."""
+    """Write the tiny study with replacements; each old text must occur in it."""
     text = TINY
     for old, new in changes:
         assert old in text, f"{old!r} is not in the tiny study"

@@ -1,4 +1,4 @@
-"""Small workloads of the tests: minibatches, model state, shared and separate data."""
+"""Small workloads for tests: minibatches, model state, shared and separate data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Inputs, Loaded
@@ -89,7 +89,7 @@ TANH_SHARED = dataclasses.replace(TANH, name="tanh_shared", problem=_shared_prob
 
 
 def steep_loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
-    """That of `TANH` and a power of the biases, by which large steps diverge."""
+    """Return the loss of `TANH` plus the fourth powers of the biases, which make large steps diverge."""
     loss, state, metrics = _loss(ops, params, state, batch, noise)
     return loss + (params["bias"] ** 4).sum(), state, metrics
 
@@ -97,7 +97,7 @@ def steep_loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any
 def loss_and_gradient(
     params: Mapping[str, np.ndarray], train: Mapping[str, np.ndarray]
 ) -> tuple[float, dict[str, np.ndarray]]:
-    """The loss of `TANH` and its gradient, by hand."""
+    """Return the loss of `TANH` and its gradient, by explicit formulas."""
     hidden = np.tanh(train["features"] @ params["first"].T + params["bias"])
     residual = hidden @ params["second"].T - train["targets"]
     slope = 2 * residual / residual.size
@@ -107,37 +107,46 @@ def loss_and_gradient(
 
 
 def begun(bundle: Bundle, made: Engine, steps: int, *planned: int) -> tuple[Loaded, Inputs, Any]:
-    """A bundle on its device, what its first steps read, and what takes them; call inside the context.
+    """Load a bundle; return it, the inputs of its first steps, and the segment. Call it inside the engine's
+    context.
 
     Args:
-        planned: how many steps the engine may expect; many if not given.
+        bundle: the bundle.
+        made: the engine.
+        steps: number of first steps.
+        planned: the number of steps that the engine may expect; if missing, a large number.
     """
-    loaded, inputs = load(bundle, made), stretch_inputs(bundle, made, 0, steps)
+    loaded, inputs = load(bundle, made), segment_inputs(bundle, made, 0, steps)
     return loaded, inputs, made.segment(loaded, inputs, *planned)
 
 
 def advanced(bundle: Bundle, made: Engine, steps: int) -> tuple[Loaded, Carry]:
-    """A bundle on its device, and what it carries after its first steps; call inside the engine's context."""
+    """Load a bundle and take its first steps; return it and its carry. Call it inside the engine's
+    context.
+    """
     loaded, inputs, segment = begun(bundle, made, steps, steps)
     return loaded, segment(loaded.carry, loaded.constants, inputs)
 
 
 class StepByHand(NamedTuple):
-    params: dict[str, np.ndarray]  # before it
-    loss: float  # of its minibatch
-    norm: float  # of its gradient
+    # Before the step.
+    params: dict[str, np.ndarray]
+    # On its minibatch.
+    loss: float
+    # Norm of the gradient.
+    norm: float
 
 
 def steps_by_hand(
     bundle: Bundle, seed: int, rate: float, momentum: float = 0.0, longest: float = np.inf
 ) -> tuple[list[StepByHand], dict[str, np.ndarray]]:
-    """Descent on `TANH` by a cosine schedule, its gradients clipped to a norm, and where it ends."""
+    """Return the steps of clipped descent on `TANH` with a cosine schedule, and the final parameters."""
     problem, steps = bundle.problems[seed], list[StepByHand]()
     params, train = dict(problem.parameters), problem.splits["train"]
     velocity = {name: np.zeros_like(value) for name, value in params.items()}
     for step in range(len(bundle.schedule)):
-        chosen = slice(None) if bundle.orders is None else bundle.orders[step, seed]
-        loss, grads = loss_and_gradient(params, {name: values[chosen] for name, values in train.items()})
+        indices = slice(None) if bundle.orders is None else bundle.orders[step, seed]
+        loss, grads = loss_and_gradient(params, {name: values[indices] for name, values in train.items()})
         norm = float(np.sqrt(sum(np.sum(grad**2) for grad in grads.values())))
         steps.append(StepByHand(params, loss, norm))
         share, multiplier = min(1.0, longest / norm), 0.5 * (1 + np.cos(np.pi * step / len(bundle.schedule)))
@@ -149,7 +158,7 @@ def steps_by_hand(
 def central_differences(
     workload: Workload, params: Mapping[str, np.ndarray], state: Any, batch: Any, noise: Any, name: str
 ) -> np.ndarray:
-    """The gradient of a workload's loss by one of its parameters, by differences in float64."""
+    """Return the gradient of a workload's loss by one parameter, by central differences in float64."""
     ops, gradient = numpy_ops("float64"), np.zeros_like(params[name])
     for index in np.ndindex(gradient.shape):
         ends = []

@@ -1,1 +1,1 @@
-"""Guards: frozen descriptions of what a refactoring must leave as it is; `make guards` runs them."""
+"""Guards: frozen descriptions of everything that a refactoring must not change; `make guards` runs them."""

@@ -1,14 +1,15 @@
-"""Guard of the code: which Python files of two trees are equal without docstrings, comments and local names.
+"""Guard of the code: which Python files of two trees are equal apart from docstrings, comments and local
+names.
 
-`python -m tests.guards.code_equality OLD [NEW]` compares two git revisions, or OLD with the working tree, of
-which git must know new files (`git add`). Git finds renamed files. It prints the definitions that differ; the
-status is then 1.
+`python -m tests.guards.code_equality OLD [NEW]` compares two git revisions, or OLD with the working tree,
+whose new files git must know (`git add`). Git finds renamed files. It prints the definitions that differ; the
+exit status is then 1.
 
-Two definitions are equal when the compiler makes the same instructions of their syntax trees, once docstrings
-and positions are removed and local names are numbered in the order of their use. A local name is one that no
-code outside of a function can use: a variable, a nested function, a parameter that has no annotation and
-cannot be passed by keyword. Annotations of local variables are not compared, and names in a text that `eval`
-reads are not numbered.
+Two definitions are equal if their syntax trees compile to the same instructions, after docstrings and
+positions are removed and local names are numbered in the order of use. A local name is a name that code
+outside of a function cannot use: a variable, a nested function, or a parameter without annotation that cannot
+be passed by keyword. Annotations of local variables are not compared, and names in a text that `eval` reads
+are not numbered.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 
-CLOSURES = {"MAKE_CELL", "LOAD_CLOSURE"}  # in alphabetical order, and implied by what inner functions use
+# These instructions are in the order of names, and follow from the names that inner functions use.
+CLOSURES = {"MAKE_CELL", "LOAD_CLOSURE"}
 WITH_BODY = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 START = {"lineno": 1, "end_lineno": 1, "col_offset": 0, "end_col_offset": 0}
 
@@ -32,11 +34,11 @@ def definitions(source: str) -> list[tuple[str, Hashable]]:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, WITH_BODY):
-            node.body = [each for each in node.body if not _is_text(each)] or [ast.Pass()]
-    named = [(getattr(each, "name", ast.unparse(each).partition("\n")[0][:60]), each) for each in tree.body]
+            node.body = [item for item in node.body if not _is_text(item)] or [ast.Pass()]
+    items = [(getattr(item, "name", ast.unparse(item).partition("\n")[0][:60]), item) for item in tree.body]
     for node in ast.walk(tree):
         vars(node).update(START if "lineno" in node._attributes else {})  # positions change the instructions
-    modules = [(name, ast.Module([each], type_ignores=[])) for name, each in named]
+    modules = [(name, ast.Module([item], type_ignores=[])) for name, item in items]
     flags = __future__.annotations.compiler_flag
     return [
         (name, tuple(_instructions(compile(module, name, "exec", flags, dont_inherit=True, optimize=0))))
@@ -53,37 +55,40 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _instructions(code: CodeType, *outer: dict[str, Hashable]) -> Iterator[Hashable]:
-    """Yield what compiled code does, with numbers for local names.
+    """Yield the instructions of compiled code, with numbers for local names.
 
     Args:
-        outer: the local names of the functions around it, the innermost first, each with its number; None
-            of names that have not been used yet.
+        code: the code.
+        outer: the local names of the enclosing functions, the innermost first. Each name has a number, or
+            None if it has not been used yet.
     """
     by_keyword = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    own: dict[str, Hashable] = dict.fromkeys((*code.co_varnames, *code.co_cellvars))
-    own |= {name: name for name in by_keyword}
+    numbers: dict[str, Hashable] = dict.fromkeys((*code.co_varnames, *code.co_cellvars))
+    numbers |= {name: name for name in by_keyword}
     yield code.co_argcount, code.co_posonlyargcount, by_keyword, code.co_flags, code.co_exceptiontable
 
     def number(name: str) -> Hashable:
-        names = next(names for names in (own, *outer) if name in names)
+        names = next(names for names in (numbers, *outer) if name in names)
         if names[name] is None:
-            names[name] = (len(outer), sum(given is not None for given in names.values()))
+            names[name] = (len(outer), sum(index is not None for index in names.values()))
         return names[name]
 
-    for each in dis.get_instructions(code):
-        if each.opname in CLOSURES:
+    for step in dis.get_instructions(code):
+        if step.opname in CLOSURES:
             continue
-        if isinstance(each.argval, CodeType):
-            yield each.opname, tuple(_instructions(each.argval, own, *outer))
-        elif each.opcode in dis.haslocal or each.opcode in dis.hasfree:
-            names = each.argval if isinstance(each.argval, tuple) else (each.argval,)
-            yield each.opname, tuple(map(number, names))
+        if isinstance(step.argval, CodeType):
+            yield step.opname, tuple(_instructions(step.argval, numbers, *outer))
+        elif step.opcode in dis.haslocal or step.opcode in dis.hasfree:
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            yield step.opname, tuple(map(number, names))
         else:
-            yield each.opname, repr(each.argval)
+            yield step.opname, repr(step.argval)
 
 
 def differing(old: str, new: str) -> list[str]:
-    """Return the names of the statements of a module that differ; `order` where only their order does."""
+    """Return the names of the statements that differ between two modules; `order` if only their order
+    differs.
+    """
     before, after = definitions(old), definitions(new)
     if before == after:
         return []
@@ -91,10 +96,12 @@ def differing(old: str, new: str) -> list[str]:
 
 
 def compare(old: str, new: str | None = None, folder: Path = Path()) -> dict[str, list[str]]:
-    """Return what differs by file, among the files that git finds changed between two revisions.
+    """Return the names of differing statements by file, for the files that differ between two revisions.
 
     Args:
-        new: a revision; None: the working tree.
+        old: a revision.
+        new: a revision; None is the working tree.
+        folder: the git repository.
     """
 
     def git(*arguments: str) -> str:
@@ -106,26 +113,26 @@ def compare(old: str, new: str | None = None, folder: Path = Path()) -> dict[str
     words = iter(
         git("diff", "--name-status", "--find-renames", "-z", *revisions, "--", "*.py").split("\0")[:-1]
     )
-    found = {}
+    result = {}
     for status in words:
         path = next(words)
         if status in ("A", "D"):
-            found[path] = ["added" if status == "A" else "removed"]
+            result[path] = ["added" if status == "A" else "removed"]
             continue
         target = next(words) if status[0] == "R" else path
         text = (folder / target).read_text() if new is None else git("show", f"{new}:{target}")
-        found[target] = differing(git("show", f"{old}:{path}"), text)
-    return found
+        result[target] = differing(git("show", f"{old}:{path}"), text)
+    return result
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what differs, by file, and return 1 if something does."""
+    """Print the differences by file, and return 1 if there are any."""
     old, *rest = arguments
-    found = compare(old, rest[0] if rest else None)
-    different = {path: names for path, names in sorted(found.items()) if names}
+    result = compare(old, rest[0] if rest else None)
+    different = {path: names for path, names in sorted(result.items()) if names}
     for path, names in different.items():
         print(f"{path}: {', '.join(names)}")
-    print(f"{len(different)} of {len(found)} files differ by more than docstrings, comments and local names")
+    print(f"{len(different)} of {len(result)} files differ by more than docstrings, comments and local names")
     return 1 if different else 0
 
 

@@ -1,4 +1,4 @@
-"""An entry of the battery: a rule with hyperparameters, its plain loop, its oracles and its traits."""
+"""Entry of the battery: a rule with hyperparameters, its plain loop, its oracles and its traits."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from tests.optimizers.oracles import Arrays, Oracle
 
 Symmetry = Literal["orthogonal", "signed_permutation", "sides"]
 OPS = numpy_ops("float64")
-HELD = "state_precision"  # the option of many rules that has tests of its own, in float32
+# This option of many rules has separate tests in float32.
+HELD = "state_precision"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A rule with options in the battery.
+    """Rule with options in the battery.
 
     Args:
-        loop: the rule as a plain loop on one leaf; on all parameters as one vector where its scope is
-            `model`; where it is `named`, `loop(params, grads, hyper, **options)` on all by name. With
-            `needs`, one a step, where it needs some.
+        loop: the rule as a plain loop on one leaf. A rule with scope `model` gets all parameters as one
+            vector. A rule with scope `named` has `loop(params, grads, hyper, **options)` with all parameters
+            by name. A rule with needs gets `needs`, one per step.
         hyper: every hyperparameter, none at its default.
-        symmetry: the changes of coordinates that its path goes along with: `orthogonal` of all parameters
-            together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a tensor; None
-            where it has none of these.
-        options: what was chosen, where it differs from the defaults.
-        still: the values at which a zero gradient moves nothing; epsilon is 0 among them.
-        still_tolerance: how far rounding may move parameters then, relative and absolute.
-        shapes, kinds: of the parameters of a model that it is for; None where it takes any.
-        start: brings random numbers to where the rule can begin, such as a simplex.
-        scale_free: the values at which the scale of gradients does not matter; None where it always does.
-        pytorch, optax: the same algorithm elsewhere; None where there is none.
-        tolerance: how near paths in float64 come to the loop, relative and absolute.
-        tolerance_float32: the same in float32.
-        optimizer: the rule's name, with which its label in the table begins; the table fills it in.
+        symmetry: the changes of coordinates under which its path is equivariant: `orthogonal` for all
+            parameters together, `signed_permutation` of them, or `sides`, orthogonal along each axis of a
+            tensor; None for none of these.
+        options: options that differ from the defaults.
+        still: values at which a zero gradient moves nothing, including epsilon = 0.
+        still_tolerance: how far rounding may move parameters at these values, relative and absolute.
+        shapes, kinds: parameters of the model for which it is; None if it takes any.
+        start: convert random numbers to a valid starting point, for example in a simplex.
+        scale_free: values at which the scale of gradients does not matter; None if it always does.
+        pytorch, optax: the same algorithm in another library; None if there is none.
+        tolerance: maximum distance of paths in float64 from the loop, relative and absolute.
+        tolerance_float32: maximum distance of paths in float32.
+        optimizer: name of the rule, with which its label in the table begins; the table fills it in.
     """
 
     loop: Callable[..., Iterator[Any]]
@@ -64,22 +65,22 @@ class Entry:
 
     @property
     def rule(self) -> Rule:
-        """The rule with the options."""
+        """The rule with its options."""
         return rules()[self.optimizer].choose(self.options)
 
     def shapes_or(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
-        """The parameters that it is tried on: these where it takes any."""
+        """Return the shapes on which it is tested: its own, or the given ones if it takes any."""
         return shapes if self.shapes is None else self.shapes
 
     def begun(self, params: Arrays) -> Arrays:
-        """Parameters where the rule can begin."""
+        """Return parameters from which the rule can start."""
         return {name: self.start(value) for name, value in params.items()}
 
     def needs(self, params: Arrays, steps: int) -> list[dict[str, Any]] | None:
-        """Of each step what the rule needs besides, symmetric matrices; None where that is nothing.
+        """Return the rule's needs at each step, symmetric matrices; None if it needs only gradients.
 
-        Hessians have eigenvalues of both signs and sizes from 1 to 3, factors of layers positive ones. They
-        follow from the number of parameters and steps alone: rule and loop are given the same.
+        Hessians have eigenvalues of both signs with magnitudes from 1 to 3; factors of layers have positive
+        ones. They depend only on the numbers of parameters and steps, so that rule and loop get the same.
         """
         if not self.rule.needs:
             return None
@@ -91,8 +92,8 @@ class Entry:
             size = len(example)
             values = np.linspace(1, 3, size) * ((-1.0) ** np.arange(size) if signed else 1.0)
             basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
-            found: np.ndarray = (basis * values) @ basis.T
-            return found
+            matrix: np.ndarray = (basis * values) @ basis.T
+            return matrix
 
         return [
             {
@@ -105,20 +106,20 @@ class Entry:
         ]
 
     def path(self, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-        """The plain loop on every parameter, in the form of `curvebench.replay`."""
+        """Return the path of the plain loop on every parameter, in the form of `curvebench.replay`."""
         needs = self.needs(params, len(grads))
-        told = {name: value for name, value in self.rule.chosen.items() if name != HELD}
-        given = told if needs is None else {**told, "needs": needs}
+        options = {name: value for name, value in self.rule.chosen.items() if name != HELD}
+        arguments = options if needs is None else {**options, "needs": needs}
         if self.rule.scope == "named":
-            return list(self.loop(params, grads, hyper, **given))
+            return list(self.loop(params, grads, hyper, **arguments))
         roles = roles_of({name: value.shape for name, value in params.items()}, self.kinds)
         if self.rule.scope == "model":
             lay = layout({name: value.shape for name, value in params.items()}, roles)
-            whole = [lay.flatten(OPS, one, 0) for one in (params, *grads)]
-            path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **given)
+            whole = [lay.flatten(OPS, arrays, 0) for arrays in (params, *grads)]
+            path = self.loop(Leaf("vector", whole[0], whole[1:]), hyper, **arguments)
             return [lay.unflatten(OPS, point) for point in path]
         paths = {
-            name: list(self.loop(Leaf(roles[name].kind, value, [g[name] for g in grads]), hyper, **told))
+            name: list(self.loop(Leaf(roles[name].kind, value, [g[name] for g in grads]), hyper, **options))
             for name, value in params.items()
         }
         return [{name: path[step] for name, path in paths.items()} for step in range(len(grads))]

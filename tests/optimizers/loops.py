@@ -1,4 +1,4 @@
-"""What the plain loops share: a leaf with its gradients, and weighted sums of them."""
+"""Common parts of the plain loops: a leaf with its gradients, and weighted sums of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Hyper = Mapping[str, float]
 
 
 class Leaf(NamedTuple):
-    """One parameter: the kind of its role, where it starts, and its gradient at each step."""
+    """One parameter: the kind of its role, its initial value, and its gradient at each step."""
 
     kind: str
     start: np.ndarray
@@ -19,7 +19,9 @@ class Leaf(NamedTuple):
 
 
 def weights(share: float, count: int) -> np.ndarray:
-    """What is left of each of `count` gradients, the newest last: share^(t - l)."""
+    """Return the factors share^(t - l) by which a running mean multiplies `count` gradients, the newest
+    last.
+    """
     return share ** np.arange(count - 1, -1, -1)
 
 

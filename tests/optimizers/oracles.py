@@ -1,4 +1,4 @@
-"""What PyTorch and Optax have of our rules, with the settings that make it the same algorithm."""
+"""Algorithms of PyTorch and Optax that are equal to rules of this project, with the necessary settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Oracle:
-    """Another library's optimizer.
+    """Optimizer of another library.
 
     Args:
-        make: of PyTorch `make(tensors, hyper)`, a list of optimizers; of Optax `make(hyper)`, one
+        make: for PyTorch `make(tensors, hyper)`, a list of optimizers; for Optax `make(hyper)`, a
             transformation.
-        hyper: values without which the algorithms differ; they replace the entry's.
-        orders: the numbers of axes of the parameters that it takes.
-        context: what makes it calculate in float64.
+        hyper: values that the equality requires; they replace the entry's values.
+        orders: numbers of axes of the parameters that it supports.
+        context: context in which it computes in float64.
     """
 
     make: Callable[..., Any]
@@ -32,12 +32,12 @@ class Oracle:
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def takes(self, params: Arrays) -> Arrays:
-        """Those of the parameters that it has an update for."""
+        """Return the parameters that it supports."""
         return {name: value for name, value in params.items() if value.ndim in self.orders}
 
 
 def pytorch_path(oracle: Oracle, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-    """The path of torch.optim in float64, in the form of `curvebench.replay`."""
+    """Return the path of torch.optim in float64, in the form of `curvebench.replay`."""
     import torch
 
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in params.items()}
@@ -55,7 +55,7 @@ def pytorch_path(oracle: Oracle, params: Arrays, grads: list[Arrays], hyper: Hyp
 
 @contextmanager
 def jax_float64() -> Iterator[None]:
-    """JAX in float64, inside only."""
+    """Use float64 in JAX inside the block."""
     import jax
 
     with jax.enable_x64(True):
@@ -63,7 +63,9 @@ def jax_float64() -> Iterator[None]:
 
 
 def optax_path(oracle: Oracle, params: Arrays, grads: list[Arrays], hyper: Hyper) -> list[Arrays]:
-    """The path of Optax in float64; not compiled whole, which takes longer than its steps."""
+    """Return the path of Optax in float64. It is not compiled as a whole, which would take longer than its
+    steps.
+    """
     import jax.numpy as jnp
     import optax
 

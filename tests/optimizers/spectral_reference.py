@@ -1,4 +1,4 @@
-"""The algorithm of 003 as plain NumPy on whole matrices: roots, inverses and products as they are printed."""
+"""Algorithm of 003 in plain NumPy on whole matrices, with roots, inverses and products as printed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def generator(values: np.ndarray, inside: np.ndarray, tie_tolerance: float) -> np.ndarray:
-    """Skew(Tril(U)), pair by pair."""
+    """Return Skew(Tril(U)), computed pair by pair."""
     lower = np.zeros_like(inside)
     for i in range(len(values)):
         for j in range(i):
@@ -21,7 +21,7 @@ def generator(values: np.ndarray, inside: np.ndarray, tie_tolerance: float) -> n
 
 
 def cayley(skew: np.ndarray, kind: str) -> np.ndarray:
-    """(I + X) (I - X)^-1, or the product of 003 Sec. 3.4 without its inverse."""
+    """Return (I + X) (I - X)^-1, or the product of 003 Sec. 3.4 without an inverse."""
     identity = np.eye(len(skew))
     if kind == "exact":
         return (identity + skew) @ np.linalg.inv(identity - skew)
@@ -34,7 +34,7 @@ def cayley(skew: np.ndarray, kind: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ways:
-    """The choices of a step, as the rule calls them, with its numbers."""
+    """Options of a step under the rule's names, with its hyperparameters."""
 
     rate: float
     gamma: float
@@ -46,7 +46,7 @@ class Ways:
     tie_tolerance: float
 
     def turned(self, basis: np.ndarray, values: np.ndarray, curvature: np.ndarray) -> np.ndarray:
-        """B Cayley(beta_2 / 2 Skew(Tril(U))) for a curvature H."""
+        """Return B Cayley(beta_2 / 2 Skew(Tril(U))) for a curvature H."""
         skew = generator(values, basis.T @ curvature @ basis, self.tie_tolerance)
         length = float(np.sqrt(np.sum(skew**2))) or 1.0
         rate = self.rotation_rate / length if self.normalized else self.rate
@@ -56,7 +56,7 @@ class Ways:
 def full_step(
     basis: np.ndarray, values: np.ndarray, curvature: np.ndarray, ways: Ways
 ) -> tuple[np.ndarray, np.ndarray]:
-    """003 Fig. 1, top, or Fig. 5."""
+    """Take the step of 003 Fig. 1, top, or of Fig. 5."""
     curved = np.array([basis[:, i] @ curvature @ basis[:, i] + ways.damping for i in range(len(values))])
     if ways.exponential == "exact":
         new = values * np.exp(ways.rate / values * (-ways.gamma * values + curved))
@@ -67,33 +67,34 @@ def full_step(
 
 @dataclass(frozen=True)
 class Kronecker:
-    """alpha, and B and d of each axis."""
+    """State of the scheme: alpha, and B and d of each axis."""
 
     scale: float
     bases: list[np.ndarray]
     values: list[np.ndarray]
 
     def factor(self, axis: int, exponent: float = 1.0) -> np.ndarray:
-        """S_l to a power."""
+        """Return a power of S_l."""
         return (self.bases[axis] * self.values[axis] ** exponent) @ self.bases[axis].T
 
     def whole(self, exponent: float = 1.0) -> np.ndarray:
-        """S to a power, of the row-major vector of a tensor."""
+        """Return a power of S for the row-major vector of a tensor."""
         factors = [self.factor(axis, exponent) for axis in range(len(self.bases))]
         return self.scale**exponent * reduce(np.kron, factors)
 
     def around(self, tensor: np.ndarray, axis: int) -> np.ndarray:
-        """Q of an axis: G S^-1 G^T over all others, without alpha."""
+        """Return Q of an axis, G S^-1 G^T over all other axes, without alpha."""
         moved = tensor
-        for other in range(tensor.ndim):
-            if other != axis:
-                inverse = self.factor(other, -1.0)  # not of S: a truncated map leaves B not quite orthogonal
-                moved = np.moveaxis(np.tensordot(inverse, moved, axes=(1, other)), 0, other)
-        others = [other for other in range(tensor.ndim) if other != axis]
+        for axis_of_others in range(tensor.ndim):
+            if axis_of_others != axis:
+                # This is not the inverse of S: a truncated map leaves B not exactly orthogonal.
+                inverse = self.factor(axis_of_others, -1.0)
+                moved = np.moveaxis(np.tensordot(inverse, moved, axes=(1, axis_of_others)), 0, axis_of_others)
+        others = [axis_of_others for axis_of_others in range(tensor.ndim) if axis_of_others != axis]
         return np.tensordot(tensor, moved, axes=(others, others))
 
     def stepped(self, tensor: np.ndarray, ways: Ways) -> Kronecker:
-        """003 Fig. 1, bottom, or Fig. 6, right, with the damping in traces."""
+        """Take the step of 003 Fig. 1, bottom, or of Fig. 6, right, with damping times traces."""
         bases, values, means = [], [], []
         for axis, (basis, before) in enumerate(zip(self.bases, self.values, strict=True)):
             count = tensor.size // len(before)

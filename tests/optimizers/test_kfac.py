@@ -11,7 +11,7 @@ import pytest
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.engine.memory import lanes_per_bundle, state_entries
 from curvebench.interop.replaying import Online
@@ -23,7 +23,7 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import model_of
 from curvebench.steps.layout import layout
-from curvebench.steps.program import pick, step_of
+from curvebench.steps.program import minibatch_of, step_of
 from curvebench.steps.update import Update, Work
 from curvebench.workloads import workloads
 from tests.curvebench.toys import advanced, begun
@@ -90,7 +90,7 @@ def test_backends_agree(name: str, fisher: str, factors: int, inverses: int):
 def test_lanes_are_as_alone(backend: str):
     bundle = bundle_of("kfac", {"factors_every": 2}, NUMBERS, seeds=2)
     together = parameters_of(bundle, backend)
-    alone = parameters_of(bundle.part(slice(1, 2), slice(1, 2)), backend)
+    alone = parameters_of(bundle.subset(slice(1, 2), slice(1, 2)), backend)
     for name, value in alone.items():
         np.testing.assert_allclose(together[name][1, 1], value[0, 0], rtol=1e-12, atol=1e-13)
 
@@ -120,7 +120,7 @@ def test_it_is_for_networks_alone():
     with pytest.raises(
         OptionError, match=r"kfac: the model has no weight matrix and no convolution \(theta\)"
     ):
-        Update(rule, layout(shapes, roles)).pieces  # noqa: B018
+        Update(rule, layout(shapes, roles)).groups  # noqa: B018
 
 
 def test_what_it_costs_is_counted_by_the_steps_that_observe():
@@ -159,10 +159,10 @@ def test_nothing_is_evaluated_or_drawn_where_nothing_observes():
     made = engine("jax", "float64")
     with made.context():
         loaded = load(bundle, made)
-        inputs = stretch_inputs(bundle, made, 0, 1)
+        inputs = segment_inputs(bundle, made, 0, 1)
         given = step_of(inputs, 0)
         point = loaded.program.parameters(loaded.carry.coordinates, ())
-        batch = pick(loaded.constants, given)
+        batch = minibatch_of(loaded.constants, given)
         for observes, seen in ((True, {"layers"}), (False, set())):
             assert set(loaded.program.evaluation(point, {}, batch, given.noise, observes).needs) == seen
 

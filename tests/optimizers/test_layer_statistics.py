@@ -13,7 +13,7 @@ import torch
 from curvebench.arrays.torch_ops import torch_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import stretch_inputs
+from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.optimizers.layer_statistics import layers_need
@@ -51,7 +51,7 @@ def observed(bundle: Bundle, backend: str) -> Statistics:
     made = engine(backend, "float64")
     with made.context():
         loaded = load(bundle, made)
-        one = step_of(stretch_inputs(bundle, made, 0, 1), 0)
+        one = step_of(segment_inputs(bundle, made, 0, 1), 0)
         program, carry = loaded.program, loaded.carry
         point = program.point(carry, loaded.constants, one)
         info = program.evaluate(point, carry.model, loaded.constants, one, Work.OBSERVE)
@@ -193,7 +193,7 @@ COMPILED = [("relu", "sampled")]
 def test_against_examples_one_by_one(network: str, fisher: str, backend: str):
     bundle = bundle_of(NETWORKS[network], fisher)
     together = observed(bundle, backend)
-    alone = observed(bundle.part(slice(1, 2), slice(1, 2)), backend)
+    alone = observed(bundle.subset(slice(1, 2), slice(1, 2)), backend)
     expected = by_examples(bundle, 1, fisher)
     likelihood = NETWORKS[network].likelihood
     assert likelihood is not None

@@ -130,14 +130,14 @@ def test_what_is_no_real_number_stays_and_all_that_reads_state_sees_it_cast_up()
     rule = in_half_precision(Rule(**{**vars(own), "part": lambda role, shape: part}))
     ops, lay = numpy_ops("float32"), layout({"a": (2,), "b": (2,)}, roles_of({"a": (2,), "b": (2,)}))
     update_of = Update(rule, lay)
-    assert len(update_of.pieces) == 1  # alike, so that they are updated at once
+    assert len(update_of.groups) == 1  # alike, so that they are updated at once
     flat = np.ones((1, 1, 4), np.float32)
     state = update_of.init(ops, flat)
     for step in (1, 2):
         values = {name: np.ones((1, 1, 1), np.float32) for name in ("learning_rate", "step", "schedule")}
         update_of.point(ops, state, flat, values)
         flat, state = update_of.apply(ops, flat, state, flat, values, update_of.work_of(step))
-        update_of.evaluated(ops, state, flat)
+        update_of.evaluation_point(ops, state, flat)
     ways = {"update", "start", "refresh", "observe", "point", "evaluated"}
     assert set(seen) == {(way, "float32") for way in ways}
     velocity, count = state[0].velocity
@@ -173,7 +173,7 @@ def bundle_of(
 
 def ended(name: str, backend: str, options: Mapping[str, Any], steps: int, alone: bool = False) -> Any:
     bundle = bundle_of(name, options, (0.003, 0.01), steps)
-    return execute(bundle.part(slice(0, 1), slice(1, 2)) if alone else bundle, engine(backend, "float32"))
+    return execute(bundle.subset(slice(0, 1), slice(1, 2)) if alone else bundle, engine(backend, "float32"))
 
 
 @pytest.mark.parametrize(

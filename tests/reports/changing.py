@@ -1,4 +1,4 @@
-"""Plans with other values: documents are changed by what their properties are called as well."""
+"""Change documents of a plan, by the names of their properties and of nested documents' properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 def replace(item: Item, **changes: Any) -> Item:
-    """A document or a dataclass with some values replaced."""
+    """Return a document or a dataclass with some values replaced."""
     if not isinstance(item, BaseModel):
         return dataclasses.replace(item, **changes)  # type: ignore[type-var]
     if isinstance(item, StudyPlan):
@@ -28,7 +28,9 @@ def replace(item: Item, **changes: Any) -> Item:
 
 
 def update(raw: dict[str, Any], **changes: Any) -> None:
-    """Change a study of a plan as it is written, keys of its training protocol in that."""
+    """Change a study of a plan in its JSON form; keys of the training protocol are changed in the
+    protocol.
+    """
     raw["training"] |= {key: changes.pop(key) for key in TrainingProtocol.model_fields if key in changes}
     raw.update(changes)
 
@@ -61,7 +63,7 @@ def _of_study(study: StudyPlan, changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_condition(condition: Condition, changes: dict[str, Any]) -> Condition:
-    """A condition with some values replaced; its class follows from its quantity and cost."""
+    """Return a condition with some values replaced; its class follows from its quantity and cost."""
     changes = _judged(condition, "judged", dict(changes))
     if changes.keys() & {"relation", "methods"}:
         relation = changes.pop("relation", condition.relation)

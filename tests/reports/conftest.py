@@ -1,4 +1,4 @@
-"""One made-up report, drawn and rendered once for all tests of this folder."""
+"""A synthetic report, drawn and rendered once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SHAPES = (Shape(), replace(CONVEX, machines=("m1", "m2")))
 
 
 def words_of(template: str, macro: str, *arguments: Any) -> str:
-    """What a macro says, as text."""
-    said = getattr(macros(template), macro)(*arguments)
-    return " ".join(said.split())
+    """Return the text of a macro."""
+    text = getattr(macros(template), macro)(*arguments)
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where a rendered report lies."""
+    """Location of a rendered report."""
 
     folder: Path
     plan_file: Path
@@ -42,7 +42,7 @@ class Report:
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The figures and the site of the made-up studies, made by the command line."""
+    """Return the figures and the site of the synthetic studies, made by the command line."""
     folder = tmp_path_factory.mktemp("report")
     plan_file = write_plan(folder, SHAPES, checks=True)
     assert main(["figures", "--plan", str(plan_file)]) == 0
@@ -50,13 +50,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def site_of(plan: Path, folder: Path) -> Path:
-    """The rendered site of a plan's file, in a folder."""
+    """Render the site of a plan's file in a folder."""
     assert main(["site", "--plan", str(plan), "--out", str(folder / "site")]) == 0
     return folder / "site"
 
 
 def changed_plan(plan: Path, folder: Path, change: Change) -> Path:
-    """The file, in a folder, of a plan that was changed in place, as JSON."""
+    """Write a plan, changed in place as JSON, into a folder, and return the file."""
     raw = json.loads(plan.read_text())
     change(raw)
     (folder / "plan.json").write_text(json.dumps(raw))
@@ -64,7 +64,7 @@ def changed_plan(plan: Path, folder: Path, change: Change) -> Path:
 
 
 def bare_site(folder: Path, *shapes: Shape, change: Change = lambda raw: None) -> Path:
-    """The site of made-up studies without figures, whose plan was changed."""
+    """Render the site of synthetic studies without figures, with a changed plan."""
     plan = changed_plan(write_plan(folder, shapes), folder, change)
     leave_figures_out(folder, *(shape.name for shape in shapes))
     return site_of(plan, folder)
@@ -72,7 +72,7 @@ def bare_site(folder: Path, *shapes: Shape, change: Change = lambda raw: None) -
 
 @pytest.fixture(scope="session")
 def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site whose board has 30 methods with long names on three problems."""
+    """Render a site whose board has 30 methods with long names on three problems."""
     names = tuple(f"an_optimizer_with_settings_{number}" for number in range(15))
     problems = ("least_squares", "logistic_regression", "log_sum_exp")
     seeds = tuple(range(1000, 1005))
@@ -81,20 +81,21 @@ def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def leave_figures_out(folder: Path, *studies: str) -> None:
-    """Let the figures of made-up studies, as a site asks for them, be none."""
+    """Write empty lists of figures for synthetic studies, since a site requires the lists."""
     for name in studies:
         (folder / "figures" / name).mkdir(parents=True)
         list_figures([], folder / "figures" / name)
 
 
 def changed_site(report: Report, folder: Path, change: Change) -> Path:
-    """The site of the made-up studies whose plan was changed."""
+    """Render the site of the synthetic studies with a changed plan."""
     return site_of(changed_plan(report.plan_file, folder, change), folder)
 
 
 @pytest.fixture(scope="session")
 def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of the made-up studies with runs that stop, a floor, shared rates and a basis estimated anew.
+    """Render the synthetic studies with runs that stop, a floor, shared rates and a basis that is estimated
+    repeatedly.
 
     The second study has no claim.
     """
@@ -110,7 +111,8 @@ def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("changed")
     plan = read_plan(changed_plan(report.plan_file, folder, change))
     digits, convex = plan.studies
-    training = digits.training.model_copy(update={"stop": {"train_loss": 0.0005}})  # as no study file may say
+    # No study file may stop runs at such a loss.
+    training = digits.training.model_copy(update={"stop": {"train_loss": 0.0005}})
     stopped = digits.model_copy(update={"training": training})
     plan = plan.model_copy(update={"studies": (stopped, convex)})
     render_site(plan, folder / "site", folder / "drawings", lambda said: None)
@@ -119,39 +121,39 @@ def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of a plan without studies, checks and parity."""
+    """Render the site of a plan without studies, checks and parity."""
     folder = tmp_path_factory.mktemp("empty")
     return site_of(write_plan(folder, []), folder)
 
 
 @pytest.fixture(scope="session")
 def studies(report: Report) -> Studies:
-    """The made-up studies with their tables."""
+    """Return the synthetic studies with their tables."""
     return [(study, read_tables(study.tables)) for study in report.plan.studies]
 
 
 @pytest.fixture(scope="session")
 def study(report: Report) -> StudyPlan:
-    """The first made-up study, with a basis, on two backends."""
+    """Return the first synthetic study, with a basis, on two backends."""
     return report.plan.study("digits_mlp")
 
 
 @pytest.fixture(scope="session")
 def tables(studies: Studies) -> Tables:
-    """Its tables."""
+    """Return the tables of the first synthetic study."""
     return studies[0][1]
 
 
 @pytest.fixture(scope="session")
 def checks(report: Report) -> ChecksPlan:
-    """The made-up property checks."""
+    """Return the synthetic property checks."""
     assert report.plan.checks is not None
     return report.plan.checks
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """A rendered report with stored kernel results, and the commits that they are of."""
+    """Rendered report with stored kernel results, and the commits of the results."""
 
     site: Path
     hashes: list[str]
@@ -159,7 +161,10 @@ class KernelReport:
 
 @pytest.fixture(scope="session")
 def kernel_report(tmp_path_factory: pytest.TempPathFactory) -> KernelReport:
-    """A report without studies, with results of two machines: of three commits, and of twelve and a step."""
+    """Render a report without studies, with kernel results of two machines.
+
+    The first machine has results of three commits. The second has twelve, with a step in the times.
+    """
     folder = tmp_path_factory.mktemp("kernels")
     hashes = [f"{number:x}" * 40 for number in range(1, 13)]
     write_stored(folder / "stored", hashes[:3], "one")

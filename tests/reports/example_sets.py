@@ -1,4 +1,4 @@
-"""Made-up tables that nothing stands in the way of publishing, and sets published from them."""
+"""Synthetic tables that can be published, and sets published from them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from curvebench.spec.plan import read_plan
 from tests.reports.synthetic import CONVEX, RATES, Shape, write_plan
 
 SHAPES = (Shape(), CONVEX)
-CORES = {"m1": 2, "m2": 4}  # of the made-up machines
-CODE = ("0123456789abcdef0123456789abcdef01234567", False)  # a commit, and no file that differs
+# Cores of the synthetic machines.
+CORES = {"m1": 2, "m2": 4}
+# A commit, and whether files differ from it.
+CODE = ("0123456789abcdef0123456789abcdef01234567", False)
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 def write_report(
     folder: Path, shapes: Sequence[Shape] = SHAPES, checks: bool = True, **changes: Change
 ) -> Path:
-    """Write a made-up plan whose jobs are clean, known to every row and planned by the claims' rules.
+    """Write a synthetic plan whose jobs have a clean commit, belong to every row, and are planned by the
+    claims' rules.
 
     Args:
-        changes: what is done to each study's table of that name in the end.
+        folder: the folder of plan and tables.
+        shapes: shape of each study.
+        checks: whether the plan has property checks.
+        changes: by table name, a function that is finally applied to the table of each study.
 
     Returns:
         The plan's file.
@@ -55,27 +61,32 @@ def write_report(
 
 
 def _clean(frame: pl.DataFrame) -> pl.DataFrame:
-    """A table of jobs that a commit has, on machines that differ in cores and are named by their hardware."""
+    """Return a table as if its jobs had a clean commit, on machines with different cores, named by their
+    hardware.
+    """
     if "dirty" in frame.columns:
         frame = frame.with_columns(dirty=pl.lit(False), cores=pl.col("machine").replace_strict(CORES))
     names = {name: machine("Toy CPU at 3 GHz", count, None) for name, count in CORES.items()}
-    known = "machine" in frame.columns
-    return frame.with_columns(machine=pl.col("machine").replace(names)) if known else frame
+    has_machine = "machine" in frame.columns
+    return frame.with_columns(machine=pl.col("machine").replace(names)) if has_machine else frame
 
 
 def write_set(
     folder: Path, name: str, shapes: Sequence[Shape] = SHAPES, checks: bool = True, **changes: Change
 ) -> Path:
-    """Publish made-up tables, as `write_report` writes them, below `folder`; returns the set's folder."""
+    """Publish synthetic tables, as `write_report` writes them, below `folder`; return the set's folder."""
     plan = write_report(folder / f"{name}.tables", shapes, checks, **changes)
     return publish(read_plan(plan), name, folder, code=CODE)
 
 
 def changed(given: Path, to: Path, table: str, change: Change) -> Path:
-    """A copy of a set with one table changed and the checksums made anew.
+    """Copy a set, change one of its tables, and update the checksums.
 
     Args:
-        table: its file inside the set.
+        given: folder of the set.
+        to: folder of the copy.
+        table: the table's path inside the set.
+        change: function of the table.
     """
     shutil.copytree(given, to)
     path = to / table
@@ -86,7 +97,7 @@ def changed(given: Path, to: Path, table: str, change: Change) -> Path:
 
 
 def with_metric(frame: pl.DataFrame, name: str, value: pl.Expr) -> pl.Series:
-    """The column `final_metrics` with one metric's value replaced."""
+    """Return the column `final_metrics` with one metric's value replaced."""
     element = pl.element().struct
     replaced = pl.when(element.field("name") == name).then(value).otherwise(element.field("value"))
     each = pl.struct(element.field("name"), replaced.alias("value"))
@@ -94,16 +105,16 @@ def with_metric(frame: pl.DataFrame, name: str, value: pl.Expr) -> pl.Series:
 
 
 def dirty(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The jobs as if their code differed from its commit."""
+    """Return the jobs as if their code differed from its commit."""
     return jobs.with_columns(dirty=pl.lit(value=True))
 
 
 def scaled(optimizer: str, factor: float) -> Change:
-    """What multiplies the final training losses of an optimizer."""
+    """Return a function that multiplies the final training losses of an optimizer."""
 
     def change(runs: pl.DataFrame) -> pl.DataFrame:
         moved = with_metric(runs, "train_loss", pl.element().struct.field("value") * factor)
-        own = pl.col("optimizer") == optimizer
-        return runs.with_columns(final_metrics=pl.when(own).then(moved).otherwise(pl.col("final_metrics")))
+        chosen = pl.col("optimizer") == optimizer
+        return runs.with_columns(final_metrics=pl.when(chosen).then(moved).otherwise(pl.col("final_metrics")))
 
     return change

@@ -1,4 +1,4 @@
-"""Tables and plans made up from formulas: several methods and seeds, a divergence, a hostile name."""
+"""Synthetic tables and plans from formulas: several methods and seeds, a divergence, a name with HTML."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 CHOSEN = 0.1
 STEPS = (0, 5, 10, 20, 40, 60, 80, 100)
 BASIS_EVALUATIONS = 60
-DIVERGING = "sgd"  # its first final seed diverges at step 40
+# The first final seed of this optimizer diverges at step 40.
+DIVERGING = "sgd"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a made-up study consists of."""
+    """Dimensions of a synthetic study."""
 
     name: str = "digits_mlp"
     workloads: tuple[str, ...] = ("digits_mlp",)
@@ -69,7 +70,7 @@ def write_rows(folder: Path, table: str, rows: list[dict[str, Any]]) -> pl.DataF
 
 
 def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
-    """Write the tables of a made-up study and return its entry in the plan."""
+    """Write the tables of a synthetic study and return its entry in the plan."""
     runs, curves, jobs = [], [], list(_jobs(shape))
     hashes = {(job["stage"], job["backend"], job["optimizer"]): job["spec_hash"] for job in jobs}
     for number, (cell, stage, seed, rate) in enumerate(_runs(shape)):
@@ -111,20 +112,20 @@ def write_study(folder: Path, shape: Shape) -> dict[str, Any]:
 
 
 def rules_of(shape: Shape) -> dict[str, str]:
-    """The hash of the rule of a study's claim, by its id."""
+    """Return the hash of the decision rule of a study's claim, by claim id."""
     claim = Claim.model_validate_json(json.dumps(claim_of(shape)))
     return {claim.id: rule_hash(claim.written_rule, "")}
 
 
 def claim_of(shape: Shape) -> dict[str, Any]:
-    """A claim about the first optimizer that is not the one that diverges, in its last basis."""
+    """Return a claim about the last optimizer in the last basis, against the identity."""
     method, control = Method(shape.optimizers[-1], shape.bases[-1]).label, shape.optimizers[-1]
-    asked = MADE_UP["condition"] | {"better": [method], "compared_to": [control]}
+    condition = MADE_UP["condition"] | {"better": [method], "compared_to": [control]}
     return {
         "id": f"egop.{shape.name}",
         "sentence": f"{method} ends <i>lower</i> than {control}.",
         "source": "000 Fig. 1 right",
-        "supported_if": [asked],
+        "supported_if": [condition],
     }
 
 
@@ -139,7 +140,14 @@ def compared(
     control: str = "adam",
     treated: str = "adam @ egop",
 ) -> ClaimComparison:
-    """Two methods as a claim's only condition compares them; gains are at least `gains`, at most `most`."""
+    """Return the comparison of two methods in a claim with a single condition.
+
+    Args:
+        gains: gains, or their lower bounds.
+        relation, effect, sign, smallest_effect: of the condition.
+        most: upper bounds of the gains; None if they are known exactly.
+        workload, control, treated: names.
+    """
     least = np.asarray(gains, dtype=float)
     condition = Value.model_validate(
         {
@@ -163,7 +171,7 @@ def compared(
 
 
 def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> Path:
-    """Write made-up studies and the plan that names them; with checks of claims where they are asked for."""
+    """Write synthetic studies and the plan that names them, optionally with property checks."""
     fashion = Shape("fashion")
     plan = {
         "scale": "quick",
@@ -180,11 +188,12 @@ def write_plan(folder: Path, shapes: Sequence[Shape], checks: bool = False) -> P
 PROBLEMS = {
     problem["label"]: problem["full_rank"] for problem in MADE_UP["parity"]["problems"]
 }  # is it judged
-DIFFERENT = "momentum"  # leaves JAX on the bowl
+# This optimizer differs between JAX and PyTorch on the bowl.
+DIFFERENT = "momentum"
 
 
 def write_parity(folder: Path) -> dict[str, Any]:
-    """Write made-up comparisons of backends, a job an optimizer, and return their entry in the plan."""
+    """Write synthetic comparisons of backends, one job per optimizer, and return their entry in the plan."""
     tables = []
     for number, optimizer in enumerate(("adam", DIFFERENT, HOSTILE)):
         job = folder / "parity" / str(number)
@@ -211,12 +220,13 @@ def _parity(optimizer: str) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)  # reproduced; not as printed; not
+# Their verdicts are: reproduced, not reproduced as printed, not reproduced.
+CLAIMS = ("notes.regret", "notes.misprint", HOSTILE)
 INSTANCES = 200
 
 
 def write_checks(folder: Path) -> dict[str, Any]:
-    """Write made-up checks of claims, in one job, and return their entry in the plan."""
+    """Write synthetic checks of claims, in one job, and return their entry in the plan."""
     job = folder / "checks"
     checks = write_rows(job, "checks", list(_checks())).with_columns(pl.col("variant").cast(pl.String))
     parts = checks.group_by("claim", "part", "variant", maintain_order=True)
@@ -255,7 +265,7 @@ def _checks() -> Iterator[dict[str, Any]]:
 
 
 def _series() -> Iterator[dict[str, Any]]:
-    """Of the first claim a decay on three instances with its law, of the last a landscape."""
+    """Yield the points of figures: a decay with its law for the first claim, a landscape for the last."""
     regret, _, hostile = CLAIMS
     decay = {"claim": regret, "part": "gradient descent", "figure": "000 Fig. 3", "log": "y"}
     decay |= {"x_name": "index k", "y_name": "ratio <b>r</b>", "panel": ""}
@@ -269,11 +279,11 @@ def _series() -> Iterator[dict[str, Any]]:
         (decay, "1 / d", "reference", 0, places[[0, -1]], np.full(2, 0.002)),
     ]
     for panel, method, stretch in (("original", "adagrad", 1.0), ("EGOP", "adagrad @ egop", 2.0)):
-        own = land | {"panel": panel}
+        common = land | {"panel": panel}
         steps = np.exp(-np.arange(200.0))
         lines += [
-            (own, "minimum + 1", "contour", 0, np.cos(turns), stretch * np.sin(turns)),
-            (own, method, "path", 0, 3 * steps, stretch * steps),
+            (common, "minimum + 1", "contour", 0, np.cos(turns), stretch * np.sin(turns)),
+            (common, method, "path", 0, 3 * steps, stretch * steps),
         ]
     for about, label, kind, instance, x, y in lines:
         for at, height in zip(x, y, strict=True):
@@ -293,7 +303,7 @@ def _about(shape: Shape, cell: Cell) -> dict[str, Any]:
 
 
 def final_seeds(shape: Shape, backend: str) -> tuple[int, ...]:
-    """The seeds that methods are judged on: PyTorch takes fewer."""
+    """Return the seeds on which methods are compared; PyTorch has fewer."""
     return shape.seeds[: None if backend == "jax" else 5]
 
 
@@ -310,7 +320,7 @@ def _run(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     workload, backend, optimizer, basis = cell
     index, drawn = shape.optimizers.index(optimizer), seed % 900
-    # The same seed gives the same noise to every method and backend: comparisons are paired.
+    # A seed gives the same noise to every method and backend, since comparisons are paired.
     noise = np.random.default_rng([drawn, len(workload)]).normal(0, 0.15)
     own = np.random.default_rng([drawn, index, len(basis)]).normal(0, 0.05)
     speed = 0.03 * (1 + index) * (1.6 if basis != "identity" and index else 1.0)
@@ -359,7 +369,8 @@ def _timings(shape: Shape) -> Iterator[dict[str, Any]]:
         yield row | {"optimizer": "null", "phase": "null_step", "seconds": 0.02 * wobble}
         for (index, optimizer), basis in product(enumerate(shape.optimizers), shape.bases):
             seconds = (0.02 + 0.004 * index * (2 if basis != "identity" else 1)) * wobble
-            if index == 0:  # as cheap as the gradient alone
+            # This optimizer is as fast as the gradient alone.
+            if index == 0:
                 seconds += 1e-4 * (-1) ** repetition
             yield row | {"optimizer": optimizer, "basis": basis, "phase": "step", "seconds": seconds}
 

@@ -16,7 +16,7 @@ from curvebench.reports.pages.comparing import (
     Matchups,
     cells,
     comparison_page,
-    contests,
+    matchups_of,
     median_texts,
 )
 from curvebench.reports.pages.study_pages import pair_rows
@@ -33,7 +33,7 @@ LIMIT = 2_000_000  # bytes of a page
 
 @pytest.fixture(scope="module")
 def found(studies: Studies) -> list[Matchups]:
-    return contests(studies)
+    return matchups_of(studies)
 
 
 def stored(page: str) -> str:
@@ -46,27 +46,27 @@ def test_the_numbers_are_those_of_the_study_page(study: StudyPlan, tables: Table
     rows = pair_rows(*problems_of(study, tables))
     assert rows
     for row in rows:
-        compared = found[0].meetings[row["method"], row["control"]].effect
+        compared = found[0].pairings[row["method"], row["control"]].effect
         assert compared == row["found"]
 
 
 def test_the_two_orders_of_a_pair_tell_the_same_story(found: list[Matchups]):
     for contest in found:
         assert contest.effect == "ratio"
-        for (first, second), meeting in contest.meetings.items():
-            other = contest.meetings[second, first]
+        for (first, second), meeting in contest.pairings.items():
+            other = contest.pairings[second, first]
             wins, pairs, ties = meeting.effect.wins, meeting.effect.count, meeting.effect.ties
             assert (wins, meeting.effect.losses) == (other.effect.losses, other.effect.wins)
             assert ties == other.effect.ties >= 0
             assert meeting.effect.open == other.effect.open >= 0
-            assert meeting.least.value == pytest.approx(1 - other.most.value)
-            assert meeting.least.value == pytest.approx((wins + ties / 2) / pairs)
-            assert meeting.most.value == pytest.approx((wins + ties / 2 + meeting.effect.open) / pairs)
-            for chance in (meeting.least, meeting.most):
+            assert meeting.lower.value == pytest.approx(1 - other.upper.value)
+            assert meeting.lower.value == pytest.approx((wins + ties / 2) / pairs)
+            assert meeting.upper.value == pytest.approx((wins + ties / 2 + meeting.effect.open) / pairs)
+            for chance in (meeting.lower, meeting.upper):
                 assert 0 <= chance.low <= chance.value <= chance.high <= 1
             if ties == 0:  # Clopper and Pearson's is exact where nothing is counted half
                 exact = share_interval(wins, pairs)
-                assert (meeting.least.low, meeting.least.high) == pytest.approx((exact.low, exact.high))
+                assert (meeting.lower.low, meeting.lower.high) == pytest.approx((exact.low, exact.high))
 
 
 def test_rounding_is_no_improvement(study: StudyPlan, tables: Tables):
@@ -75,20 +75,20 @@ def test_rounding_is_no_improvement(study: StudyPlan, tables: Tables):
     nearly = with_metric(adam, "train_loss", pl.element().struct.field("value") * (1 - 1e-6))
     twin = adam.with_columns(nearly, method=pl.lit("adagrad"))
     runs = pl.concat([final.filter(pl.col("method") != "adagrad"), twin])
-    [contest, _] = contests([(study, replace(tables, runs=runs))])
-    meeting = contest.meetings["adagrad", "adam"]
+    [contest, _] = matchups_of([(study, replace(tables, runs=runs))])
+    meeting = contest.pairings["adagrad", "adam"]
     assert (meeting.effect.wins, meeting.effect.losses, meeting.effect.ties) == (0, 0, 10)
-    assert (meeting.least.value, meeting.most.value, meeting.effect.p_value) == (0.5, 0.5, 1.0)
+    assert (meeting.lower.value, meeting.upper.value, meeting.effect.p_value) == (0.5, 0.5, 1.0)
 
 
 def test_of_runs_that_stopped_the_page_has_the_bounds_of_the_study_page(study: StudyPlan, tables: Tables):
     stops = replace(study, stop={"train_loss": 0.00025})
-    [contest, target, *_] = contests([(stops, tables)])
+    [contest, target, *_] = matchups_of([(stops, tables)])
     rows = pair_rows(*problems_of(stops, tables))
     told = {(row["method"], row["control"]): row["found"] for row in rows}
     assert any(not found.exact for found in told.values())
     for pair, found in told.items():
-        assert cells(contest.meetings[pair])[:2] == list(found.words)
+        assert cells(contest.pairings[pair])[:2] == list(found.words)
     assert target.stop is None
     middles = {name: median_texts(contest, value)[0] for name, value in contest.medians.items()}
     at = [name for name, value in contest.medians.items() if value.median == 0.00025]
@@ -106,35 +106,35 @@ def test_of_two_runs_that_missed_the_target_nothing_is_known(study: StudyPlan, t
         .otherwise(pl.col("targets").list.eval(late))
     )
     runs = tables.runs.with_columns(targets=missed, outcome=pl.lit("budget"))
-    [_, target, *_] = contests([(study, replace(tables, runs=runs))])
-    assert cells(target.meetings["adam @ egop", "adagrad"]) == [
+    [_, target, *_] = matchups_of([(study, replace(tables, runs=runs))])
+    assert cells(target.pairings["adam @ egop", "adagrad"]) == [
         "both missed", "the target", "0 of 10", "0 worse, 10 open", "0 % to 100 %", "0 % to 100 %", "1.00",
     ]  # fmt: skip
-    assert cells(target.meetings["adam", "adagrad"])[2:] == [
+    assert cells(target.pairings["adam", "adagrad"])[2:] == [
         "10 of 10", "0 worse", "100 %", "69 % to 100 %", "0.00098",
     ]  # fmt: skip
-    shown, ends = cells(target.meetings["adam", "adagrad"])[:2]
+    shown, ends = cells(target.pairings["adam", "adagrad"])[:2]
     assert shown.startswith("≤ 0.")
     assert ends.startswith("[0, 0.")
-    assert cells(target.meetings["adagrad", "adam"])[0].startswith("≥ ")
+    assert cells(target.pairings["adagrad", "adam"])[0].startswith("≥ ")
     dead = runs.with_columns(outcome=pl.lit("diverged"))
-    [_, target, *_] = contests([(study, replace(tables, runs=dead))])
-    assert cells(target.meetings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
+    [_, target, *_] = matchups_of([(study, replace(tables, runs=dead))])
+    assert cells(target.pairings["adam @ egop", "adagrad"])[0] == "1.0000"  # neither ever gets there
 
 
 def test_pairs_are_the_seeds_that_both_ran(study: StudyPlan, tables: Tables):
     gone = (pl.col("method") == "adam") & (pl.col("seed") < 1003) & (pl.col("stage") == "final")
     runs = tables.runs.filter((pl.col("backend") == "jax") & ~gone)
-    first, *_ = contests([(study, replace(tables, runs=runs))])
-    assert first.meetings["adam", "sgd"].effect.count == 7
-    assert first.meetings["adagrad", "sgd"].effect.count == 10
+    first, *_ = matchups_of([(study, replace(tables, runs=runs))])
+    assert first.pairings["adam", "sgd"].effect.count == 7
+    assert first.pairings["adagrad", "sgd"].effect.count == 10
     values = study_values(study, runs.filter(pl.col("stage") == "final"))
     pairs = values.filter(pl.col("seed") >= 1003).pivot(on="method", index="seed", values="value")
     ratios = (pairs["adam"] / pairs["sgd"]).to_numpy()
-    assert first.meetings["adam", "sgd"].effect.median == pytest.approx(float(np.median(ratios)))
+    assert first.pairings["adam", "sgd"].effect.median == pytest.approx(float(np.median(ratios)))
     none = runs.filter(~((pl.col("method") == "adam") & (pl.col("stage") == "final")))
-    first, *_ = contests([(study, replace(tables, runs=none))])
-    assert ("adam", "sgd") not in first.meetings
+    first, *_ = matchups_of([(study, replace(tables, runs=none))])
+    assert ("adam", "sgd") not in first.pairings
 
 
 def test_the_data_is_text_that_ends_no_script(report: Report):

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.claims.comparison import outcome_lookup
 from curvebench.reports.failures import blame_workloads, failures_of, faults_of
 from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.study_pages import options_of, settings_rows
@@ -137,7 +137,7 @@ def test_a_contestant_of_one_backend_is_tuned_there(tmp_path: Path) -> None:
     found = read_tables(tables)
 
     def rows_on(backend: str) -> dict[str, dict]:
-        rows = settings_rows(problems_of(study, found, backend)[0], tried_in(study, found))
+        rows = settings_rows(problems_of(study, found, backend)[0], outcome_lookup(study, found))
         return {row["method"]: row for row in rows}
 
     rows = rows_on("torch")

@@ -10,7 +10,13 @@ import pytest
 
 from curvebench.reports import measures
 from curvebench.reports.tables import CELL, Tables
-from curvebench.reports.wall_clock import own_seconds, references, step_ratios, step_seconds, with_seconds
+from curvebench.reports.wall_clock import (
+    optimizer_overhead_seconds,
+    references,
+    step_ratios,
+    step_seconds,
+    with_seconds,
+)
 from curvebench.results.reading import with_method
 from curvebench.results.schema import CURVES, RUNS
 from curvebench.spec.document import Direction
@@ -166,7 +172,7 @@ def test_a_forgiving_method_does_nearly_as_well_over_decades(
     scores: dict[float, float], direction: Any, decades: float | None
 ):
     rows = {"method": "adam", "learning_rate": list(scores), "value": list(scores.values()), "seed": 0}
-    found = measures.nearly_best_decades(
+    found = measures.lr_robustness_decades(
         pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=1), direction
     )
     assert found["value"].to_list() == ([] if decades is None else pytest.approx([decades]))
@@ -181,10 +187,10 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(study: StudyPlan, t
         run("d", stage="final"),
         run("e", stage="tuning", workload="another"),
     )
-    assert measures.tuned_as(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
-    assert measures.tuned_as(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
+    assert measures.tuning_source(study, "adam @ egop", "torch", table) == ("adam @ egop", "jax")
+    assert measures.tuning_source(study, "sgd", "torch", table) == ("sgd", "torch")  # runs there alone
     shared = replace(study, shared_across="bases")
-    assert measures.tuned_as(shared, "adam @ egop", "torch", table) == ("adam", "jax")
+    assert measures.tuning_source(shared, "adam @ egop", "torch", table) == ("adam", "jax")
 
     tables = replace(tables, runs=table.with_columns(workload=pl.col("workload").replace("w", "digits_mlp")))
     (separate,), (together,) = (measures.problems_of(one, tables, "torch") for one in (study, shared))
@@ -267,13 +273,13 @@ def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repet
     ]
     timings = with_method(rows("timings", *given, {**given[0], "phase": "evaluation", "steps": 0}))
     assert step_seconds(timings).select("method", "median", "count").rows() == [("adam", 0.4, 3)]
-    own = own_seconds(timings).row(0, named=True)
+    own = optimizer_overhead_seconds(timings).row(0, named=True)
     assert own["method"] == "adam"
     assert (own["low"], own["high"]) == (pytest.approx(0.2), pytest.approx(0.2))
     slow = timings.with_columns(pl.col("seconds") * 10, pl.lit("slow").alias("machine"))
     both = pl.concat([timings, slow])
     assert step_seconds(both).select("machine", "count").rows() == [("m1", 3), ("slow", 3)]
-    assert own_seconds(both)["median"].to_list() == [pytest.approx(0.2), pytest.approx(2.0)]
+    assert optimizer_overhead_seconds(both)["median"].to_list() == [pytest.approx(0.2), pytest.approx(2.0)]
 
 
 def timed(**steps: Sequence[float]) -> pl.DataFrame:

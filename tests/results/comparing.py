@@ -1,4 +1,4 @@
-"""Comparing what two runs of the same specs wrote: bit for bit, times apart."""
+"""Compare the outputs of two runs of the same specs bit by bit, except for times."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from polars.testing import assert_frame_equal
 from curvebench.results.reading import read
 from curvebench.results.schema import JOBS, MEMORY, RUNS
 
-# All that may differ between two computations of one spec: how long they took, when, and in how much memory.
-# Columns, and fields of the structs that a column lists.
+# Quantities that may differ between two computations of one spec: durations, times of day and memory.
+# The values are columns, and fields of the structs in a list column.
 VARYING: dict[str, Sequence[str]] = {
-    # of a basis job, and modelled from a timing job
+    # The seconds in `runs` come from a basis job, or are modelled from a timing job.
     "runs": [*(name for name in RUNS if name.endswith("_seconds")), "targets.seconds"],
-    "timings": ("seconds", "steps"),  # a measured stretch is repeated until it is long beside the clock
+    # a timed piece is repeated until it is long relative to the clock's resolution
+    "timings": ("seconds", "steps"),
     "memory": [name for name in MEMORY if name.endswith("_bytes")],
     "jobs": ["started", *(name for name in JOBS if name.endswith(("_seconds", "_joules", "_bytes")))],
 }
 
 
 def determined(file: Path) -> pl.DataFrame:
-    """The table in a file without what VARYING names."""
+    """Return the table in a file without the columns and fields that may vary."""
     frame = read([file], file.stem)
     for name in VARYING.get(file.stem, ()):
         column, _, field = name.partition(".")
@@ -41,15 +42,15 @@ def _without_field(frame: pl.DataFrame, column: str, field: str) -> pl.DataFrame
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a basis but for its seconds."""
+    """Return the arrays of a basis, except for its seconds."""
     with np.load(path) as loaded:
         return {name: loaded[name] for name in loaded.files if name != "seconds"}
 
 
 def assert_same_results(one: Path, other: Path) -> None:
-    """Both folders hold the same files, and their tables and bases bit-identical values, times apart."""
+    """Assert that two folders have the same files, with bit-identical tables and bases except for times."""
     files = [
-        sorted(path.relative_to(each) for path in each.rglob("*") if path.is_file()) for each in (one, other)
+        sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file()) for root in (one, other)
     ]
     assert files[0] == files[1]
     tables = [path for path in files[0] if path.suffix == ".parquet"]

@@ -1,4 +1,4 @@
-"""Small tables under the real schemas, for the tests of this folder."""
+"""Small tables with the real schemas, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -18,35 +18,37 @@ BASE: dict[str, dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_suff
 
 
 def rows(table: str, *changes: dict[str, Any]) -> pl.DataFrame:
-    """A table with one row for each of the changes to the base row; what is not named is null."""
+    """Return a table with one row per change to the base row; missing columns are null."""
     return pl.DataFrame([{**BASE[table], **change} for change in changes], schema=TABLES[table])
 
 
 def write(folder: Path, **tables: pl.DataFrame) -> Path:
-    """A job's folder with the given tables, and `jobs` with the base row where it is not given."""
+    """Write a job's folder with the given tables, and by default `jobs` with the base row."""
     for table, frame in ({"jobs": rows("jobs", {})} | tables).items():
         write_table(folder / f"{table}.parquet", frame, TABLES[table])
     return folder
 
 
 def target(**changes: Any) -> dict[str, Any]:
-    """A target of a run, reached after 7 steps."""
+    """Return a target of a run, reached after 7 steps."""
     base = {"metric": "train_loss", "threshold": 0.1, "steps": 7, "seconds": None, "seconds_kind": None}
     return base | changes
 
 
 def tuning_run(name: str, final: float, rate: float = 0.1, **changes: Any) -> dict[str, Any]:
-    """What a tuning run of the first round changes of the base row; its loss ends at `final`."""
+    """Return the changes of the base row that make it a tuning run of the first round with final loss
+    `final`.
+    """
     metrics = [{"name": "train_loss", "value": final}]
     about = {"run": name, "stage": "tuning", "round": 0, "learning_rate": rate}
     return {**about, "final_metrics": metrics, **changes}
 
 
 def judge(direction: Direction = "minimize", stop: float | None = None, **changes: Any) -> Judge:
-    """A judge of training losses by a two-stage sweep, or as it is changed."""
-    given = {
+    """Return a judge of training losses in a two-stage sweep, with changes of the protocol."""
+    settings = {
         "protocol": "two_stage_sweep", "of": "learning_rate", "coarse": [0.01, 1.0],
         "choose": "median final train_loss", "shared_across": "none",
     }  # fmt: skip
-    protocol = TwoStageSweep.model_validate({**given, **changes})
+    protocol = TwoStageSweep.model_validate({**settings, **changes})
     return Judge(protocol, lambda metric: direction, {} if stop is None else {"train_loss": stop})

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from curvebench.results import tuning
 from curvebench.results.schema import RUNS
-from curvebench.results.tuning import Judge, Tried, comparable, groups_tried
+from curvebench.results.tuning import Judge, TuningOutcome, comparable, tuning_outcomes
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
 from curvebench.spec.tuning import PROTOCOLS, Search, Setting, SuccessiveHalving, Tuning, TwoStageSweep
@@ -39,7 +39,7 @@ KINDS: list[Tuning] = [TypeAdapter(Tuning).validate_python({**CRITERION, **one})
 HALVING = KINDS[3]
 JUDGE = Judge(HALVING, lambda metric: "minimize", {})
 Result = Callable[[int, Setting, int], tuple[float, str]]  # loss and outcome by round, setting and seed
-Played = tuple[tuple[Setting, ...], Tried | None, pl.DataFrame]
+Played = tuple[tuple[Setting, ...], TuningOutcome | None, pl.DataFrame]
 
 
 def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
@@ -55,11 +55,11 @@ def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.Data
 def played(protocol: Tuning, result: Result) -> Iterator[Played]:
     """Yield the settings of each round, and what is known after it."""
     judge, runs = Judge(protocol, lambda metric: "minimize", {}), pl.DataFrame(schema=RUNS)
-    outcome: Tried | None = None
+    outcome: TuningOutcome | None = None
     for number in range(len(protocol.rounds)):
         tried = protocol.settings(number, generator("study", protocol.protocol), outcome)
         runs = pl.concat([runs, round_of(number, tried, result)])
-        outcome = groups_tried(runs, judge).get(("toy", "identity"))
+        outcome = tuning_outcomes(runs, judge).get(("toy", "identity"))
         yield tried, outcome, runs
 
 
@@ -128,7 +128,7 @@ def test_results_of_short_runs_choose_nothing():
     assert outcome.chosen == tuple(min(last, key=lambda setting: late(2, setting, 0)).values())
     assert set(comparable(runs, HALVING)["round"]) == {2}
     lost = pl.when(pl.col("round") == 2).then(pl.lit("interrupted")).otherwise("outcome")
-    known = groups_tried(runs.with_columns(outcome=lost.cast(RUNS["outcome"])), JUDGE)
+    known = tuning_outcomes(runs.with_columns(outcome=lost.cast(RUNS["outcome"])), JUDGE)
     assert known == {}, "where the last round is missing, shorter runs are no substitute"
 
 
@@ -214,13 +214,13 @@ def judge(protocol: Tuning = SWEEP, direction: Direction = "minimize") -> Judge:
 
 def choose(runs, protocol=SWEEP, direction="minimize"):
     """The settings that are taken, by name."""
-    found = tuning.groups_tried(runs, judge(protocol, direction))
+    found = tuning.tuning_outcomes(runs, judge(protocol, direction))
     return {group: dict(zip(protocol.names, each.chosen, strict=True)) for group, each in found.items()}
 
 
 def refined(runs):
     """The settings of the round after runs in the identity basis."""
-    outcome = tuning.groups_tried(runs, judge())["toy", "identity"]
+    outcome = tuning.tuning_outcomes(runs, judge())["toy", "identity"]
     return SWEEP.settings(1, generator("study", SWEEP.protocol), outcome)
 
 
@@ -303,7 +303,7 @@ def test_the_best_median_over_seeds_decides(given, protocol, direction, chosen):
 def test_the_identity_chooses_for_all_bases_where_the_choice_is_shared():
     runs = frame(*one_seed({0.1: 1.0, 1.0: 2.0}), *one_seed({0.1: 8.0, 1.0: 7.0}, basis="egop"))
     assert choose(runs, SHARED) == {("toy", "identity"): {"learning_rate": 0.1}}
-    assert [protocol.chooser("egop") for protocol in (SHARED, SWEEP)] == ["identity", "egop"]
+    assert [protocol.tuning_basis("egop") for protocol in (SHARED, SWEEP)] == ["identity", "egop"]
     assert choose(runs)["toy", "egop"] == {"learning_rate": 1.0}
 
 

@@ -12,12 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvebench.results.tuning import RESAMPLES, Tried, resamples, settings_of, shares_of_choices, tried
+from curvebench.results.tuning import (
+    RESAMPLES,
+    TuningOutcome,
+    resamples,
+    settings_of,
+    shares_of_choices,
+    tuning_outcome,
+)
 from tests.results.rows import judge, rows, tuning_run
 
 
-def of(*runs: dict[str, Any], **changes: Any) -> Tried:
-    found = tried(rows("runs", *runs), ["learning_rate"], judge(**changes))
+def of(*runs: dict[str, Any], **changes: Any) -> TuningOutcome:
+    found = tuning_outcome(rows("runs", *runs), ["learning_rate"], judge(**changes))
     assert found is not None
     return found
 
@@ -92,7 +99,7 @@ def test_settings_that_tie_are_likely_whatever_is_drawn():
     """The second rate ties and is the larger one, so that no draw takes it."""
     found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 1.0, 1.0, 1.0))
     assert shares_of_choices([found]) == {((0.1,),): pytest.approx(1.0)}
-    assert found.likely == ((0.1,), (0.2,))
+    assert found.candidate_settings == ((0.1,), (0.2,))
 
 
 def test_what_other_seeds_would_choose():
@@ -100,7 +107,7 @@ def test_what_other_seeds_would_choose():
     found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 0.5, 2.0, 2.0), *by_seed(0.3, 3.0, 3.0, 3.0))
     assert found.chosen == (0.1,)
     assert shares_of_choices([found]) == pytest.approx({((0.1,),): 20 / 27, ((0.2,),): 7 / 27})
-    assert found.likely == ((0.1,), (0.2,))
+    assert found.candidate_settings == ((0.1,), (0.2,))
 
 
 COSTS = st.sampled_from([0.0, 1.0, 1.0 + 1e-14, 1.5, 2.0, 3.0, math.inf])
@@ -133,7 +140,7 @@ def test_shares_of_choices_are_those_of_all_draws_one_by_one(
         np.reshape(data.draw(st.lists(COSTS, min_size=count, max_size=count)), (2, number, seeds))
         for count in [2 * number * seeds] * 2
     ]
-    found = [Tried(tuple((float(at),) for at in range(number)), costs, least) for costs in both]
+    found = [TuningOutcome(tuple((float(at),) for at in range(number)), costs, least) for costs in both]
     draws = np.array(list(product(range(seeds), repeat=size)))
     counts = Counter(zip(*(chosen_by(costs, least, draws) for costs in both), strict=True))
     right = {tuple((float(at),) for at in places): count / len(draws) for places, count in counts.items()}
@@ -159,7 +166,9 @@ def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
     """One takes the second rate in 7 of 27 draws; the other, of two seeds, in one of four."""
     rates = ((0.1,), (0.2,))
     three, two = (
-        Tried(rates, np.stack([np.array([[1.0] * len(own), own]), np.zeros((2, len(own)))]), -math.inf)
+        TuningOutcome(
+            rates, np.stack([np.array([[1.0] * len(own), own]), np.zeros((2, len(own)))]), -math.inf
+        )
         for own in ([0.5, 2.0, 2.0], [0.5, 2.0])
     )
     shares = shares_of_choices([three, two, three])
@@ -192,7 +201,7 @@ def test_of_settings_that_tie_the_least_by_the_first_hyperparameter_is_taken():
         tuning_run(f"{rate} {beta}", loss, rate, hyperparameters=[{"name": "beta1", "value": beta}])
         for rate, beta, loss in ended
     ]
-    found = tried(rows("runs", *every), ["learning_rate", "beta1"], judge())
+    found = tuning_outcome(rows("runs", *every), ["learning_rate", "beta1"], judge())
     assert found is not None
     assert found.tied == ((0.1, 0.5), (0.1, 0.9), (1.0, 0.4))
     assert found.chosen == (0.1, 0.5)

@@ -1,1 +1,1 @@
-"""A Slurm of one node, for tests."""
+"""Slurm cluster of one node for tests."""

@@ -1,4 +1,4 @@
-"""Starting and stopping a Slurm of one node: munged, slurmctld and slurmd, with all files in one folder."""
+"""Start and stop a Slurm cluster of one node: munged, slurmctld and slurmd, with all files in one folder."""
 
 from __future__ import annotations
 
@@ -16,39 +16,44 @@ from pathlib import Path
 
 TEMPLATE = Path(__file__).with_name("slurm.conf")
 DAEMONS = ("munged", "slurmctld", "slurmd")
-SYSTEM = "/usr/sbin:/sbin"  # where Debian puts daemons, which is not on everybody's PATH
+# Debian's folder of daemons, which is not on every user's PATH.
+SYSTEM = "/usr/sbin:/sbin"
 START_SECONDS = 30.0
 
 
 class SlurmError(Exception):
-    """Slurm is not installed, or does not start."""
+    """Raised if Slurm is not installed or does not start."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running Slurm: the variables that its commands need."""
+    """Running Slurm cluster, with the environment variables that its commands need."""
 
     variables: dict[str, str]
 
     def ask(self, *command: str) -> str:
-        """What a Slurm command prints."""
-        done = subprocess.run(
+        """Run a Slurm command, and return its output."""
+        completed = subprocess.run(
             command, env=self.variables, text=True, capture_output=True, check=True, timeout=60
         )
-        return done.stdout
+        return completed.stdout
 
     def jobs(self) -> list[tuple[str, str, str]]:
-        """Number, state and comment (rule and wildcards) of every job, finished ones too."""
+        """Return number, state and comment (rule and wildcards) of every job, including finished ones."""
         lines = self.ask("squeue", "--noheader", "--states=all", "--format=%i|%T|%k").splitlines()
         return [(number, state, comment) for number, state, comment in (line.split("|", 2) for line in lines)]
 
 
 @contextmanager
 def slurm(folder: Path, cpus: int) -> Iterator[Cluster]:
-    """A Slurm of one node with so many processors, whose files are in `folder`; it ends with the block.
+    """Start a Slurm cluster of one node, and stop it when the block ends.
+
+    Args:
+        folder: folder for all files.
+        cpus: number of processors of the node.
 
     Raises:
-        SlurmError: when a daemon is missing or does not start.
+        SlurmError: if a daemon is missing or does not start.
     """
     variables = {**os.environ, "PATH": f"{os.environ['PATH']}:{SYSTEM}"}
     missing = [daemon for daemon in DAEMONS if shutil.which(daemon, path=variables["PATH"]) is None]
@@ -61,12 +66,12 @@ def slurm(folder: Path, cpus: int) -> Iterator[Cluster]:
     }
     cluster = Cluster(variables)
     with ExitStack() as stack:
-        at = {name: str(folder / f"munge.{name}") for name in ("socket", "key", "pid", "log", "seed")}
+        paths = {name: str(folder / f"munge.{name}") for name in ("socket", "key", "pid", "log", "seed")}
         stack.enter_context(
             _daemon(
-                folder, variables, "munged", "--foreground", "--force", f"--socket={at['socket']}",
-                f"--key-file={at['key']}", f"--pid-file={at['pid']}", f"--log-file={at['log']}",
-                f"--seed-file={at['seed']}",
+                folder, variables, "munged", "--foreground", "--force", f"--socket={paths['socket']}",
+                f"--key-file={paths['key']}", f"--pid-file={paths['pid']}", f"--log-file={paths['log']}",
+                f"--seed-file={paths['seed']}",
             )
         )  # fmt: skip
         _wait(folder, "munged", (folder / "munge.socket").exists)
@@ -81,12 +86,13 @@ def _configure(folder: Path, cpus: int) -> None:
     """Write the configuration, munge's key, and an `srun` that finds the configuration by itself."""
     for name in ("state", "spool", "bin"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)  # munged wants its socket's folder to be open to all
-    with socket.socket() as first, socket.socket() as second:  # both held, so that two ports differ
+    folder.chmod(0o755)  # munged requires that the folder of its socket is accessible to all
+    # both sockets stay open, so that the ports differ
+    with socket.socket() as first, socket.socket() as second:
         ports = []
-        for one in (first, second):
-            one.bind(("127.0.0.1", 0))
-            ports.append(one.getsockname()[1])
+        for endpoint in (first, second):
+            endpoint.bind(("127.0.0.1", 0))
+            ports.append(endpoint.getsockname()[1])
     text = TEMPLATE.read_text().format(
         host=socket.gethostname().partition(".")[0],
         user=pwd.getpwuid(os.getuid()).pw_name,
@@ -96,7 +102,7 @@ def _configure(folder: Path, cpus: int) -> None:
         node_port=ports[1],
     )
     (folder / "slurm.conf").write_text(text)
-    # Snakemake's executor calls srun without SLURM_CONF; real clusters have the file at the usual place
+    # Snakemake's executor calls srun without SLURM_CONF; real clusters have the file in the default location.
     command = folder / "bin" / "srun"
     command.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
     command.chmod(0o755)
@@ -107,10 +113,10 @@ def _configure(folder: Path, cpus: int) -> None:
 
 @contextmanager
 def _daemon(folder: Path, variables: dict[str, str], *command: str) -> Iterator[None]:
-    """A daemon in the foreground of its own session, ended with the block."""
-    with (folder / f"{command[0]}.out").open("w") as said:
+    """Start a daemon in the foreground of its own session, and terminate it when the block ends."""
+    with (folder / f"{command[0]}.out").open("w") as output:
         process = subprocess.Popen(
-            command, env=variables, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            command, env=variables, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         yield
@@ -134,7 +140,7 @@ def _wait(folder: Path, daemon: str, ready: Callable[[], bool]) -> None:
     """Wait until Slurm is ready.
 
     Raises:
-        SlurmError: with the ends of the logs when it takes too long.
+        SlurmError: if it takes too long, with the ends of the logs.
     """
     end = time.monotonic() + START_SECONDS
     while not ready():
@@ -148,10 +154,11 @@ def _wait(folder: Path, daemon: str, ready: Callable[[], bool]) -> None:
 
 
 def _cancel_all(cluster: Cluster) -> None:
-    """End all jobs, and with them their processes, before the daemons end."""
+    """Cancel all jobs, and with them their processes, before the daemons end."""
     unfinished = ["squeue", "--noheader", "--format=%i"]
     if numbers := cluster.ask(*unfinished).split():
         cluster.ask("scancel", *numbers)
-        end = time.monotonic() + 45  # longer than KillWait
+        # This is longer than KillWait.
+        end = time.monotonic() + 45
         while cluster.ask(*unfinished).split() and time.monotonic() < end:
             time.sleep(0.5)

@@ -1,4 +1,6 @@
-"""Studies for a cluster: one that works, one whose first job runs out of time, and one that cannot work."""
+"""Studies for a cluster: one that succeeds, one whose first job exceeds its time limit, and one that
+fails.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ WORKLOADS = (
 
 
 def write_studies(project: Path) -> None:
-    """Leave these three studies, on JAX alone, in a copy of the project."""
+    """Replace the studies in a copy of the project by these three, on JAX alone."""
     folder = project / "benchmarks/studies"
     for path in folder.glob("*.yaml"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""What the tests of workloads share: small settings, random generators and gradients by two backends."""
+"""Helpers for tests of workloads: small settings, random generators, and gradients on two backends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from curvebench.workloads import photographs, workloads
 from curvebench.workloads.workload import Problem, Random, Workload
 
 IMAGES = {"folder": "three", "classes": 3, "side": 32, "batch_size": 4}
-# Settings under which a test is quick, by workload; a workload that is not listed runs with its defaults.
+# Settings that make a test fast, by workload; other workloads use their defaults.
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "log_sum_exp": {"n": 12, "d": 7},
     "least_squares": {"n": 7, "d": 12},
@@ -40,12 +40,12 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "errors_in_variables": {"n": 5, "m": 4},
     "matrix_factorization": {"n": 6, "m": 5, "rank": 2, "noise": 0.3},
 }
-# Those of photographs need files of images, and have tests of their own.
-NAMES = sorted(workloads().keys() - {one.name for one in photographs.WORKLOADS})
+# Workloads of photographs need image files, and have separate tests.
+NAMES = sorted(workloads().keys() - {workload.name for workload in photographs.WORKLOADS})
 
 
 def random_of(seed: int) -> Random:
-    """Generators by purpose for a seed."""
+    """Return a function that makes a generator for a purpose, from a seed."""
 
     def random(purpose: str, shared: bool = False) -> np.random.Generator:
         return np.random.default_rng([zlib.crc32(purpose.encode()), 0 if shared else seed + 1])
@@ -54,24 +54,24 @@ def random_of(seed: int) -> Random:
 
 
 def small(name: str) -> tuple[Workload, dict[str, Any]]:
-    """A workload and its small settings, completed."""
+    """Return a workload and its small settings, completed."""
     workload = workloads()[name]
     return workload, workload.complete(SMALL.get(name, {}))
 
 
 def problem_of(name: str, seed: int = 0) -> tuple[Workload, Problem]:
-    """A workload and its small problem."""
+    """Return a workload and its small problem."""
     workload, settings = small(name)
     return workload, workload.problem(settings, random_of(seed))
 
 
 def minibatch(problem: Problem, examples: int = 40) -> dict[str, np.ndarray]:
-    """The first training examples."""
+    """Return the first training examples."""
     return {field: values[:examples] for field, values in problem.splits["train"].items()}
 
 
 def noise_of(workload: Workload, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What one step of a workload draws, always the same; nothing where it takes no noise."""
+    """Draw the noise of one step of a workload, always the same; empty if it takes no noise."""
     if workload.noise is None:
         return {}
     size = len(next(iter(batch.values())))
@@ -83,13 +83,13 @@ Gradient = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 def loss_in_numpy(ops: Any, workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Scalar:
-    """The loss as a function of NumPy parameters."""
+    """Return the loss as a function of NumPy parameters."""
     noise = noise_of(workload, batch)
     return lambda params: float(workload.loss(ops, params, problem.state, batch, noise)[0])
 
 
 def torch_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Gradient:
-    """The gradient by torch in float64."""
+    """Return a function that computes the gradient with torch in float64."""
     import torch
 
     ops = torch_ops("cpu", "float64")
@@ -100,7 +100,9 @@ def torch_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.
 
 
 def jax_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray]) -> Gradient:
-    """The gradient by jax in float64; works inside `jax.enable_x64(True)`."""
+    """Return a function that computes the gradient with jax in float64; it works inside
+    `jax.enable_x64(True)`.
+    """
     import jax
 
     ops = jax_ops("float64")
@@ -113,7 +115,7 @@ def jax_gradient(workload: Workload, problem: Problem, batch: Mapping[str, np.nd
 def agreed_gradient(
     workload: Workload, problem: Problem, batch: Mapping[str, np.ndarray], tolerance: float = 1e-10
 ) -> tuple[dict[str, np.ndarray], float]:
-    """The gradient by torch and its norm, after the one by jax was found equal, relative to the norm."""
+    """Return torch's gradient and its norm, after checking that jax's is equal relative to the norm."""
     import jax
 
     by_torch = torch_gradient(workload, problem, batch)(problem.parameters)
@@ -128,7 +130,7 @@ def agreed_gradient(
 
 @dataclass(frozen=True)
 class Mapper:
-    """A backend's array functions, its `vmap`, and what compiles where that is quicker."""
+    """A backend's array functions, its `vmap`, and its compiler, or the identity if compiling is slower."""
 
     ops: Any
     vmap: Callable[..., Any]
@@ -137,7 +139,7 @@ class Mapper:
 
 @contextlib.contextmanager
 def mapper(backend: str) -> Iterator[Mapper]:
-    """The float64 functions of a backend and how it maps over runs."""
+    """Return the float64 array functions of a backend, and how it maps over runs."""
     if backend == "torch":
         import torch
 
@@ -156,13 +158,13 @@ def _load(ops: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def outputs_state_and_gradients(
     backend: str, network: Callable[..., Any], params: Mapping[str, np.ndarray], direction: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """A network's outputs and new state, and the gradients of the outputs' product with a direction.
+    """Return a network's outputs and new state, and the gradients of the outputs' product with a direction.
 
     Args:
         backend: jax or torch, in float64.
         network: `network(ops, params) -> (outputs, state)`.
-        params: by name.
-        direction: of the outputs' shape.
+        params: parameters by name.
+        direction: array of the outputs' shape.
     """
     if backend == "torch":
         import torch
@@ -191,7 +193,7 @@ def _on_host(ops: Any, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def assert_near(found: Mapping[str, np.ndarray], due: Mapping[str, np.ndarray], tolerance: float) -> None:
-    """Assert that arrays by name differ at most by so much of their greatest entry."""
+    """Assert that arrays differ by at most `tolerance` times their maximum absolute entry."""
     assert found.keys() == due.keys()
     for name, value in due.items():
         np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""The real Fashion-MNIST, for tests of what is published about it."""
+"""The real Fashion-MNIST, for tests of published facts about it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.conftest import RealImages, skip
 
 @pytest.fixture
 def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let a test read the real files where the machine has them, and skip it elsewhere with the remedy."""
+    """Let a test read the real files, or skip it with the remedy if they are not installed."""
     monkeypatch.setattr(fashion, "DEBIAN_FOLDER", real_images.debian_folder)
     monkeypatch.setattr(fashion, "CONTENTS", real_images.checksums)
     monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
     missing = fashion.FASHION.missing()
     if missing:
         skip(f"a fact about the real files: {missing}")
-    fashion._examples.cache_clear()  # of the made images
+    fashion._examples.cache_clear()  # examples of the synthetic images may be cached
     yield
     fashion._examples.cache_clear()

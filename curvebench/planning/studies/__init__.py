@@ -1,1 +1,1 @@
-"""Studies: study files with every name looked up and every default filled in."""
+"""Studies: study files whose names are resolved and whose defaults are filled in."""

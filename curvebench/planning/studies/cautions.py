@@ -1,4 +1,4 @@
-"""What `check` and `plan` say of valid studies: claims out of reach of their seeds, means that stop."""
+"""Warnings of `check` and `plan` about valid studies: claims with too few seeds, and averages that stall."""
 
 from __future__ import annotations
 
@@ -14,51 +14,56 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 
-LEAST_PAIRS = ceil(-log2(ALPHA))  # all leaning one way have a p-value of 2^-pairs on one side
-MOST_KEPT = 0.99  # of a running mean in half precision: smaller moves than 1/256 of it are rounded away
+# With this number of pairs, the one-sided p-value of pairs that all favour the same method, 2^-pairs, reaches
+# ALPHA.
+MIN_PAIRS = ceil(-log2(ALPHA))
+# Largest decay rate of an exponential moving average that half precision can store: with a larger one, each
+# update moves the average by less than 1/256 of its value and is rounded away.
+MAX_DECAY = 0.99
 
 
 def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
-    """A sentence on each claim that cannot hold at a scale: so few pairs give no p-value small enough.
+    """Yield a sentence for each problem that does not make a study invalid.
 
-    And one on each method whose state in half precision holds running means that hardly move there.
+    These are: a claim that is not decided at this scale, a claim that has too few pairs of runs for a p-value
+    below the significance level, and a method whose exponential moving averages stall in half precision.
     """
-    for whole in (one for one in studies if scale in one.scales):
-        study, path = whole.at(scale), whole.path
-        for claim in whole.claims:
-            if claim not in (*study.claims, *study.repeated):
-                yield f"{path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
-        for optimizer in study.optimizers:
-            if slow := dict(_slow_means(study, optimizer)):
-                kept = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
-                yield (
-                    f"{path}: {optimizer.label} holds running means in {HALF}, where those with {kept} "
-                    f"stop short of what they are of; give {' and '.join(slow)} {MOST_KEPT} or less"
-                )
+    for study in (study for study in studies if scale in study.scales):
+        plan, path = study.at(scale), study.path
         for claim in study.claims:
-            for backend in study.backends:
-                counts = [_pairs(study, one, backend) for one in claim.conditions]
-                pairs = min(filter(None, counts), default=LEAST_PAIRS)
-                if pairs < LEAST_PAIRS:
+            if claim not in (*plan.claims, *plan.repeated):
+                yield f"{path}: {claim.id} is not decided at {scale}, which leaves out methods of it"
+        for optimizer in plan.optimizers:
+            if slow := dict(_slow_means(plan, optimizer)):
+                decays = " and ".join(f"{name} = {value:g}" for name, value in slow.items())
+                yield (
+                    f"{path}: {optimizer.label} holds running means in {HALF}, where those with {decays} "
+                    f"stop short of what they are of; give {' and '.join(slow)} {MAX_DECAY} or less"
+                )
+        for claim in plan.claims:
+            for backend in plan.backends:
+                counts = [_pairs(plan, condition, backend) for condition in claim.conditions]
+                pairs = min(filter(None, counts), default=MIN_PAIRS)
+                if pairs < MIN_PAIRS:
                     yield (
                         f"{path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
-                        f"runs no p-value is below {2.0**-pairs:.2g}; {LEAST_PAIRS} seeds can reach {ALPHA}"
+                        f"runs no p-value is below {2.0**-pairs:.2g}; {MIN_PAIRS} seeds can reach {ALPHA}"
                     )
 
 
 def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
-    """The shares kept of running means, by name, that are too large for state in half precision."""
-    held = optimizer.options.get("state_precision")
-    if held == HALF or (study.training.precision == HALF and held != "computed"):
+    """Yield name and value of each decay rate that is too large for an optimizer state in half precision."""
+    state_precision = optimizer.options.get("state_precision")
+    if state_precision == HALF or (study.training.precision == HALF and state_precision != "computed"):
         tuned = study.tuning.for_optimizer(optimizer).bounds
-        for name, one in rule_of(optimizer).hyperparameters.items():
-            value = optimizer.hyperparameters.get(name, one.default) or 0.0
-            if one.interval == share("", 0.0).interval and name not in tuned and value > MOST_KEPT:
+        for name, hyperparameter in rule_of(optimizer).hyperparameters.items():
+            value = optimizer.hyperparameters.get(name, hyperparameter.default) or 0.0
+            if hyperparameter.interval == share("", 0.0).interval and name not in tuned and value > MAX_DECAY:
                 yield name, value
 
 
 def _pairs(study: StudyPlan, condition: Condition, backend: str) -> int:
-    """How many pairs of runs a comparison has; none of tuning runs where a backend has none."""
+    """Return the number of pairs of runs that a condition compares, 0 if a backend has no tuning runs."""
     if not condition.of_tuning:
         return study.runs_on[backend].final_seeds
     return study.seeds.tuning if study.tuned_on[backend] == backend else 0

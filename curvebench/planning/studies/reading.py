@@ -1,4 +1,4 @@
-"""All studies of a folder."""
+"""Reading of all studies of a folder."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from curvebench.spec.study import StudyFile, read_yaml
 
 
 def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
-    """All studies of a folder, by name.
+    """Read the studies of a folder, sorted by file name.
 
     Args:
-        folder: where the study files lie.
-        names: what is asked for; where each names a file, the other files are not read, so that a broken
-            one is in nobody's way. Claims are found by reading all.
+        folder: folder of the study files.
+        names: study names and claim ids that the user requested. If all of them are names of study files,
+            only these files are read and validated, so that an error in another file does not get in the way.
+            A claim id can be in any file, therefore all files are read if there is one. Default: read all.
 
     Raises:
-        InputError: with a line for each problem of each file.
+        InputError: with a line for each problem of each file. Also raised if a claim id occurs twice, or
+            equals the name of a study: both are used in the same list, `--config studies=...`.
     """
     paths = sorted(folder.glob("*.yaml"))
-    others: list[Path] = []
+    unread: list[Path] = []
     if names and set(names) <= {path.stem for path in paths}:
-        others = [path for path in paths if path.stem not in names]
+        unread = [path for path in paths if path.stem not in names]
         paths = [path for path in paths if path.stem in names]
     if not paths:
         raise InputError(
@@ -37,33 +39,34 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
     for path in paths:
         with problems.caught():
             studies.append(read_study(path))
-    homes: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for study in studies:
         for claim in study.claims:
-            if (home := homes.setdefault(claim.id, study.path)) != study.path:
-                problems.add(f"{study.path}: claims: the id {claim.id!r} is also in {home}; ids must differ")
+            if (file := files.setdefault(claim.id, study.path)) != study.path:
+                problems.add(f"{study.path}: claims: the id {claim.id!r} is also in {file}; ids must differ")
     for study in studies:
-        if (home := homes.get(study.name, study.path)) != study.path:
-            said = f"the id {study.name!r} is also the name of {study.path}; rename one"
-            problems.add(f"{home}: claims: {said}")
-    for path in others:
-        for name in _ids_in(path, homes):
-            problems.add(f"{homes[name]}: claims: the id {name!r} is also in {path}; ids must differ")
+        if (file := files.get(study.name, study.path)) != study.path:
+            message = f"the id {study.name!r} is also the name of {study.path}; rename one"
+            problems.add(f"{file}: claims: {message}")
+    for path in unread:
+        for name in _ids_in(path, files):
+            problems.add(f"{files[name]}: claims: the id {name!r} is also in {path}; ids must differ")
     problems.check()
     return tuple(studies)
 
 
 def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
-    """Which ids of claims a file gives that is not read otherwise; none where it is broken."""
+    """Return which of `ids` are claims of a study file that is not validated; none if the file is broken."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    suspected = [name for name in ids if name in text]  # reading YAML takes much longer
-    if not suspected:
+    # A search in the text excludes most files, and takes a small part of the time that parsing YAML takes.
+    candidates = [name for name in ids if name in text]
+    if not candidates:
         return []
     try:
         claims = read_yaml(path, "a study", StudyFile).get("claims")
     except InputError:
         return []
-    given = (
+    claim_ids = (
         [claim.get("id") for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
     )
-    return [name for name in suspected if name in given]
+    return [name for name in candidates if name in claim_ids]

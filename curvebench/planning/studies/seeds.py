@@ -1,4 +1,4 @@
-"""The seeds that settings are tried on, and those that methods are judged on."""
+"""The first tuning seed and the first final seed of a study."""
 
 from __future__ import annotations
 
@@ -18,86 +18,97 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
 from curvebench.spec.values import Given
 
-BLOCKS = 1_000_000  # of final seeds
+# Number of different first final seeds that a study with claims can get. Consecutive ones are
+# FIRST_FINAL_SEED apart.
+BLOCKS = 1_000_000
 
 
 class FirstSeeds(NamedTuple):
-    """The first seeds that settings are tried on, and that methods are judged on."""
+    """The first of the consecutive tuning seeds, and the first of the consecutive final seeds."""
 
     tuning: int
     final: int
 
 
 def first_seeds(
-    study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None], published: FirstSeeds | None
+    study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None], published_seeds: FirstSeeds | None
 ) -> FirstSeeds:
-    """The seeds from which settings are tried and methods are judged: tuning from 0, or just below the final.
+    """Return the first tuning seed and the first final seed of a study.
 
-    The latter where claims compare tuning runs, so that these too move when a rule or a setting does.
+    Tuning seeds start at 0. If a claim compares tuning runs, they end just below the first final seed
+    instead: then these runs, too, get new seeds when a decision rule or a setting changes.
 
     Args:
-        of_backends: the final seeds of each backend of the scale; None where they are the scale's.
-        published: those of a published set that is run again; None: there is none.
+        of_backends: final seeds of each backend of the scale; None for a backend that uses those of the
+            scale.
+        published_seeds: first seeds of the published set that is reproduced, or None.
     """
     count = study.seeds.tuning
-    if published is not None:
-        tuning, final = published
-        return FirstSeeds(min(tuning, final - count), final)  # of more tuning seeds now, none is a final one
+    if published_seeds is not None:
+        tuning, final = published_seeds
+        # If there are more tuning seeds now than when the set was published, none of them may be a final
+        # seed.
+        return FirstSeeds(min(tuning, final - count), final)
     final = _first_final_seed(study, of_backends)
-    judging = any(claim.of_tuning for claim in study.claims)
-    return FirstSeeds(final - count if judging else 0, final)
+    compares_tuning = any(claim.of_tuning for claim in study.claims)
+    return FirstSeeds(final - count if compares_tuning else 0, final)
 
 
 def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None]) -> int:
-    """The first seed that methods are judged on; of a study with claims that of a block of its own.
+    """Return the first final seed: a constant, or a hash for a study with claims.
 
-    Which block follows from all that decides the claims (their rules, what they compare, where it is
-    evaluated and on how many seeds), so that whatever is changed after runs are known is judged on seeds that
-    nobody has seen. What is as it would be if nothing were said counts as not said, so that a new option
-    moves no block.
+    The hash is over everything that decides the claims: their decision rules, the methods compared, the
+    problems and the number of seeds. Whoever changes one of these after having seen results is judged on
+    seeds that nobody has seen. Values that equal their defaults are left out of the hash, so that a new
+    option of an optimizer changes no seeds.
     """
     claims, training = study.claims, study.training
     if not claims:
         return FIRST_FINAL_SEED
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
-    met = {one.metric for claim in claims for one in claim.conditions if one.meets_targets}
+    timed = {spec.metric for claim in claims for spec in claim.conditions if spec.meets_targets}
     if study.tuning.tie_break is not None and study.tuning.tie_break.which == "steps_to_target":
-        met.add(study.tuning.tie_break.metric)
+        timed.add(study.tuning.tie_break.metric)
     decisive = {
         "rules": [rule_hash(claim.written_rule, study.at_most_partly) for claim in claims],
         "seeds": study.seeds,
         "backends": {name: seeds for name, seeds in of_backends.items() if seeds},
         "workloads": [
-            {**vars(one.spec), "settings": _said(one.settings, find_workload(one.locator).settings)}
-            for one in study.workloads
+            {**vars(spec.spec), "settings": _set(spec.settings, find_workload(spec.locator).settings)}
+            for spec in study.workloads
         ],
         "bases": [
-            {"label": one.label, "name": one.name, "options": _said(one.options, bases()[one.name].options)}
-            for one in study.bases
+            {
+                "label": spec.label,
+                "name": spec.name,
+                "options": _set(spec.options, bases()[spec.name].options),
+            }
+            for spec in study.bases
         ],
         "optimizers": [
             {
-                **vars(one),
-                "options": _said(one.options, rule_of(one).options),
-                "hyperparameters": _said(one.hyperparameters, rule_of(one).hyperparameters),
-                "factors": {},  # without this key the seeds of every study would move
+                **vars(spec),
+                "options": _set(spec.options, rule_of(spec).options),
+                "hyperparameters": _set(spec.hyperparameters, rule_of(spec).hyperparameters),
+                # Removing this key, which no longer means anything, would change the seeds of all studies.
+                "factors": {},
             }
-            for one in study.optimizers
-            if one.label in compared
+            for spec in study.optimizers
+            if spec.label in compared
         ],
         "tuning": study.tuning,
-        # keys of the first published sets, which moved the seeds also where they were not given
+        # The first published sets were made when these keys were hashed even where a study did not give them.
         "schedule": {},
         "stop": {},
         "precision": None,
         **training.model_dump(exclude_defaults=True),
-        "targets": {metric: training.targets.get(metric) for metric in sorted(met)},
+        "targets": {metric: training.targets.get(metric) for metric in sorted(timed)},
     }
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(under_first_names(plain), sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
 
 
-def _said(given: Mapping[str, Any], known: Mapping[str, Given]) -> dict[str, Any]:
-    """What is not as it would be if nothing were given."""
-    return {name: value for name, value in given.items() if name not in known or value != known[name].default}
+def _set(values: Mapping[str, Any], keys: Mapping[str, Given]) -> dict[str, Any]:
+    """Return the values that differ from their defaults, or that have no default."""
+    return {name: value for name, value in values.items() if name not in keys or value != keys[name].default}

@@ -1,4 +1,4 @@
-"""A question with the grid of runs that answers it, at all its scales and at one of them."""
+"""A study, that is a question and the grid of runs that answers it, at all scales and at one of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from curvebench.spec.study import Scale, StudyFile
 
 
 class Study(Document):
-    """A study file whose names are looked up; its name is the file's stem.
+    """A study file whose names are resolved. The study's name is the file name without its suffix.
 
     Args:
-        file: the study as it is written.
-        workloads: each scale's, with their settings completed.
-        first_seeds: those of a published set that is run again; None: as the rules say.
+        file: the parsed study file.
+        workloads: workloads with all their settings, by scale.
+        first_seeds: first seeds of the published set that is reproduced; None to choose them by
+            `first_seeds`.
     """
 
     path: Path
@@ -34,92 +35,95 @@ class Study(Document):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the study."""
         return self.path.stem
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The claims that it decides, and those of another study that it repeats."""
+        """All claims of the file: those decided by this study, and those repeated from another study."""
         return self.file.claims
 
     @property
     def scales(self) -> dict[str, Scale]:
-        """Its scales by name."""
+        """Scales by name."""
         return self.file.scales
 
     @property
     def repeated(self) -> frozenset[str]:
-        """The claims of another study that are repeated here."""
+        """Ids of the claims of other studies that this study tests once more."""
         return frozenset(claim.repeats for claim in self.claims if claim.repeats)
 
     @property
     def only_repeats(self) -> bool:
-        """Whether it has claims, all of them repeated."""
+        """Whether the study has claims and all of them are repeated from another study."""
         return bool(self.claims) and all(claim.repeats for claim in self.claims)
 
     @property
     def cost(self) -> str:
-        """What it would cost, by scale, as far as its file says so."""
-        return "; ".join(f"at scale {name} {own.cost}" for name, own in self.scales.items() if own.cost)
+        """Cost of the runs at each scale as text, for the scales that give it; may be empty."""
+        return "; ".join(f"at scale {name} {scale.cost}" for name, scale in self.scales.items() if scale.cost)
 
     def optimizers_at(self, scale: str) -> tuple[OptimizerSpec, ...]:
         """Return the optimizers that are run at a scale."""
         labels = self.scales[scale].optimizers
-        return tuple(one for one in self.optimizers if labels is None or one.label in labels)
+        return tuple(spec for spec in self.optimizers if labels is None or spec.label in labels)
 
     def claims_at(self, scale: str) -> tuple[Claim, ...]:
         """Return the claims whose methods are run at a scale."""
         labels = set(methods(self.optimizers_at(scale), self.bases))
         return tuple(claim for claim in self.claims if claim.methods <= labels)
 
-    def backends_at(self, scale: str, asked: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the backends that run methods of the study at a scale, of those asked for; empty for all."""
-        own = (name for name in self.scales[scale].backends if not asked or name in asked)
-        return tuple(name for name in own if any(one.runs_on(name) for one in self.optimizers_at(scale)))
+    def backends_at(self, scale: str, among: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the backends that can run methods of the study at a scale; with `among`, only these."""
+        names = (name for name in self.scales[scale].backends if not among or name in among)
+        return tuple(name for name in names if any(rule.runs_on(name) for rule in self.optimizers_at(scale)))
 
     def scale_deciding(self, claim: Claim, preferred: str) -> str:
-        """A scale at which a claim is decided: the preferred one, else that of the paper, else the first."""
+        """Return the scale at which a claim is decided: `preferred`, otherwise `paper`, otherwise the first.
+
+        If no scale has all methods of the claim, return `preferred`.
+        """
         deciding = [name for name in self.scales if claim in self.claims_at(name)]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
 
     def skipped(self, scale: str, reason: str) -> SkippedStudy:
-        """Return the study as the report names it where it is left out at a scale."""
+        """Return the entry that the report shows for the study if it is not run at a scale."""
         return SkippedStudy(reason=reason, cost=self.cost, **self._deciding(scale, self.claims))
 
     def at(self, scale: str, backends: Sequence[str] = ()) -> StudyPlan:
-        """Return the study as it is run and shown at a scale, in folders that are not known yet.
+        """Return the plan of the study at a scale. The folders of its tables and figures are filled in later.
 
         Args:
-            backends: on which it is run; empty for all that run its methods.
+            backends: backends to run on; empty for all that the scale lists and that can run a method.
         """
-        file, own, optimizers = self.file, self.scales[scale], self.optimizers_at(scale)
-        used = {name: own.backends[name] for name in self.backends_at(scale, backends)}
-        splits = own.evaluated_splits
+        file, size, optimizers = self.file, self.scales[scale], self.optimizers_at(scale)
+        used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
+        splits = size.evaluated_splits
         plan = StudyPlan.taken_from(
             file,
-            tuning=file.tuning.sized(own.tuning),
+            tuning=file.tuning.sized(size.tuning),
             training=file.training(scale),
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-            notes=(*file.setting_notes, *filter(None, [own.note]), *_bound_to_backends(optimizers, used)),
+            notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
             optimizers=optimizers,
-            bases=tuple(one for one in self.bases if any(one.is_of(other.label) for other in optimizers)),
-            workloads=tuple(_workload_plan(one, splits) for one in self.workloads[scale]),
+            bases=tuple(spec for spec in self.bases if any(spec.is_of(rule.label) for rule in optimizers)),
+            workloads=tuple(_workload_plan(spec, splits) for spec in self.workloads[scale]),
             runs_on={
                 name: BackendPlan(
-                    device=use.device, tuned_on=use.tuned_on or name, final_seeds=own.final_seeds(name)
+                    device=use.device, tuned_on=use.tuned_on or name, final_seeds=size.final_seeds(name)
                 )
                 for name, use in used.items()
             },
-            seeds=own.seeds,
+            seeds=size.seeds,
             tables=Path(),
             figures=Path(),
             **self._deciding(scale, self.claims_at(scale)),
         )
-        first = first_seeds(plan, {name: use.seeds for name, use in own.backends.items()}, self.first_seeds)
+        first = first_seeds(plan, {name: use.seeds for name, use in size.backends.items()}, self.first_seeds)
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
-        """The fields of `curvebench.spec.plan.Deciding`, of some of its claims."""
+        """Return the fields of `curvebench.spec.plan.Deciding` for some of the study's claims."""
         decided = Deciding(
             name=self.name,
             claims=tuple(claim for claim in claims if not claim.repeats),
@@ -130,12 +134,12 @@ class Study(Document):
 
 
 def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection[str]) -> list[str]:
-    """A sentence on each contestant that does not run on every backend."""
+    """Return a sentence for each optimizer of another library, which runs on one backend only."""
     return [
-        f"{one.label} is another library's and runs on {one.only_backend} alone"
-        + ("." if one.only_backend in backends else ", which is not part of this run.")
-        for one in optimizers
-        if one.only_backend is not None
+        f"{spec.label} is another library's and runs on {spec.only_backend} alone"
+        + ("." if spec.only_backend in backends else ", which is not part of this run.")
+        for spec in optimizers
+        if spec.only_backend is not None
     ]
 
 

@@ -1,4 +1,4 @@
-"""A study file whose names are looked up, and what stands beside them is checked."""
+"""Validation of one study file: its names are resolved, and its entries are checked against each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from curvebench.backends import BACKENDS
 from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
-from curvebench.engine.loading import rule_held
+from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
@@ -36,7 +36,7 @@ from curvebench.workloads.workload import split_of
 
 
 def read_study(path: Path) -> Study:
-    """One study, validated against the registries of workloads, optimizers, bases and backends.
+    """Read and validate a study file, and resolve the names of its workloads, optimizers, bases and backends.
 
     Raises:
         InputError: with a line for each problem.
@@ -44,8 +44,8 @@ def read_study(path: Path) -> Study:
     return _Reader(read_study_file(path), path, Problems(f"{path}: ")).study()
 
 
-class Known(NamedTuple):
-    """A workload as the study has it, where it is found, and what is there."""
+class StudyWorkload(NamedTuple):
+    """A workload of a study: its entry in the study file, its locator, and the object that it names."""
 
     entry: Named
     locator: str
@@ -54,10 +54,12 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class _Reader:
-    """Looks up the names of a study file, and checks them and what stands beside them.
+    """The state of the validation of one study file.
 
     Args:
-        problems: where all that is wrong is reported.
+        file: the parsed study file.
+        path: its path. Relative paths in it are relative to its folder.
+        problems: collects all problems, so that the user sees all of them at once.
     """
 
     file: StudyFile
@@ -65,7 +67,7 @@ class _Reader:
     problems: Problems
 
     def study(self) -> Study:
-        """The study of the file.
+        """Return the study with all names resolved and all defaults filled in.
 
         Raises:
             InputError: with a line for each problem.
@@ -76,7 +78,8 @@ class _Reader:
         ids = [claim.id for claim in file.claims]
         problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
         resolved = self.known, self.optimizers, self.bases
-        if not problems:  # else a name that lacks is no claim's fault
+        # If a workload, optimizer or basis is unknown, every claim about it would give a second message.
+        if not problems:
             self._check_metrics()
             self._check_ties()
             for key, condition in _conditions(file.claims):
@@ -102,75 +105,75 @@ class _Reader:
     # --- names -----------------------------------------------------------------------------------
 
     @cached_property
-    def known(self) -> dict[str, Known]:
-        """The workloads of the study, by what tables call them: their labels, or their own names."""
-        found: list[tuple[str, Known]] = []
+    def known(self) -> dict[str, StudyWorkload]:
+        """Workloads of the study by label, or by their own name if they have no label."""
+        pairs: list[tuple[str, StudyWorkload]] = []
         for entry in self.file.workloads:
             locator = canonical(entry.name, self.path.parent)
             with self.problems.caught("workloads: "):
                 workload = find_workload(locator)
-                found.append((entry.label or workload.name, Known(entry, locator, workload)))
-        names = [name for name, _ in found]
+                pairs.append((entry.label or workload.name, StudyWorkload(entry, locator, workload)))
+        names = [name for name, _ in pairs]
         self.problems.once("workloads", names, "two workloads are called {!r}; give each its own `label:`")
-        return dict(found)
+        return dict(pairs)
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics that all workloads of the study give."""
-        first, *others = [one.workload.metrics for one in self.known.values()]
+        """Metrics that every workload of the study measures."""
+        first, *others = [entry.workload.metrics for entry in self.known.values()]
         return {name: metric for name, metric in first.items() if all(name in other for other in others)}
 
     @cached_property
     def optimizers(self) -> tuple[OptimizerSpec, ...]:
-        """The optimizers of the study, with their options completed."""
+        """Optimizers of the study, with the values of all their options."""
         specs, folder = [], self.path.parent
         for entry in self.file.optimizers:
             with self.problems.caught(f"optimizers.{entry.name}: "):
                 options = canonical_in(entry.options, folder)
-                found = entry.model_copy(update={"options": options})
-                specs.append(_optimizer(self.file, found, canonical(entry.name, folder)))
+                entry_in_full = entry.model_copy(update={"options": options})
+                specs.append(_optimizer(self.file, entry_in_full, canonical(entry.name, folder)))
         labels = [spec.label for spec in specs]
         self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
         return tuple(specs)
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
-        """The bases of the study, with their options completed."""
+        """Bases of the study, with the values of all their options."""
         specs, problems, tuning = [], self.problems, self.file.tuning
         for entry in self.file.bases:
-            label, own = entry.label or entry.name, entry.optimizers or ()
+            label, users = entry.label or entry.name, entry.optimizers or ()
             problems.known("bases", "the suite", "basis", [entry.name], bases())
             if entry.name not in bases():
                 continue
             if (entry.name == IDENTITY) != (label == IDENTITY):
-                said = "'identity' is the label of the identity basis, and of no other"
-                problems.add(f"bases.{entry.name}.label: {said}")
+                message = "'identity' is the label of the identity basis, and of no other"
+                problems.add(f"bases.{entry.name}.label: {message}")
                 continue
             with problems.caught(f"bases.{label}: "):
-                specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options), own))
-            self._check_labels(f"bases.{label}.optimizers", own)
-            if own and label == IDENTITY:
+                specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options), users))
+            self._check_labels(f"bases.{label}.optimizers", users)
+            if users and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
-        labels, tried = [spec.label for spec in specs], tuning.tuned_bases or ()
+        labels, tuned_bases = [spec.label for spec in specs], tuning.tuned_bases or ()
         problems.once("bases", labels, "two bases are labelled {!r}; give each its own `label:`")
-        problems.known("tuning.tuned_bases", "the study", "basis", tried, labels)
-        if tried and tuning.shared_across == "none":
-            said = "each basis chooses for itself; leave it out, or say shared_across: bases"
-            problems.add(f"tuning.tuned_bases: {said}")
-        elif tried and IDENTITY not in tried:
+        problems.known("tuning.tuned_bases", "the study", "basis", tuned_bases, labels)
+        if tuned_bases and tuning.shared_across == "none":
+            message = "each basis chooses for itself; leave it out, or say shared_across: bases"
+            problems.add(f"tuning.tuned_bases: {message}")
+        elif tuned_bases and IDENTITY not in tuned_bases:
             problems.add("tuning.tuned_bases: the identity basis chooses for all; add identity")
         if tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in self.file.bases}:
-            said = "needs the identity basis, whose choice is shared; add it to bases"
-            problems.add(f"tuning.shared_across: {said}")
+            message = "needs the identity basis, whose choice is shared; add it to bases"
+            problems.add(f"tuning.shared_across: {message}")
         return tuple(specs)
 
     def _workloads(self, scale: str) -> tuple[WorkloadSpec, ...]:
-        """The workloads with their settings at a scale, whose own settings stand above the study's."""
-        own, specs = self.file.scales[scale].settings, []
-        self.problems.known(f"scales.{scale}.settings", "the study", "workload", own, self.known)
+        """Return the workloads with all their settings at a scale, whose settings override the study's."""
+        changed, specs = self.file.scales[scale].settings, []
+        self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.known)
         for name, (entry, locator, workload) in self.known.items():
             with self.problems.caught(f"workloads.{name}: "):
-                settings = workload.complete({**entry.options, **own.get(name, {})})
+                settings = workload.complete({**entry.options, **changed.get(name, {})})
                 specs.append(WorkloadSpec(name, settings, locator))
         return tuple(specs)
 
@@ -178,7 +181,7 @@ class _Reader:
 
     @property
     def _named_metrics(self) -> dict[str, str]:
-        """The metrics that the study names, by the key that does."""
+        """Metrics named in the study, by the key that names them; keys are as in messages."""
         file = self.file
         used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
         if file.tuning.tie_break is not None:
@@ -192,44 +195,52 @@ class _Reader:
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
     def _check_ties(self) -> None:
-        """Check that settings that tie can be told apart, as all do that stop where the criterion does."""
+        """Check that `tuning.tie_break` can decide between settings that are equal by the tuning criterion.
+
+        If runs stop when they reach a value of the criterion's metric, all settings that reach it are equal,
+        and a tie break is required.
+        """
         choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
-        said = None
+        message = None
         if ties is None and choose.metric in stop:
-            given = f"median steps_to_stop {choose.metric}"
-            said = f"all settings that stop tie by {choose.metric}; give what decides, such as {given}"
+            example = f"median steps_to_stop {choose.metric}"
+            message = f"all settings that stop tie by {choose.metric}; give what decides, such as {example}"
         if ties is not None and ties.which == "steps_to_stop" and ties.metric not in stop:
-            said = f"runs do not stop at a {ties.metric}; give it in stop"
+            message = f"runs do not stop at a {ties.metric}; give it in stop"
         if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
-            said = f"there is no target of {ties.metric}; give it in targets"
-        if said:
-            self.problems.add(f"tuning.tie_break: {said}")
+            message = f"there is no target of {ties.metric}; give it in targets"
+        if message:
+            self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
-        """Check that what a condition asks of a metric is in the runs of the study, and can be so."""
-        file, metric, known = self.file, condition.metric, self.metrics.get(condition.metric)
+        """Check that the study's runs have the quantity that a condition compares, and can satisfy it."""
+        file, metric, definition = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
             remedy = "add its basis to tuning.tuned_bases"
             self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
-        direction = known.direction if known else None
-        for said in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
-            self.problems.add(f"{key}.{said}")
+        direction = definition.direction if definition else None
+        for message in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
+            self.problems.add(f"{key}.{message}")
 
     def _check_workloads(self) -> None:
-        """Check that targets and conditions are about workloads of the study."""
-        file, known = self.file, partial(self.problems.known, owner="the study", kind="workload")
-        for metric, at in file.targets.items():
-            if isinstance(at, dict) and not file.joins:  # of one that joins they may be more
-                known(f"targets.{metric}", names=sorted(at), valid=self.known)
+        """Check that targets and conditions name workloads of the study."""
+        file, check_known = self.file, partial(self.problems.known, owner="the study", kind="workload")
+        for metric, values in file.targets.items():
+            # A submission may leave out workloads of the study that it joins, but copies the targets of all.
+            if isinstance(values, dict) and not file.joins:
+                check_known(f"targets.{metric}", names=sorted(values), valid=self.known)
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
-            known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
-            known(
+            check_known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
+            check_known(
                 f"{key}.control_workload", names=filter(None, [condition.control_workload]), valid=self.known
             )
 
     def _check_costs(self) -> None:
-        """Check that no basis is estimated during a run whose costs are charged: only those before are."""
+        """Reject bases that are estimated again during a run if the study compares costs.
+
+        Only gradients for a basis that is estimated before the run are added to its cost.
+        """
         charged = any(condition.charges_bases for _, condition in _conditions(self.file.claims))
         for basis in self.bases if self.file.targets or charged else ():
             if basis.options.get("every") is not None:
@@ -241,59 +252,64 @@ class _Reader:
     # --- scales ----------------------------------------------------------------------------------
 
     def _check_backends(self, key: str, scale: Scale) -> None:
+        """Check the names of backends, whose tuning each uses, and their numbers of final seeds."""
         tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
         problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
         problems.known(f"{key}.backends", "the harness", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
-            at = f"{key}.backends.{name}"
-            if use.tuned_on is not None and not misspelt:  # one error, not two
+            entry = f"{key}.backends.{name}"
+            # A misspelt backend is missing in `tuners`; a second message about that would only confuse.
+            if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
-                problems.known(f"{at}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
+                problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
             if scale.final_seeds(name) > scale.seeds.final:
-                said = f"{scale.final_seeds(name)} is more than the scale's final seeds"
-                problems.add(f"{at}.seeds.final: {said}; use at most {scale.seeds.final}")
+                message = f"{scale.final_seeds(name)} is more than the scale's final seeds"
+                problems.add(f"{entry}.seeds.final: {message}; use at most {scale.seeds.final}")
 
     def _check_splits(self, key: str, evaluated: tuple[str, ...] | None) -> None:
-        """Check that evaluated splits are there, and that no metric of another is named."""
+        """Check that a workload evaluates each of these splits, and that no metric of another one is used."""
         if evaluated is None:
             return
-        there = dict.fromkeys(split for one in self.known.values() for split in one.workload.evaluated_splits)
-        if there:
-            self.problems.known(key, "the list of what workloads evaluate", "split", evaluated, there)
+        valid = dict.fromkeys(split for use in self.known.values() for split in use.workload.evaluated_splits)
+        if valid:
+            self.problems.known(key, "the list of what workloads evaluate", "split", evaluated, valid)
         self.problems.once(key, evaluated)
-        for where, metric in self._named_metrics.items():
-            if (split := split_of(metric)) in there and split not in evaluated:
+        for entry, metric in self._named_metrics.items():
+            if (split := split_of(metric)) in valid and split not in evaluated:
                 remedy = "add it there, or name another metric"
-                self.problems.add(f"{where}: {metric} is not evaluated: {key} leaves {split} out; {remedy}")
+                self.problems.add(f"{entry}: {metric} is not evaluated: {key} leaves {split} out; {remedy}")
 
     def _check_labels(self, key: str, labels: Sequence[str]) -> None:
-        """Check that labels are those of optimizers of the study, each given once."""
-        known = [one.label for one in self.optimizers]
-        self.problems.known(key, "the study", "optimizer", labels, known)
+        """Check that every label belongs to an optimizer of the study, and that none is repeated."""
+        labels_of_study = [spec.label for spec in self.optimizers]
+        self.problems.known(key, "the study", "optimizer", labels, labels_of_study)
         self.problems.once(key, labels)
 
     def _check_methods(self, key: str, scale: Scale) -> None:
-        """Check the optimizers that a scale names, and that spaces of their own go with its tuning."""
+        """Check the optimizers of a scale, and that it sets no search space if an optimizer has its own."""
         self._check_labels(f"{key}.optimizers", scale.optimizers or ())
-        own = [one.label for one in self.optimizers if one.space]
-        if own and {"space", "coarse"} & scale.tuning.keys():
-            said = f"{', '.join(own)} have a space of their own; give a budget alone"
-            self.problems.add(f"{key}.tuning: {said}")
+        with_space = [spec.label for spec in self.optimizers if spec.space]
+        if with_space and {"space", "coarse"} & scale.tuning.keys():
+            message = f"{', '.join(with_space)} have a space of their own; give a budget alone"
+            self.problems.add(f"{key}.tuning: {message}")
 
     def _check_warmup(self, key: str, scale: Scale) -> None:
-        """Check that a run of so many epochs is as long as its warm-up; steps an epoch are known in a job."""
+        """Check that no run is shorter than warm-up and cool-down together.
+
+        Only epochs can be compared here. The number of steps per epoch is known when a job reads its data.
+        """
         schedule = self.file.schedule
         epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
         shortest = min(self.file.tuning.sized(scale.tuning).shares)
         for runs, share in ((f"{key}.epochs", Fraction(1)), ("the shortest runs that tune", shortest)):
             length = share * (scale.epochs or 0)
             if length and epochs + schedule.cooldown * length > length:
-                said = f"{epochs:g} epochs{after} are more than the {length} of {runs}"
-                self.problems.add(f"schedule.warmup_epochs: {said}; give fewer, or more {key}.epochs")
+                message = f"{epochs:g} epochs{after} are more than the {length} of {runs}"
+                self.problems.add(f"schedule.warmup_epochs: {message}; give fewer, or more {key}.epochs")
                 return
 
     def _check_layouts(self, specs: Iterable[WorkloadSpec]) -> None:
-        """Check that workloads have the precision and the parameters that bases and optimizers ask for."""
+        """Check that optimizers support the precision and the parameters of workloads, in every basis."""
         for spec in specs:
             workload = find_workload(spec.locator)
             policy = POLICIES[self.file.precision or workload.dtype]
@@ -306,33 +322,40 @@ class _Reader:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
                     groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                     check_inputs(workload, ((group.names, group.change) for group in groups))
-                    changes = {group.names: (group.change, 1) for group in groups}  # of V with any columns
-                    made = layout(shapes, roles, [group.names for group in groups], changes)
-                    carried_by = policy if bases()[basis.name].reestimation(basis.options) else None
-                    for optimizer in (one for one in self.optimizers if basis.is_of(one.label)):
+                    # A projected basis has V with a number of columns that is known only after its
+                    # estimation. No check here depends on it, therefore it is 1.
+                    changes = {group.names: (group.change, 1) for group in groups}
+                    layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
+                    carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
+                    for optimizer in (entry for entry in self.optimizers if basis.is_of(entry.label)):
                         with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
-                            _check_leaves(optimizer, workload, made, carried_by)
+                            _check_leaves(optimizer, workload, layout_in_basis, carried_in)
 
     def _check_accumulation(
         self, key: str, training: TrainingProtocol, specs: Iterable[WorkloadSpec]
     ) -> None:
-        """Check that minibatches can be cut into the parts, and that rules can do with means over them."""
-        problems, parts = self.problems, training.gradient_accumulation
-        if parts == 1:
+        """Check that gradients can be accumulated over microbatches.
+
+        The batch size must be a multiple of their number, the workload must accept a batch of the smaller
+        size, and every rule must need only statistics that can be averaged over microbatches.
+        """
+        problems, microbatches = self.problems, training.gradient_accumulation
+        if microbatches == 1:
             return
         for spec in specs:
             batch_size = spec.settings.get("batch_size")
             if batch_size is None:
                 remedy = "give its batch_size, or leave this out"
                 problems.add(f"{key}: {spec.name} has no minibatches to cut; {remedy}")
-            elif batch_size % parts:
-                remedy = f"give a divisor of it, or a batch_size that is a multiple of {parts}"
-                said = f"{parts} does not divide the batch_size of {spec.name}, {batch_size}"
-                problems.add(f"{key}: {said}; {remedy}")
+            elif batch_size % microbatches:
+                remedy = f"give a divisor of it, or a batch_size that is a multiple of {microbatches}"
+                message = f"{microbatches} does not divide the batch_size of {spec.name}, {batch_size}"
+                problems.add(f"{key}: {message}; {remedy}")
             else:
-                cut = f"{key}: {parts} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
-                with problems.caught(cut):  # each part is a batch to the workload
-                    part = {**spec.settings, "batch_size": batch_size // parts}
+                cut = f"{key}: {microbatches} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
+                # The workload sees each microbatch as a batch, so that its rules for batch sizes apply to it.
+                with problems.caught(cut):
+                    part = {**spec.settings, "batch_size": batch_size // microbatches}
                     find_workload(spec.locator).check(part)
         for optimizer in self.optimizers:
             with problems.caught(f"{key}: "):
@@ -340,7 +363,7 @@ class _Reader:
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
-    """The conditions of claims, by their keys."""
+    """Return the conditions of claims, each with its key as messages name it."""
     return [
         (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
@@ -349,10 +372,11 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
 
 
 def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpec:
-    """One entry of a study's optimizers.
+    """Resolve one entry of a study's optimizers: separate its options, and fill in defaults.
 
     Raises:
-        ValueError: for what the rule does not know, what is tuned as well, and values that are wrong.
+        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range. Also
+            for both ends of each tuned range, so that no job fails on a setting that tuning proposes.
     """
     rule = find_rule(locator)
     if entry.space and not isinstance(file.tuning, SpaceSearch):
@@ -363,26 +387,26 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     for name in entry.options:
         if name in tuned:
             raise InputError(f"{name}: is tuned by this study; remove it here or there")
-    given: dict[str, Any] = {}
+    hyperparameters: dict[str, Any] = {}
     if is_foreign(locator) and file.schedule.name == EXPONENTIAL:
         raise InputError("an exponential schedule is of this project's own rules; take another schedule")
     if is_foreign(locator):
         rule = rule.choose({"arguments": entry.options, "tuned": list(tuned)})
     else:
-        given = {name: value for name, value in entry.options.items() if name not in rule.options}
+        hyperparameters = {name: value for name, value in entry.options.items() if name not in rule.options}
         rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
         rule = scheduled(rule, file.schedule.name)
     valid = [*rule.hyperparameters, *rule.options, *Contestant.model_fields]
-    for name in given:
+    for name in hyperparameters:
         if name not in valid:
             raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))
     for ends in zip(*tuned.values(), strict=True):
-        at = dict(zip(tuned, ends, strict=True))
-        completed(rule.name, "hyperparameter", rule.hyperparameters, at, HyperparameterError)
+        values = dict(zip(tuned, ends, strict=True))
+        completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
     rates_first = sorted(entry.space, key=lambda name: name != "learning_rate")
     return OptimizerSpec(
         rule.name,
-        rule.complete(given, tuple(tuned)),
+        rule.complete(hyperparameters, tuple(tuned)),
         rule.chosen,
         entry.label or rule.name,
         {name: entry.space[name].model_dump() for name in rates_first},
@@ -391,19 +415,22 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
 
 
 def _check_leaves(
-    optimizer: OptimizerSpec, workload: Workload, made: Layout, carried_by: Policy | None
+    optimizer: OptimizerSpec, workload: Workload, layout_in_basis: Layout, carried_in: Policy | None
 ) -> None:
-    """Check that an optimizer takes the parameters of a workload in a basis.
+    """Check that an optimizer supports the parameters and the loss of a workload in a basis.
 
     Args:
-        carried_by: the precision of runs whose state goes on in other coordinates; None: it does not.
+        layout_in_basis: groups of the workload's parameters in the coordinates of the basis.
+        carried_in: precision of the runs if the basis changes during a run, so that the rule has to transform
+            its state to new coordinates; None if it does not change.
 
     Raises:
-        OptionError: where it does not.
+        OptionError: if the rule does not support them.
     """
-    update = Update(rule_of(optimizer), made)
-    assert update.pieces  # an option may be wrong for a shape
+    update = Update(rule_of(optimizer), layout_in_basis)
+    # Computing the update groups checks the rule's options for the shapes of the parameters.
+    assert update.groups
     for need in update.bound.needs:
         need.check_likelihood(update.rule.name, workload.likelihood)
-    if carried_by is not None:
-        Update(rule_held(update.rule, carried_by), made).check_change_of_basis()
+    if carried_in is not None:
+        Update(cast_rule(update.rule, carried_in), layout_in_basis).check_change_of_basis()

@@ -193,8 +193,8 @@ def test_settings_do_not_share_an_iterate() -> None:
     jax = engine("jax", "float64")  # whose other rounds share a tile
     parts = Programs.of_rounds(bundle, [bundle.lanes, (5, 1)], jax, 1 << 30).parts(bundle, jax, 1 << 30)
     assert parts == [(slice(0, 2), slice(number, number + 1)) for number in range(2)]
-    second = execute(bundle.part(*parts[1]), made)
-    alone = execute(bundle.part(slice(1, 2), slice(1, 2)), made)
+    second = execute(bundle.subset(*parts[1]), made)
+    alone = execute(bundle.subset(slice(1, 2), slice(1, 2)), made)
     np.testing.assert_allclose(
         second.metrics["train_loss"][:, 1, 0], alone.metrics["train_loss"][:, 0, 0], rtol=1e-11
     )

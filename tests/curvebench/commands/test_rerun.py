@@ -1,4 +1,4 @@
-"""Runs of a published set computed anew: what agrees, what is found, and how much a sample finds."""
+"""Recomputed runs of a published set: agreement, differences, and how much a sample detects."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from curvebench.__main__ import main
 from curvebench.commands.rerun import (
     RunRecord,
     compute,
+    detectable_share,
     differences,
     excess,
     moved,
@@ -21,7 +22,6 @@ from curvebench.commands.rerun import (
     record,
     run_cell,
     sample,
-    share_found,
 )
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
@@ -79,7 +79,7 @@ def scaled(items: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
 def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
     for named in ({"basis": "egop"}, {"basis": "identity"}):
         cell = compute(plan.studies[0], plan.scale, row(plan, **named))
-        assert (cell.found, cell.missing) == ((), "")
+        assert (cell.differences, cell.missing) == ((), "")
         assert cell.largest <= 1.0
         assert "tiny: " in cell.name
 
@@ -112,8 +112,8 @@ def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[Run
         ("final_metrics", lambda items: scaled(items, 1 + 1e-6), "final gradient_norm is"),
         ("best_metrics", lambda items: scaled(items, 0.5), "best gradient_norm is"),
         ("hyperparameters", lambda items: scaled(items, 0.9), "hyperparameters is"),
-        ("outcome", lambda _: "diverged", "outcome is diverged, and computed anew"),
-        ("steps", lambda steps: steps - 1, "steps is 19, and computed anew 20"),
+        ("outcome", lambda _: "diverged", "outcome is diverged, and recomputed"),
+        ("steps", lambda steps: steps - 1, "steps is 19, and recomputed 20"),
         ("gradient_evaluations", lambda count: count // 2, "gradient_evaluations is 10"),
         ("basis_gradient_evaluations", lambda _: 0, "basis_gradient_evaluations is 0"),
     ],
@@ -137,7 +137,7 @@ def test_what_a_run_says_otherwise_is_found(
 def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change: Any, told: str):
     own = row(plan, optimizer="adam", basis="egop")
     cell = compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
-    assert any(each.startswith(told) for each in cell.found), cell.found
+    assert any(each.startswith(told) for each in cell.differences), cell.differences
 
 
 def test_a_final_run_at_a_setting_that_tuning_does_not_choose_is_found(
@@ -167,10 +167,10 @@ def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     adam, *others = study.optimizers
     options = {name: value for name, value in adam.options.items() if name != "nesterov"}
     older = study.model_copy(update={"optimizers": (replace(adam, options=options), *others)})
-    said = "the plan names no nesterov, option of adam: computed anew with its default of today, False"
-    assert compute(older, plan.scale, own).found == ()
-    assert compute(older, plan.scale, {**own, "steps": 19}).found[1:] == (said,)
-    assert len(compute(study, plan.scale, {**own, "steps": 19}).found) == 1
+    said = "the plan names no nesterov, option of adam: recomputed with its present default, False"
+    assert compute(older, plan.scale, own).differences == ()
+    assert compute(older, plan.scale, {**own, "steps": 19}).differences[1:] == (said,)
+    assert len(compute(study, plan.scale, {**own, "steps": 19}).differences) == 1
 
 
 def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
@@ -178,7 +178,7 @@ def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
     named = (replace(study.optimizers[0], locator="elsewhere:nothing"),)
     lost = study.model_copy(update={"optimizers": named})
     cell = compute(lost, plan.scale, row(plan, optimizer="adam"))
-    assert cell.found == ()
+    assert cell.differences == ()
     assert "elsewhere" in cell.missing
 
 
@@ -200,7 +200,7 @@ def test_a_machine_that_cannot_compute_accuses_nobody(
     monkeypatch.setattr(f"curvebench.stages.{stage}.{function}", fails)
     plan = read_set(published)
     cell = compute(plan.studies[0], plan.scale, row(plan, basis="egop"))
-    assert cell.found == ()
+    assert cell.differences == ()
     assert str(error) in cell.missing
     if function == "execute":
         assert main(["sets", "check", str(published), "--rerun", "1"]) == 3
@@ -249,17 +249,17 @@ def test_an_invented_tuning_run_passes_the_check_and_not_the_rerun(
     assert main(["sets", "check", str(false)]) == 0
     assert main(["sets", "check", str(false), "--rerun", "3", "--seed", "0"]) == 1
     said = capsys.readouterr().out
-    assert "computing 3 runs anew, drawn with --seed 0" in said
+    assert "recomputing 3 runs, sampled with --seed 0" in said
     assert "final gradient_norm is" in said
-    assert "were 63% of all runs invented, 3 runs find them with a probability of 95%" in said
+    assert "if 63% of all runs of the set were invented, a sample of 3 would contain one with" in said
     assert main(["sets", "check", str(published), "--rerun", "1"]) == 0
     assert "1 of 1 agree, 0 differ, 0 cannot be computed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098)])
 def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float):
-    assert share_found(count) == pytest.approx(share, rel=0.01)
-    assert (1 - share_found(count)) ** count <= 0.05 + 1e-12 or count == 0
+    assert detectable_share(count) == pytest.approx(share, rel=0.01)
+    assert (1 - detectable_share(count)) ** count <= 0.05 + 1e-12 or count == 0
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_stop_between_those_of_the_twins_is_right():
 
     assert differences(lane(101), [lane(100), lane(102)]) == ([], 0.0)
     found, _ = differences(lane(103), [lane(100), lane(102)])
-    assert found[0] == "outcome_step is 103, and computed anew 100"
+    assert found[0] == "outcome_step is 103, and recomputed 100"
 
 
 def test_twins_differ_by_units_in_the_last_place():

@@ -26,8 +26,8 @@ from curvebench.engine import execution, inputs
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.checkpoints import Checkpoint, Checkpoints, DeferredTermination
 from curvebench.engine.clock import Clock
-from curvebench.engine.execution import Pace, Record, execute
-from curvebench.engine.inputs import pieces_of
+from curvebench.engine.execution import Pace, RunHistory, execute
+from curvebench.engine.inputs import split_interval
 from curvebench.registry import find_rule
 from tests.curvebench.basis_estimation import test_reestimation as renewed
 from tests.curvebench.engine import test_minibatch_loss as with_losses
@@ -112,16 +112,16 @@ class EndingClock(Clock):
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(inputs, "PRODUCTS", 1)
-    monkeypatch.setattr(inputs, "RETURNS", STEPS // 2)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "MIN_SEGMENTS", STEPS // 2)
 
 
 def assert_identical(one: Trajectories, other: Trajectories) -> None:
     assert list(one.metrics) == list(other.metrics)
     for name, values in one.metrics.items():
         assert values.tobytes() == other.metrics[name].tobytes(), name
-    for name in ("steps", "diverged_at", "stopped_at", "closure_evaluations"):
+    for name in ("steps", "diverged_at", "stopped_at", "closure_gradients"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert one.state_bytes == other.state_bytes
 
@@ -166,8 +166,8 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_pa
 
 def test_the_record_of_a_run_comes_back() -> None:
     lanes = np.arange(6.0).reshape(2, 3)
-    rows = [{"loss": sign * lanes, "besides": np.array(count)} for sign, count in ((1, 0), (-1, 3))]
-    record, again = Record(lanes + 0.5, rows=rows), Record(np.zeros_like(lanes))
+    rows = [{"loss": sign * lanes, "closure_gradients": np.array(count)} for sign, count in ((1, 0), (-1, 3))]
+    record, again = RunHistory(lanes + 0.5, rows=rows), RunHistory(np.zeros_like(lanes))
     again.restore(9, record.arrays())
     assert (again.done, again.columns.keys()) == (9, record.columns.keys())
     np.testing.assert_array_equal(again.seconds, record.seconds)
@@ -329,12 +329,12 @@ def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
 
 
 def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 5.0)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 5.0)
     pace, found = Pace(), list[int]()
     then = (1.2, 60.0, 2.0, 0.01, 60.0, 60.0, 60.0, 60.0)  # seconds that a step of each takes
-    for length, seconds in zip(pace.cut([7, 7, 3]), then, strict=True):
+    for length, seconds in zip(pace.divide([7, 7, 3]), then, strict=True):
         found.append(length)
-        pace.a_step = seconds
+        pace.step_seconds = seconds
     assert found == [*(1, 4, 1, 1), 7, *(1, 1, 1)]
 
 
@@ -357,8 +357,8 @@ def test_pieces_of_long_runs_are_short_and_of_few_lengths(
     monkeypatch.undo()
     monkeypatch.setattr(Bundle, "batch_size", examples)
     bundle = make_bundle(batch_size=None, steps=steps, evaluations=evaluations)
-    lengths = inputs.stretches(steps, evaluations)
-    pieces = [pieces_of(bundle, length) for length in lengths]
+    lengths = inputs.equal_lengths(steps, evaluations)
+    pieces = [split_interval(bundle, length) for length in lengths]
     assert [sum(each) for each in pieces] == lengths
     found = {piece for each in pieces for piece in each}
     assert max(found) == longest

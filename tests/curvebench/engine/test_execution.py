@@ -18,7 +18,7 @@ from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.clock import CHECKPOINT, PHASES, Clock
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import stretches
+from curvebench.engine.inputs import equal_lengths
 from curvebench.engine.loading import load
 from curvebench.engine.memory import lanes_per_bundle
 from curvebench.engine.schedules import multipliers
@@ -227,7 +227,7 @@ def test_bundle_size_follows_shapes_and_the_limit() -> None:
 
 
 def test_stretches_cover_the_steps() -> None:
-    assert stretches(1000, 50) == [20] * 50
-    assert sum(stretches(17, 5)) == 17
-    assert len(set(stretches(17, 5))) <= 2
-    assert stretches(3, 10) == [1, 1, 1]
+    assert equal_lengths(1000, 50) == [20] * 50
+    assert sum(equal_lengths(17, 5)) == 17
+    assert len(set(equal_lengths(17, 5))) <= 2
+    assert equal_lengths(3, 10) == [1, 1, 1]

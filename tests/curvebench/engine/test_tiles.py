@@ -16,7 +16,7 @@ from curvebench.engine import execution, inputs, memory
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.checkpoints import Checkpoints
 from curvebench.engine.execution import execute
-from curvebench.engine.inputs import segments_of
+from curvebench.engine.inputs import segment_lengths
 from curvebench.engine.memory import tile_of
 from curvebench.engine.programs import Programs
 from curvebench.engine.tiles import Tile
@@ -70,7 +70,7 @@ def same(found: Trajectories, like: Trajectories, tolerance: float = 1e-12) -> N
     for name, values in like.metrics.items():
         assert found.metrics[name].shape == values.shape
         np.testing.assert_allclose(found.metrics[name], values, rtol=tolerance, atol=1e-14, err_msg=name)
-    for name in ("steps", "diverged_at", "stopped_at", "closure_evaluations", "reestimation_seconds"):
+    for name in ("steps", "diverged_at", "stopped_at", "closure_gradients", "reestimation_seconds"):
         np.testing.assert_array_equal(getattr(found, name), getattr(like, name), err_msg=name)
     assert found.state_bytes == like.state_bytes
 
@@ -109,7 +109,7 @@ def test_rounds_in_a_tile_are_the_rounds_in_their_own_shapes(name: str, backend:
     for seeds, rates in ROUNDS[backend == "jax" :]:  # each round compiles on JAX, in its own shape
         bundle = BUNDLES[name](seeds=seeds, rates=rates)
         for part in programs.parts(bundle, made, ROOMY):
-            some = bundle.part(*part)
+            some = bundle.subset(*part)
             found = execute(some, made, programs=programs)
             same(found, execute(some, engine(backend, "float64")), tolerance)
 
@@ -162,9 +162,9 @@ def test_single_runs_of_torch_keep_their_own_hyperparameters() -> None:
 def test_a_run_in_a_tile_goes_on_from_a_checkpoint(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "PIECE_SECONDS", 0.0)
-    monkeypatch.setattr(inputs, "PRODUCTS", 1)
-    monkeypatch.setattr(inputs, "RETURNS", 6)
+    monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
+    monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "MIN_SEGMENTS", 6)
     bundle = make_bundle(seeds=(0, 1), rates=RATES)
     undisturbed = execute(bundle, engine(backend, "float64"), programs=Programs(Tile(5, 2)))
     run, programs = {"run": "of a tile"}, Programs(Tile(5, 2))
@@ -213,9 +213,9 @@ def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None
     basis = sum(matrix[0].size for matrix in bundle.matrices.values())
     of_a_step = bundle.batch_size * bundle.layout.total + basis
     products = (18 + 12 + 10) * len(bundle.schedule) * of_a_step
-    monkeypatch.setattr(memory, "MOST_PRODUCTS", products)
+    monkeypatch.setattr(memory, "MAX_TILED_PRODUCTS", products)
     assert tile_of(bundle, rounds, JAX, ROOMY) == Tile(18, 1)
-    monkeypatch.setattr(memory, "MOST_PRODUCTS", products - 1)
+    monkeypatch.setattr(memory, "MAX_TILED_PRODUCTS", products - 1)
     assert tile_of(bundle, rounds, JAX, ROOMY) is None
 
 
@@ -223,4 +223,4 @@ def test_lanes_that_are_programs_of_their_own_have_tiles_of_one() -> None:
     bundle = make_bundle(seeds=range(4), rates=RATES)
     alone = dataclasses.replace(bundle, workload=dataclasses.replace(bundle.workload, mapped=False))
     assert tile_of(alone, LANES, JAX, ROOMY) == Tile(1, 1)
-    assert Programs.of_rounds(alone, LANES, JAX, ROOMY).room == max(segments_of(alone))
+    assert Programs.of_rounds(alone, LANES, JAX, ROOMY).room == max(segment_lengths(alone))

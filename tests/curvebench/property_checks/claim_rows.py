@@ -1,4 +1,4 @@
-"""A claim of given measures, and the measures of a claim without its series."""
+"""A claim from given measures, and the measures of a claim without its series."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from curvebench.property_checks.checks import Check, Measures, PropertyClaim, Ro
 
 
 def claim_of(measures: Measures, instances: int = 1, **about: bool) -> PropertyClaim:
-    """A claim of one part with these measures."""
+    """Return a claim with one subclaim that has these measures."""
     check = Check("it is", "none", measures, {"paper": instances}, **about)
     return PropertyClaim("a.claim", "It is.", "none", "none", (check,))
 
 
 def rows(claim: PropertyClaim, scale: str, rule: str = "") -> Iterator[Row]:
-    """Every measure of every instance of a claim; the same ones for the same rule."""
+    """Yield every measure of every instance of a claim. The same rule hash gives the same measures."""
     for check in claim.checks:
         yield from part_rows(claim.id, check, scale, rule)
 
 
 def part_rows(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row]:
-    """Every measure of every instance of one part of a claim."""
+    """Yield every measure of every instance of one subclaim."""
     return (row for row in part_results(claim, check, scale, rule) if isinstance(row, Row))

@@ -1,4 +1,4 @@
-"""A module of claims that is as small as one can be, in a folder of its own, and ways to change it."""
+"""A module of claims that is as small as possible, in its own folder, and a function that changes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOY = user_file("toy.py")
 
 
 class ToyClaims:
-    """A folder of modules of claims that stands for benchmarks/claims in this process."""
+    """Folder of claim modules that replaces benchmarks/claims in this process."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.folder = root, root / "benchmarks" / "claims"
@@ -24,12 +24,13 @@ class ToyClaims:
         (self.folder / "__init__.py").write_text('"""Claims of a test."""\n')
         (self.folder.parent / "__init__.py").write_text('"""Claims of a test."""\n')
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file is written again within its second
+        # a file may be written again within the same second
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
         monkeypatch.setattr(curvebench.benchmarks.claims, "__path__", [str(self.folder)])
         monkeypatch.setattr(curvebench.property_checks.checks, "FOLDER", self.folder)
 
     def write(self, *changes: tuple[str, str], name: str = "toy") -> Path:
-        """Write the module with some of its text replaced; each old text must be there."""
+        """Write the module with replacements; each old text must occur in it."""
         text = TOY
         for old, new in changes:
             assert old in text, f"{old!r} is not in the toy module"

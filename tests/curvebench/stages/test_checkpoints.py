@@ -38,8 +38,8 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are kept every 10 of their 400 steps."""
     monkeypatch.setattr(run_jobs, "Checkpoints", partial(Checkpoints, worth=0.0, share=math.inf))
     monkeypatch.setattr(run_jobs, "EVERY", 0.0)
-    monkeypatch.setattr(inputs, "PRODUCTS", 1)
-    monkeypatch.setattr(inputs, "RETURNS", 40)
+    monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
+    monkeypatch.setattr(inputs, "MIN_SEGMENTS", 40)
 
 
 def ended_after(

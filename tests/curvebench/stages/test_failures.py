@@ -25,7 +25,7 @@ from curvebench.engine.execution import execute
 from curvebench.results import tuning
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
-from curvebench.results.tuning import Tried
+from curvebench.results.tuning import TuningOutcome
 from curvebench.results.writing import NotWritten
 from curvebench.spec.job import JobSpec, job_folder, spec_file
 from curvebench.spec.method import OptimizerSpec, WorkloadSpec
@@ -47,7 +47,7 @@ from tests.curvebench.stages.test_jobs import LEAST_SQUARES, after, of_stage, ru
 from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.user_files import user_file
 
-CHOSEN = {("least_squares", "identity"): Tried(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
+CHOSEN = {("least_squares", "identity"): TuningOutcome(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
 # on PyTorch, which compiles nothing
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], budget={"steps": 40})
 RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
@@ -148,7 +148,7 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
         assert read(folder, "runs").equals(failed)
         run(final, tmp_path, Attendance(ended=Failure("interrupted", "SIGTERM")))
         assert read(folder, "runs").equals(failed), "it was not tried again"
-        monkeypatch.setattr(tuning, "groups_tried", lambda *unused: CHOSEN)
+        monkeypatch.setattr(tuning, "tuning_outcomes", lambda *unused: CHOSEN)
         run_job(kept, tmp_path, keep_failed=True)
     (row,) = read(folder, "runs").iter_rows(named=True)
     assert (row["learning_rate"], row["outcome"]) == (0.01, "interrupted")
@@ -165,9 +165,9 @@ def test_runs_of_cells_with_other_settings_that_tuning_may_have_chosen_have_name
     )
     run(sweep, tmp_path)
     least = np.zeros((2, 2, 1))
-    tied = Tried(((0.01,), (0.02,)), least, 0.0), Tried(((0.01,),), least[:, :1], 0.0)
+    tied = TuningOutcome(((0.01,), (0.02,)), least, 0.0), TuningOutcome(((0.01,),), least[:, :1], 0.0)
     groups = dict(zip((("least_squares", "identity"), ("mild", "identity")), tied, strict=True))
-    monkeypatch.setattr(tuning, "groups_tried", lambda *unused: groups)
+    monkeypatch.setattr(tuning, "tuning_outcomes", lambda *unused: groups)
     runs = read(run(final, tmp_path), "runs")
     assert runs["run"].n_unique() == len(runs) == 3 * 2 + 3
     assert runs.group_by("workload", "stage").len().sort("workload", "stage").rows() == [
@@ -308,8 +308,8 @@ def test_failures_by_their_exceptions():
     assert failure_of(Interrupted("SIGTERM")) == Failure("interrupted", "SIGTERM")
     assert failure_of(ValueError(), 3) == Failure("error", "ValueError", 3)
     assert failure_of(RuntimeError("memory of the past")).outcome == "error"
-    assert not NOTHING.holds(Lanes(0, 0, 1, 0, 1))
-    assert Lanes(0, 0, 2, 0, 3).holds(Lanes(0, 1, 2, 2, 3))
+    assert not NOTHING.contains(Lanes(0, 0, 1, 0, 1))
+    assert Lanes(0, 0, 2, 0, 3).contains(Lanes(0, 1, 2, 2, 3))
 
 
 ALLOCATE = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."

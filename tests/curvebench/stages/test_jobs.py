@@ -118,14 +118,19 @@ def test_runs_have_the_precision_that_is_asked_for(tmp_path):
     assert (single != losses["float64"]).any()
 
 
-def test_a_random_rotation_needs_no_job_and_turns_what_is_not_equivariant(tmp_path: Path):
+def test_a_random_rotation_is_free_and_turns_what_is_not_equivariant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     random = BasisSpec("random", "random_orthogonal", bases()["random_orthogonal"].complete({}))
-    rates = ({"learning_rate": 0.01},)
-    short = SWEEP.changed(bases=(SWEEP.bases[0], random), budget={"steps": 20}, settings=rates)
+    rotated, rates = (SWEEP.bases[0], random), ({"learning_rate": 0.01},)
+    first = of_stage("bases", bases=rotated)
+    monkeypatch.setattr("curvebench.stages.basis_jobs.sampler", lambda *_: pytest.fail("it samples"))
+    run(first, tmp_path)
+    short = after(SWEEP, {"bases": first}, bases=rotated, budget={"steps": 20}, settings=rates)
     losses = {}
     for name in ("momentum", "adam"):
         runs = read(run(short.changed(optimizers=(OptimizerSpec(name, {}),)), tmp_path), "runs")
-        assert set(runs["basis_gradient_evaluations"]) == {0}
+        assert set(runs["basis_gradient_evaluations"]) == set(runs["basis_seconds"]) == {0}
         frame = runs.with_columns(named("train_loss", "final_metrics")).sort("seed")
         losses[name] = [
             frame.filter(basis=label)["train_loss"].to_numpy() for label in ("identity", "random")

@@ -21,7 +21,7 @@ def trajectories(metrics: dict[str, list[float]], diverged: int = 0, stopped: in
         diverged_at=np.array([[diverged]]),
         stopped_at=np.array([[stopped]]),
         state_bytes=8,
-        closure_evaluations=np.zeros(len(steps), int),
+        closure_gradients=np.zeros(len(steps), int),
         reestimation_seconds=np.zeros((1, 1)),
     )
 

@@ -150,7 +150,7 @@ def test_an_examples_draw_is_that_of_seed_step_and_place():
     """Neither the lanes beside it nor the steps before it count."""
     bundle = bundle_of(Noisy())
     whole = batches(bundle, "torch", 1, [STEPS])["features"]
-    alone = batches(bundle.part(slice(1, 2), slice(0, 1)), "torch", 2, [3], start=5)["features"]
+    alone = batches(bundle.subset(slice(1, 2), slice(0, 1)), "torch", 2, [3], start=5)["features"]
     assert np.array_equal(alone[:, 0], whole[5:8, 1])
 
 

@@ -1,4 +1,4 @@
-"""Files as users write them, modules and studies: tests copy them, with parts of the text replaced."""
+"""Modules and studies as users write them, which tests copy and modify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quadratic, of a package outside."""
+"""Quadratic workload, as in a third party's package."""
 
 import dataclasses
 

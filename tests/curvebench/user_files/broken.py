@@ -1,4 +1,4 @@
-"""Optimizers that will not do."""
+"""Optimizers that the checks must reject."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A rule of a test that fails in another way for every number of parameters."""
+"""Rule that fails in a different way for each number of parameters."""
 
 import ctypes
 import os

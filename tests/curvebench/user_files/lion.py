@@ -1,4 +1,4 @@
-"""Lion, of a package outside."""
+"""Lion, as in a third party's package."""
 
 from curvebench.optimizers.gradient_descent import Momentum
 from curvebench.optimizers.rule import LEARNING_RATE, Rule

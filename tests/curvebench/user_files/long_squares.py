@@ -1,7 +1,7 @@
-"""Least squares whose runs are jobs of their own."""
+"""Least squares with a separate job for each run."""
 
 from dataclasses import replace
 
 from curvebench.workloads.convex import LEAST_SQUARES
 
-WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", alone=True),)
+WORKLOADS = (replace(LEAST_SQUARES, name="long_squares", separate_jobs=True),)

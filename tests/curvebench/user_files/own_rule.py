@@ -1,4 +1,4 @@
-"""A rule whose update tests begin with another line."""
+"""Rule for tests that replace the first line of its update."""
 
 import dataclasses
 

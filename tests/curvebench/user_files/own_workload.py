@@ -1,4 +1,4 @@
-"""Least squares whose loss and evaluation tests replace."""
+"""Least squares, for tests that replace its loss and evaluation."""
 
 import dataclasses
 

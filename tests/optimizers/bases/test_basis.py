@@ -17,7 +17,7 @@ def test_identity_rotates_nothing() -> None:
     identity = bases()["identity"]
     assert identity.complete({}) == {}
     assert identity.groups({}, SHAPES, KINDS) == ()
-    assert not identity.estimated
+    assert not identity.stored
     assert identity.samples({}, 11) == 0
     with pytest.raises(OptionError, match="takes no gradients"):
         identity.estimator({}, Group(("x",), 2), np.random.default_rng(0))

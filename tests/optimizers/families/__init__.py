@@ -1,1 +1,1 @@
-"""The battery's rules, one file a family as in `optimizers/`: loops, oracles and entries."""
+"""Rules of the battery, one file per family as in `optimizers/`: loops, oracles and entries."""

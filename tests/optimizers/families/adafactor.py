@@ -23,12 +23,14 @@ def adafactor(
     parameter_scaling: bool,
     beta2_schedule: bool,
 ) -> Iterator[np.ndarray]:
-    """The second moment as a weighted mean of all squares so far, and only then factored (002 eq. 52)."""
+    """Compute the second moment as a weighted mean of all squares so far, and factor it only then (002 eq.
+    52).
+    """
     w = leaf.start
     for t in range(1, len(leaf.grads) + 1):
         if beta2_schedule:
-            kept = 1 - np.arange(1, t + 1) ** -hyper["beta2_exponent"]
-            shares = np.array([(1 - kept[at]) * np.prod(kept[at + 1 :]) for at in range(t)])
+            decays = 1 - np.arange(1, t + 1) ** -hyper["beta2_exponent"]
+            shares = np.array([(1 - decays[index]) * np.prod(decays[index + 1 :]) for index in range(t)])
         else:
             shares = weights(hyper["beta2"], t) / weights(hyper["beta2"], t).sum()
         moment = weighted_sum(shares, [g**2 + hyper["epsilon"] for g in leaf.grads[:t]])
@@ -52,10 +54,11 @@ def adafactor(
 
 
 def torch_adafactor(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """Its own epsilon_1 bounds factors and the moment from below: 0, as ours has to be then.
+    """Return PyTorch's Adafactor.
 
-    Its rate is at most 1 / sqrt(t), so that ours must be below that at every step, and its threshold is 1 or
-    more. It factors the last two axes of a convolution, and we outputs x the rest.
+    Its epsilon_1 bounds factors and the moment from below; it is 0, and so must be ours. Its rate is at most
+    1 / sqrt(t), so that ours must be below that at every step, and its threshold is at least 1. It factors
+    the last two axes of a convolution, whereas this project factors outputs x all other axes.
     """
     import torch
 
@@ -79,7 +82,7 @@ NONE_OF_THE_CHANGES = {
     "beta2_schedule": False,
 }
 
-# Rows and columns may change places, but sums then round differently: no trait here.
+# Rows and columns could be exchanged, but sums would then round differently, so that the trait is omitted.
 ADAFACTOR_ENTRY = Entry(
     loop=adafactor,
     hyper={
@@ -100,7 +103,8 @@ ENTRIES = {
         hyper={"learning_rate": 0.1, "epsilon": 0.03, "beta1": 0.8, "beta2": 0.95},
         options=NONE_OF_THE_CHANGES,
         pytorch=None,
-        optax=Oracle(optax_epsilon_inside_root),  # of g^2 + epsilon the mean is that of g^2, plus epsilon
+        # The mean of g^2 + epsilon is the mean of g^2 plus epsilon.
+        optax=Oracle(optax_epsilon_inside_root),
     ),
     "adafactor: factored Adam": replace(
         ADAFACTOR_ENTRY,

@@ -24,17 +24,17 @@ def adagrad(leaf: Leaf, hyper: Hyper, epsilon_inside_root: bool = False) -> Iter
 
 
 def adagrad_norm(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    """The root as the norm of all gradients so far, laid end to end after the root of v_0."""
-    w, before = leaf.start, [np.sqrt([hyper["initial_accumulator"]])]
+    """Compute the root as the norm of the concatenation of all gradients so far and the root of v_0."""
+    w, arrays = leaf.start, [np.sqrt([hyper["initial_accumulator"]])]
     for g in leaf.grads:
-        before.append(g)
-        scale = np.linalg.norm(np.concatenate(before)) + hyper["epsilon"]
+        arrays.append(g)
+        scale = np.linalg.norm(np.concatenate(arrays)) + hyper["epsilon"]
         w = w - hyper["learning_rate"] * g / (scale or 1.0)
         yield w
 
 
 def adagrad_full(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    """O_t by the singular vectors of the gradients in columns, which need not be squared."""
+    """Compute O_t from the singular vectors of the matrix of gradients, which need not be squared."""
     w = leaf.start
     columns = [np.sqrt(hyper["epsilon"]) * np.eye(w.size)]
     for g in leaf.grads:
@@ -60,7 +60,7 @@ def torch_adagrad(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 
 def optax_adagrad(hyper: Hyper) -> Any:
-    """Epsilon is inside the root there."""
+    """Return Optax's Adagrad, where epsilon is inside the root."""
     import optax
 
     return optax.adagrad(

@@ -15,7 +15,7 @@ from tests.optimizers.oracles import Oracle
 
 
 def over(mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """The quotient, 0 where the scale is 0."""
+    """Return the quotient, or 0 where the scale is 0."""
     return np.divide(mean, scale, out=np.zeros_like(mean), where=scale > 0)
 
 
@@ -27,9 +27,9 @@ def adamw(
     epsilon_inside_root: bool = False,
     decoupled_weight_decay: bool = False,
 ) -> Iterator[np.ndarray]:
-    """002 Fig. 1, the running means as weighted means of all gradients so far."""
+    """Compute 002 Fig. 1 with running means as weighted means of all gradients so far."""
     w, rate, epsilon = leaf.start, hyper["learning_rate"], hyper["epsilon"]
-    means, sums = [], []  # of squares, after each step
+    means, sums = [], []  # means and sums of squares after each step
     for t in range(1, len(leaf.grads) + 1):
         first, second = weights(hyper["beta1"], t), weights(hyper["beta2"], t)
         mean = weighted_sum(first, leaf.grads[:t]) / first.sum()
@@ -51,7 +51,7 @@ def adamw(
 
 
 def rmsprop(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    """002 eq. 45: the weights of the gradients add up to 1 - beta^t, and stay so."""
+    """Compute 002 eq. 45: the weights of the gradients add up to 1 - beta^t, without correction."""
     w = leaf.start
     for t in range(1, len(leaf.grads) + 1):
         first = (1 - hyper["beta1"]) * weights(hyper["beta1"], t)
@@ -63,7 +63,7 @@ def rmsprop(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
 
 
 def adam_atan2(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    """002 Sec. 4.1.2: the arctangent of Adam's direction without epsilon."""
+    """Compute 002 Sec. 4.1.2, the arctangent of Adam's direction without epsilon."""
     sign = {"learning_rate": 1.0, "epsilon": 0.0, "beta1": hyper["beta1"], "beta2": hyper["beta2"]}
     path = [leaf.start, *adamw(leaf, sign)]
     w = leaf.start
@@ -74,14 +74,14 @@ def adam_atan2(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
 
 
 def given(hyper: Hyper) -> dict[str, Any]:
-    """What PyTorch's relatives of Adam take."""
+    """Return the arguments of PyTorch's relatives of Adam."""
     names = {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"}
     numbers = {names[name]: value for name, value in hyper.items() if name in names}
     return {**numbers, "betas": (hyper["beta1"], hyper["beta2"])}
 
 
 def torch_adam(tensors: list[Any], hyper: Hyper, **options: bool) -> list[Any]:
-    """Adam, or AdamW where there is a decay."""
+    """Return PyTorch's Adam, or AdamW if there is a decay."""
     import torch
 
     cls = torch.optim.AdamW if "weight_decay" in hyper else torch.optim.Adam
@@ -89,15 +89,16 @@ def torch_adam(tensors: list[Any], hyper: Hyper, **options: bool) -> list[Any]:
 
 
 def torch_amsgrad(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """The maximum before bias correction."""
+    """Return PyTorch's AMSGrad, which takes the maximum before bias correction."""
     return torch_adam(tensors, hyper, amsgrad=True)
 
 
 def torch_nadam(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """The momentum of step t there is beta1 (1 - 0.96^(t momentum_decay) / 2): beta1 only for a large decay.
+    """Return PyTorch's NAdam with a large momentum_decay.
 
-    With momentum_decay = 0 it is beta1 / 2 in the update and beta1 in the running mean, which Fig. 1 is not.
-    Products of the momentum are kept in float32, where those of 3/4 are exact.
+    Its momentum at step t is beta1 (1 - 0.96^(t momentum_decay) / 2), which is beta1 only for a large decay.
+    With momentum_decay = 0, it would be beta1 / 2 in the update and beta1 in the running mean, which differs
+    from Fig. 1. Products of the momentum are stored in float32, where those of 3/4 are exact.
     """
     import torch
 
@@ -105,11 +106,11 @@ def torch_nadam(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 
 def torch_rmsprop(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """Without momentum, which there is taken of the quotient."""
+    """Return PyTorch's RMSprop without momentum, which would apply to the quotient."""
     import torch
 
-    rate, kept, epsilon = hyper["learning_rate"], hyper["beta2"], hyper["epsilon"]
-    return [torch.optim.RMSprop(tensors, lr=rate, alpha=kept, eps=epsilon)]
+    rate, decay, epsilon = hyper["learning_rate"], hyper["beta2"], hyper["epsilon"]
+    return [torch.optim.RMSprop(tensors, lr=rate, alpha=decay, eps=epsilon)]
 
 
 def moments(hyper: Hyper) -> dict[str, float]:
@@ -117,7 +118,7 @@ def moments(hyper: Hyper) -> dict[str, float]:
 
 
 def optax_amsgrad(hyper: Hyper) -> Any:
-    """The maximum after bias correction."""
+    """Return Optax's AMSGrad, which takes the maximum after bias correction."""
     import optax
 
     return optax.amsgrad(hyper["learning_rate"], **moments(hyper), eps=hyper["epsilon"])
@@ -130,7 +131,7 @@ def optax_epsilon_inside_root(hyper: Hyper) -> Any:
 
 
 def optax_decoupled(hyper: Hyper) -> Any:
-    """The decay is added after the learning rate."""
+    """Return Optax's Adam with a decay that is added after the learning rate."""
     import optax
 
     adam = optax.adam(hyper["learning_rate"], **moments(hyper), eps=hyper["epsilon"])

@@ -12,19 +12,19 @@ from tests.optimizers.loops import Hyper, Leaf
 
 
 def quotient(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """c / 0 = 0: what a factorization gives up (002 App. L)."""
+    """Divide with c / 0 = 0: a factorization drops such components (002 App. L)."""
     numerator, denominator = np.broadcast_arrays(numerator, denominator)
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
 def counts(target: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The expected Z (m, n, r) given C (002 eq. 121): each entry's share of the components."""
+    """Return the expected Z (m, n, r) given C (002 eq. 121), the share of each component in each entry."""
     components = left[:, None, :] * right.T[None, :, :]
     return target[:, :, None] * quotient(components, components.sum(axis=2, keepdims=True))
 
 
 def adam_nmf(leaf: Leaf, hyper: Hyper, rank: int, steps: str) -> Iterator[np.ndarray]:
-    """EM with its latent counts: both factors are their sums, over the other's."""
+    """Run EM with its latent counts: each factor is a sum of counts over the sum of the other factor."""
     w = leaf.start
     generator = np.random.default_rng(0)
     rows = len(w) if w.ndim else 1
@@ -35,10 +35,10 @@ def adam_nmf(leaf: Leaf, hyper: Hyper, rank: int, steps: str) -> Iterator[np.nda
         if w.ndim > 1:
             target = squares.reshape(rows, -1)
             latent = counts(target, left, right)
-            old, left = left, quotient(latent.sum(axis=1), right.sum(axis=1))
+            previous, left = left, quotient(latent.sum(axis=1), right.sum(axis=1))
             if steps == "alternating":
-                old, latent = left, counts(target, left, right)
-            right = quotient(latent.sum(axis=0).T, old.sum(axis=0)[:, None])
+                previous, latent = left, counts(target, left, right)
+            right = quotient(latent.sum(axis=0).T, previous.sum(axis=0)[:, None])
             squares = (left @ right).reshape(w.shape)
         w = w - hyper["learning_rate"] * quotient(g, np.sqrt(squares))
         yield w

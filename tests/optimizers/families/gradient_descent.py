@@ -1,6 +1,7 @@
 """Gradient descent and its momenta: loops, oracles and entries of the battery.
 
-A battery's gradients are given, so that rules that take theirs ahead move as those that do not.
+The battery's gradients are given. Therefore rules that evaluate the gradient at a look-ahead point move like
+rules that do not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def momentum(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
 
 
 def nesterov(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
-    """g + mu v holds the newest gradient 1 + mu times, and the others as often as the next velocity will."""
+    """Sum all gradients: g + mu v contains the newest gradient 1 + mu times, the others as in the next
+    velocity.
+    """
     w = leaf.start
     for t in range(1, len(leaf.grads) + 1):
         factors = hyper["momentum"] * weights(hyper["momentum"], t)
@@ -40,13 +43,13 @@ def nesterov(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
 
 
 def torch_sgd(nesterov: bool = False) -> Callable[[list[Any], Hyper], list[Any]]:
-    """SGD; dampening 0, so that the velocity takes the whole gradient."""
+    """Return a constructor of SGD with dampening 0, so that the velocity takes the whole gradient."""
 
     def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
         import torch
 
-        kept, rate = hyper.get("momentum", 0.0), hyper["learning_rate"]
-        return [torch.optim.SGD(tensors, lr=rate, momentum=kept, dampening=0.0, nesterov=nesterov)]
+        momentum, rate = hyper.get("momentum", 0.0), hyper["learning_rate"]
+        return [torch.optim.SGD(tensors, lr=rate, momentum=momentum, dampening=0.0, nesterov=nesterov)]
 
     return make
 

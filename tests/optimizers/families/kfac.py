@@ -1,4 +1,4 @@
-"""K-FAC: loop and entries of the battery, whose statistics of layers are given like its gradients."""
+"""K-FAC: loop and entries of the battery, whose layer statistics are given like its gradients."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LAYERS = {"W1": "b1", "kernel": None}
 
 
 def inverse(matrix: np.ndarray, damping: float) -> np.ndarray:
-    """By the eigenvectors."""
+    """Return the damped inverse by eigenvectors."""
     values, vectors = np.linalg.eigh(matrix)
-    found: np.ndarray = (vectors / (values + damping)) @ vectors.T
-    return found
+    result: np.ndarray = (vectors / (values + damping)) @ vectors.T
+    return result
 
 
 def kfac(
@@ -37,12 +37,12 @@ def kfac(
     inverses_every: int,
     others: str,
 ) -> Iterator[Arrays]:
-    """Running means as weighted sums of all statistics so far; scale by another rule."""
+    """Compute running means as weighted sums of all statistics so far; another rule updates `scale`."""
     theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
     leaf = Leaf("norm", params["scale"], [grad["scale"] for grad in grads])
-    rest = {"adamw": adamw, "momentum": momentum}[others](leaf, theirs)
+    others_path = {"adamw": adamw, "momentum": momentum}[others](leaf, theirs)
     point = {name: value.copy() for name, value in params.items()}
-    seen: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in LAYERS}
+    stats: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in LAYERS}
     inverses: dict[str, list[np.ndarray]] = {}
     velocity = dict.fromkeys(LAYERS, np.zeros(()))
     rate = hyper["learning_rate"]
@@ -50,17 +50,17 @@ def kfac(
         natural = {}
         for name, bias in LAYERS.items():
             if step % factors_every == 0:
-                seen[name][0].append(needs[step]["layers"][name]["inputs"])
-                seen[name][1].append(needs[step]["layers"][name]["gradients"])
+                stats[name][0].append(needs[step]["layers"][name]["inputs"])
+                stats[name][1].append(needs[step]["layers"][name]["gradients"])
             if step % inverses_every == 0:
-                ages = np.arange(len(seen[name][0]))[::-1]
+                ages = np.arange(len(stats[name][0]))[::-1]
                 means = [
-                    np.average(each, axis=0, weights=hyper["factor_decay"] ** ages) for each in seen[name]
+                    np.average(stat, axis=0, weights=hyper["factor_decay"] ** ages) for stat in stats[name]
                 ]
                 root = np.sqrt(hyper["damping"])
                 pi = np.sqrt(np.mean(np.diag(means[0])) / np.mean(np.diag(means[1])))
                 added = (pi * root, root / pi) if balanced else (hyper["damping"],) * 2
-                inverses[name] = [inverse(*each) for each in zip(means, added, strict=True)]
+                inverses[name] = [inverse(*stat) for stat in zip(means, added, strict=True)]
             joined = grad[name].reshape(len(grad[name]), -1)
             if bias:
                 joined = np.column_stack([joined, grad[bias]])
@@ -68,12 +68,12 @@ def kfac(
         for name, bias in LAYERS.items():
             velocity[name] = hyper["momentum"] * velocity[name] + natural[name]
             columns = point[name][0].size
-            kept = 1 - rate * hyper["weight_decay"]
+            decay = 1 - rate * hyper["weight_decay"]
             moved = rate * velocity[name]
-            point[name] = kept * point[name] - moved[:, :columns].reshape(point[name].shape)
+            point[name] = decay * point[name] - moved[:, :columns].reshape(point[name].shape)
             if bias:
-                point[bias] = kept * point[bias] - moved[:, -1]
-        point["scale"] = next(rest)
+                point[bias] = decay * point[bias] - moved[:, -1]
+        point["scale"] = next(others_path)
         yield dict(point)
 
 

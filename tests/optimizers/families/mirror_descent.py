@@ -15,7 +15,7 @@ from tests.optimizers.oracles import Oracle
 
 
 def by_vectors(function: Callable[[np.ndarray], np.ndarray], array: np.ndarray) -> np.ndarray:
-    """A function of one vector on a vector, on a number, or on each row of a tensor."""
+    """Apply a function of a vector to a vector, a number, or each row of a tensor."""
     vectors = array.reshape(len(array) if array.ndim > 1 else 1, -1)
     return np.array([function(vector) for vector in vectors]).reshape(array.shape)
 
@@ -29,7 +29,7 @@ def onto_box(vector: np.ndarray, radius: float) -> np.ndarray:
 
 
 def onto_simplex(vector: np.ndarray) -> np.ndarray:
-    """max(v - theta, 0), theta as the root of a falling function."""
+    """Return max(v - theta, 0), with theta as the root of a decreasing function."""
     theta = brentq(
         lambda theta: np.maximum(vector - theta, 0).sum() - 1,
         vector.max() - 1,
@@ -41,7 +41,7 @@ def onto_simplex(vector: np.ndarray) -> np.ndarray:
 
 
 def mirror_descent(leaf: Leaf, hyper: Hyper, mirror: str, domain: str) -> Iterator[np.ndarray]:
-    """The mirrored step and the projection in the parameters' own coordinates."""
+    """Compute the mirrored step and the projection in the parameters' own coordinates."""
     w, rate = leaf.start, hyper["learning_rate"]
     projections: dict[tuple[str, str], Callable[[np.ndarray], np.ndarray]] = {
         ("euclidean", "space"): np.asarray,
@@ -61,7 +61,7 @@ def exponentiated_gradient(leaf: Leaf, hyper: Hyper) -> Iterator[np.ndarray]:
 
 
 def on_simplex(array: np.ndarray) -> np.ndarray:
-    """A point inside the simplex: the softmax of each vector."""
+    """Return a point inside the simplex, the softmax of each vector."""
     return by_vectors(lambda vector: np.exp(vector) / np.exp(vector).sum(), np.asarray(array))
 
 

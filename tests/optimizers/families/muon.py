@@ -21,11 +21,12 @@ from tests.optimizers.oracles import Oracle
 MUON = {"learning_rate": 0.05, "momentum": 0.8, "weight_decay": 0.2}
 MUON_BESIDE_ADAMW = {**MUON, **{f"others_{name}": value for name, value in ADAMW.items()}}
 
-POLYNOMIALS = {  # 002 Q.3.1
+# The polynomials of 002 Q.3.1.
+POLYNOMIALS = {
     "cubic": ((1.5, -0.5),),
     "quintic": ((1.875, -1.25, 0.375),),
     "jordan": ((3.4445, -4.7750, 2.0315),),
-    # what they do to singular values is in test_matrix_functions.py
+    # test_matrix_functions.py tests their effect on singular values
     "polar_express": COEFFICIENTS["polar_express"],
 }
 
@@ -42,9 +43,11 @@ def muon(
     heads: str,
     others: str,
 ) -> Iterator[np.ndarray]:
-    """The polynomial acts on singular values; vectors, embeddings, norms and heads go another rule's way."""
-    assert newton_schulz_precision == "computed"  # test_precision.py has the other
-    w, rate, kept = leaf.start, hyper["learning_rate"], hyper["momentum"]
+    """Apply the polynomial to singular values; vectors, embeddings, norms and heads are updated by another
+    rule.
+    """
+    assert newton_schulz_precision == "computed"  # test_precision.py tests the other value
+    w, rate, mu = leaf.start, hyper["learning_rate"], hyper["momentum"]
     if leaf.kind not in {"weight", "convolution", *(["head"] if heads == "muon" else [])}:
         theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
         rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others]
@@ -57,9 +60,9 @@ def muon(
         "adam": 0.2 * math.sqrt(max(rows, columns)),
     }[scale]
     for t in range(1, len(leaf.grads) + 1):
-        direction = weighted_sum(weights(kept, t), leaf.grads[:t])
+        direction = weighted_sum(weights(mu, t), leaf.grads[:t])
         if nesterov:
-            direction = leaf.grads[t - 1] + kept * direction
+            direction = leaf.grads[t - 1] + mu * direction
         u, s, vh = np.linalg.svd(direction.reshape(rows, columns), full_matrices=False)
         if orthogonalization == "svd":
             s = (s > max(rows, columns) * np.finfo(float).eps * s[0]).astype(float)
@@ -73,14 +76,14 @@ def muon(
 
 
 def others(hyper: Hyper) -> dict[str, float]:
-    """The hyperparameters of the rule beside Muon, by its own names."""
+    """Return the hyperparameters of the rule for other parameters, under its own names."""
     return {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
 
 
 def torch_muon(adjust_lr_fn: str) -> Callable[[list[Any], Hyper], list[Any]]:
-    """Muon for matrices, AdamW for vectors.
+    """Return a constructor of PyTorch's Muon for matrices, with AdamW for vectors.
 
-    Its momentum is a running mean, (1 - momentum) times ours, which the normalization takes away.
+    Its momentum is a running mean, (1 - momentum) times ours, which the normalization cancels.
     """
 
     def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
@@ -101,7 +104,7 @@ def torch_muon(adjust_lr_fn: str) -> Callable[[list[Any], Hyper], list[Any]]:
 
 @contextmanager
 def torch_without_bfloat16() -> Iterator[None]:
-    """torch.optim.Muon rounds to bfloat16 before its iteration: the only difference, taken away here."""
+    """Keep torch.optim.Muon from rounding to bfloat16 before its iteration, the only difference."""
     import torch
 
     with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):

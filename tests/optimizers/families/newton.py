@@ -11,7 +11,7 @@ from tests.optimizers.loops import Hyper, Leaf
 
 
 def newton(leaf: Leaf, hyper: Hyper, needs: list[dict[str, np.ndarray]]) -> Iterator[np.ndarray]:
-    """By the eigenvectors of the Hessian: each coordinate of the gradient over its damped eigenvalue."""
+    """Divide each coordinate of the gradient by its damped eigenvalue, in the eigenvectors of the Hessian."""
     w = leaf.start
     for g, needed in zip(leaf.grads, needs, strict=True):
         values, vectors = np.linalg.eigh(needed["hessian"])
@@ -19,7 +19,7 @@ def newton(leaf: Leaf, hyper: Hyper, needs: list[dict[str, np.ndarray]]) -> Iter
         yield w
 
 
-# Its symmetry is not one of given gradients: the Hessians would have to turn too.
+# The Hessians are given and do not change with the coordinates, so that no symmetry applies.
 ENTRIES = {
     "newton": Entry(
         loop=newton,

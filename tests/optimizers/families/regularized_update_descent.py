@@ -1,7 +1,7 @@
 """Regularized update descent: loop, oracles and entries of the battery.
 
-The option says where the gradient is taken; the battery's are given, so that the path is the same with each
-(test_momentum.py has gradients of a function).
+The option determines where the gradient is taken. The battery's gradients are given, so that the path does
+not depend on it (test_momentum.py has gradients of a function).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.optimizers.oracles import Oracle
 
 
 def as_momentum(hyper: Hyper) -> dict[str, float]:
-    """Momentum's hyperparameters with which it is the same at a constant rate."""
+    """Return the hyperparameters with which momentum is the same at a constant rate."""
     rate = hyper["learning_rate"]
     return {"learning_rate": rate, "momentum": 1 - rate * hyper["regularization"]}
 

@@ -24,20 +24,20 @@ def shampoo(
     block_size: int | None = None,
     grafting: str = "none",
 ) -> Iterator[np.ndarray]:
-    """Blocks are leaves of their own."""
+    """Treat blocks as separate leaves."""
     shape, w = leaf.start.shape or (1,), leaf.start
     cuts = [ranges(length, block_size or length) for length in shape]
     blocks = [tuple(itertools.starmap(slice, pieces)) for pieces in itertools.product(*cuts)]
     grads = [g.reshape(shape) for g in leaf.grads]
-    found = zip(
+    block_directions = zip(
         *(directions([g[block] for g in grads], hyper, statistics, power, refresh_every) for block in blocks),
         strict=True,
     )
     lengths = grafted_lengths(leaf, hyper, grafting)
-    for direction_of_blocks, length in zip(found, lengths, strict=True):
+    for direction_of_blocks, length in zip(block_directions, lengths, strict=True):
         direction = np.empty(shape)
-        for block, part in zip(blocks, direction_of_blocks, strict=True):
-            direction[block] = part
+        for block, block_direction in zip(blocks, direction_of_blocks, strict=True):
+            direction[block] = block_direction
         step = hyper["learning_rate"] * direction
         if length is not None:
             step = step * (length / (np.linalg.norm(step) or 1.0))
@@ -46,23 +46,23 @@ def shampoo(
 
 
 def ranges(length: int, size: int) -> list[tuple[int, int]]:
-    """The least number of ranges no longer than `size`, all but the last as long as the longest."""
+    """Return the smallest number of ranges no longer than `size`; all but the last have the same length."""
     count = -(-length // size)
     longest = -(-length // count)
     return [(low, min(low + longest, length)) for low in range(0, length, longest)]
 
 
 def grafted_lengths(leaf: Leaf, hyper: Hyper, grafting: str) -> Iterator[float | None]:
-    """The Frobenius norms of the steps of the rule that gives them, None without one."""
+    """Yield the Frobenius norm of each step of the grafting rule, or None without one."""
     if grafting == "none":
         yield from itertools.repeat(None, len(leaf.grads))
         return
     theirs = {name.removeprefix("grafting_"): hyper[name] for name in hyper if name.startswith("grafting_")}
     loop = {"sgd": sgd, "adagrad": adagrad, "adam": adamw}[grafting]
-    before = leaf.start
-    for after in loop(leaf, {**theirs, "learning_rate": hyper["learning_rate"]}):
-        yield float(np.linalg.norm(after - before))
-        before = after
+    previous = leaf.start
+    for current in loop(leaf, {**theirs, "learning_rate": hyper["learning_rate"]}):
+        yield float(np.linalg.norm(current - previous))
+        previous = current
 
 
 def directions(
@@ -72,7 +72,10 @@ def directions(
     power: float | None,
     refresh_every: int,
 ) -> Iterator[np.ndarray]:
-    """The statistic of an axis is M M^T for the matricizations side by side: its roots come from M's SVD."""
+    """Yield directions; the inverse roots of an axis come from the SVD of the concatenated matricizations M.
+
+    The statistic of the axis is M M^T.
+    """
     shape = grads[0].shape
     exponent = 1 / (2 * len(shape)) if power is None else power
     roots: list[np.ndarray] = []
@@ -96,7 +99,7 @@ def directions(
 
 
 def idealized_shampoo(leaf: Leaf, hyper: Hyper, refresh_every: int) -> Iterator[np.ndarray]:
-    """Roots from the SVD of weighted gradients side by side; a vector is a column."""
+    """Compute roots from the SVD of concatenated weighted gradients; a vector is a column."""
     w = leaf.start
     rows = len(w) if w.ndim else 1
     grads = [g.reshape(rows, -1) for g in leaf.grads]
@@ -104,7 +107,8 @@ def idealized_shampoo(leaf: Leaf, hyper: Hyper, refresh_every: int) -> Iterator[
         if (t - 1) % refresh_every == 0:
             share = weights(hyper["beta2"], t) / weights(hyper["beta2"], t).sum()
             pieces = [np.sqrt(a) * g for a, g in zip(share, grads[:t], strict=True)]
-            size = np.linalg.norm(pieces)  # the root of the trace
+            # The root of the trace.
+            size = np.linalg.norm(pieces)
             left = inverse_root_of_outer_products(pieces, hyper["epsilon"], 0.5)
             right = inverse_root_of_outer_products([piece.T for piece in pieces], hyper["epsilon"], 0.5)
         step = size * left @ grads[t - 1] @ right
@@ -113,7 +117,7 @@ def idealized_shampoo(leaf: Leaf, hyper: Hyper, refresh_every: int) -> Iterator[
 
 
 def inverse_root_of_outer_products(matrices: list[np.ndarray], first: float, exponent: float) -> np.ndarray:
-    """(first I + sum of M M^T)^(-exponent), of the pseudo-inverse where that is singular."""
+    """Return (first I + sum of M M^T)^(-exponent), by the pseudo-inverse if the matrix is singular."""
     side_by_side = np.concatenate(matrices, axis=1)
     u, s, _ = np.linalg.svd(side_by_side)
     values = np.zeros(len(u))

@@ -31,7 +31,9 @@ def soap(
     basis: str,
     skip_first_step: bool,
 ) -> Iterator[np.ndarray]:
-    """With the first moment in original coordinates, and one sum over all gradients for each statistic."""
+    """Run SOAP with the first moment in original coordinates, and each statistic as one sum over all
+    gradients.
+    """
     w, shape, rate = leaf.start, leaf.start.shape, hyper["learning_rate"]
     axes = [axis for axis in range(len(shape)) if shape[axis] > 1]
     axes = axes if len(axes) > 1 else []
@@ -48,7 +50,7 @@ def soap(
         return tensor
 
     def decomposed(t: int, axis: int) -> np.ndarray:
-        """Left singular vectors of the weighted matricizations side by side."""
+        """Return the left singular vectors of the concatenated weighted matricizations."""
         share = (1 - hyper["shampoo_beta"]) * weights(hyper["shampoo_beta"], t)
         pieces = [
             np.sqrt(a) * np.moveaxis(g, axis, 0).reshape(shape[axis], -1)
@@ -82,16 +84,17 @@ def soap(
 
 
 def pytorch_optimizer_soap(**options: Any) -> Callable[[list[Any], Hyper], list[Any]]:
-    """SOAP of pytorch_optimizer with epsilon 0, which it adds before the correction of the second moment.
+    """Return a constructor of pytorch_optimizer's SOAP.
 
-    It rotates a matrix of one row or column, which is a vector with us: max_precondition_dim 1 leaves it out.
+    It adds epsilon before the correction of the second moment, so that epsilon must be 0. It rotates a matrix
+    with a single row or column, which this project treats as a vector: max_precondition_dim 1 prevents that.
     """
 
     def make(tensors: list[Any], hyper: Hyper) -> list[Any]:
         import pytorch_optimizer
 
         flat = [tensor for tensor in tensors if sum(length > 1 for length in tensor.shape) < 2]
-        rotated = [tensor for tensor in tensors if all(tensor is not one for one in flat)]
+        rotated = [tensor for tensor in tensors if all(tensor is not vector for vector in flat)]
         groups: list[dict[str, Any]] = [{"params": rotated}, {"params": flat, "max_precondition_dim": 1}]
         return [
             pytorch_optimizer.SOAP(
@@ -110,13 +113,13 @@ def pytorch_optimizer_soap(**options: Any) -> Callable[[list[Any], Hyper], list[
 
 @contextmanager
 def qr_in_float64() -> Iterator[None]:
-    """pytorch_optimizer's SOAP rounds to float32 before QR: taken away here."""
+    """Keep pytorch_optimizer's SOAP from rounding to float32 before QR, inside the block."""
     import torch
 
     convert = torch.Tensor.to
 
-    def to(tensor: Any, *given: Any, **named: Any) -> Any:
-        return tensor if given == (torch.float32,) else convert(tensor, *given, **named)
+    def to(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
+        return tensor if arguments == (torch.float32,) else convert(tensor, *arguments, **keywords)
 
     with mock.patch.object(torch.Tensor, "to", to):
         yield
@@ -126,8 +129,9 @@ def oracle(**options: Any) -> Oracle:
     return Oracle(pytorch_optimizer_soap(**options), hyper={"epsilon": 0.0}, context=qr_in_float64)
 
 
-# Without full rank of the first statistics a rotation of the sides shows: no symmetry for all shapes. Without
-# epsilon, entries that are rounding beside a singular statistic would move like all others: see test_soap.py.
+# Without full rank of the first statistics, a rotation of the sides changes the path, so that there is no
+# symmetry for all shapes. Without epsilon, entries that are only rounding of a singular statistic would move
+# like all others (see test_soap.py).
 SOAP_ENTRY = Entry(
     loop=soap,
     hyper=SOAP,

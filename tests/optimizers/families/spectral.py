@@ -19,13 +19,13 @@ Chosen = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """A form of S as a plain loop needs it.
+    """Functions of a form of S that the plain loop needs.
 
     Args:
-        begun: S = I times a number.
-        stepped: S after a gradient.
-        direction: S^(-1/p) g.
-        corrected: S with bases nearer to orthogonal.
+        begun: return S = I times a number.
+        stepped: return S after a gradient.
+        direction: return S^(-1/p) g.
+        corrected: return S with more orthogonal bases.
     """
 
     begun: Callable[[float], Any]
@@ -35,24 +35,24 @@ class Form:
 
 
 def path(leaf: Leaf, hyper: Hyper, chosen: Chosen, form: Form) -> Iterator[np.ndarray]:
-    """The velocity as one sum over all directions."""
+    """Compute the velocity as one sum over all directions."""
     w, rate, directions = leaf.start, hyper["learning_rate"], []
-    kept = hyper["momentum"] if chosen["velocity"] else 0.0
+    momentum = hyper["momentum"] if chosen["velocity"] else 0.0
     square = float(np.mean(leaf.grads[0] ** 2)) or 1.0
     curvature = form.begun(square if chosen["start"] == "gradient" else 1.0)
     every = chosen.get("orthogonalize_every")
     for t, grad in enumerate(leaf.grads):
         if every is not None and t % every == 0:
             curvature = form.corrected(curvature)
-        old = curvature
+        previous = curvature
         if t % chosen["refresh_every"] == 0:
-            curvature = form.stepped(old, grad)
-        direction = form.direction(curvature if chosen["moves_with"] == "new" else old, grad)
+            curvature = form.stepped(previous, grad)
+        direction = form.direction(curvature if chosen["moves_with"] == "new" else previous, grad)
         if chosen["clipping"] is not None:
             size = float(np.sqrt(np.mean(direction**2)))
             direction = direction * min(1.0, chosen["clipping"] / (size or 1.0))
         directions.append(direction)
-        velocity = weighted_sum(weights(kept, len(directions)), directions)
+        velocity = weighted_sum(weights(momentum, len(directions)), directions)
         w = w - rate * hyper["weight_decay"] * w - rate * velocity
         yield w
 
@@ -71,12 +71,12 @@ def ways(hyper: Hyper, chosen: Chosen) -> Ways:
 
 
 def corrected(basis: np.ndarray) -> np.ndarray:
-    """One cubic Newton-Schulz iteration."""
+    """Take one cubic Newton-Schulz iteration."""
     return 1.5 * basis - 0.5 * basis @ basis.T @ basis
 
 
 def spectral(leaf: Leaf, hyper: Hyper, others: str, **chosen: Any) -> Iterator[np.ndarray]:
-    """The inverse root of the whole Kronecker product; vectors go another rule's way."""
+    """Compute the inverse root of the whole Kronecker product; another rule updates vectors."""
     if leaf.kind not in {"weight", "convolution", "head"}:
         theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
         yield from {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others](leaf, theirs)
@@ -137,7 +137,7 @@ NUMBERS = {
 NORMALIZED = {**NUMBERS, "rotation_rate": 0.3}
 BESIDE_ADAMW = {f"others_{name}": value for name, value in ADAMW.items()}
 WITHOUT_MOMENTUM = {name: value for name, value in NORMALIZED.items() if name != "momentum"}
-# every one away from its default, in two ways
+# Each option differs from its default in one of the two.
 AS_PRINTED = {
     "power": 1.0,
     "exponential": "exact",
@@ -190,8 +190,8 @@ ENTRIES = {
         scale_free=None,
     ),
     "spectral_full": SPECTRAL_FULL_ENTRY,
-    # near ties turn far where none is left out: at a curvature rate of 0.1 rounding grows tenfold a
-    # step, on some processors beyond 1e-7; at 0.03 it stays at 1e-9
+    # If no near ties are excluded, they rotate far: at a curvature rate of 0.1, rounding grows tenfold per
+    # step, on some processors beyond 1e-7; at 0.03, it stays at 1e-9.
     "spectral_full: as printed": replace(
         SPECTRAL_FULL_ENTRY,
         hyper={**NUMBERS, "curvature_rate": 0.03},

@@ -16,7 +16,7 @@ from tests.optimizers.families.muon import others
 from tests.optimizers.loops import Hyper, Leaf
 from tests.optimizers.oracles import Oracle
 
-# one vector's step: (w, g, the radius, the learning rate) -> w
+# `step(w, g, radius, learning rate)` returns the vector after the step.
 Step = Callable[[np.ndarray, np.ndarray, float, float], np.ndarray]
 BESIDE = {
     "adamw": {f"others_{name}": value for name, value in ADAMW.items()},
@@ -27,13 +27,13 @@ BESIDE = {
 
 
 def other_path(leaf: Leaf, hyper: Hyper, name: str) -> Iterator[np.ndarray]:
-    """The path of a leaf that is left to the rule of this name."""
+    """Return the path of a leaf that the rule of this name updates."""
     rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[name]
     return rule(leaf, others(hyper))
 
 
 def vectors(leaf: Leaf) -> list[Leaf] | None:
-    """The leaf's weight vectors; None where it has none."""
+    """Return the leaf's weight vectors; None if it has none."""
     if leaf.kind == "vector" and leaf.start.ndim == 1:
         return [leaf]
     if leaf.kind not in {"weight", "convolution", "embedding", "head"}:
@@ -46,27 +46,27 @@ def vectors(leaf: Leaf) -> list[Leaf] | None:
 def of_vectors(
     path: Callable[..., Iterator[np.ndarray]],
 ) -> Callable[..., Iterator[np.ndarray]]:
-    """A loop on a leaf by one on a vector; `others` is the rule of leaves without any."""
+    """Turn a loop on a vector into a loop on a leaf; `others` is the rule for leaves without vectors."""
 
     def loop(leaf: Leaf, hyper: Hyper, others: str, **options: Any) -> Iterator[np.ndarray]:
-        found = vectors(leaf)
-        if found is None:
+        parts = vectors(leaf)
+        if parts is None:
             yield from other_path(leaf, hyper, others)
             return
-        for rows in zip(*(path(vector, hyper["learning_rate"], **options) for vector in found), strict=True):
+        for rows in zip(*(path(vector, hyper["learning_rate"], **options) for vector in parts), strict=True):
             yield np.concatenate(rows).reshape(leaf.start.shape)
 
     return loop
 
 
 def projection(w: np.ndarray) -> np.ndarray:
-    """I - w w^T / r^2 (002 eq. 71)."""
+    """Return I - w w^T / r^2 (002 eq. 71)."""
     return np.asarray(np.eye(len(w)) - np.outer(w, w) / (w @ w))
 
 
 @of_vectors
 def pin_to_sphere(vector: Leaf, rate: float) -> Iterator[np.ndarray]:
-    """002 eq. 70."""
+    """Compute 002 eq. 70."""
     w, r = vector.start, np.linalg.norm(vector.start)
     for g in vector.grads:
         w = r / np.linalg.norm(w - rate * g) * (w - rate * g)
@@ -75,7 +75,7 @@ def pin_to_sphere(vector: Leaf, rate: float) -> Iterator[np.ndarray]:
 
 @of_vectors
 def riemannian_sgd(vector: Leaf, rate: float) -> Iterator[np.ndarray]:
-    """002 eq. 72, with its own normalization."""
+    """Compute 002 eq. 72, with its own normalization."""
     w, r = vector.start, np.linalg.norm(vector.start)
     for g in vector.grads:
         tangent = projection(w) @ g
@@ -84,9 +84,10 @@ def riemannian_sgd(vector: Leaf, rate: float) -> Iterator[np.ndarray]:
 
 
 def steepest(norm: str, g: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """The steepest tangential direction (002 eq. 73), by trying all candidates; 0 for single numbers.
+    """Return the steepest tangential direction (002 eq. 73) among all candidates; 0 for single numbers.
 
-    A vertex of the l1 ball's section has two entries, one of the cube's all but one at +-1 (w has no zeros).
+    A vertex of the l1 ball's section has two nonzero entries. A vertex of the cube's section has all entries
+    but one at +-1 (w has no zeros).
     """
     if len(w) == 1:
         return np.zeros(1)
@@ -119,7 +120,7 @@ def trust_region_sphere(vector: Leaf, rate: float, norm: str) -> Iterator[np.nda
 
 @of_vectors
 def weight_normalization(vector: Leaf, rate: float, scale: str) -> Iterator[np.ndarray]:
-    """The gradients of w = s v / |v| by the Jacobian written out (002 eq. 74)."""
+    """Compute the gradients of w = s v / |v| by the explicit Jacobian (002 eq. 74)."""
     v, s = vector.start, np.linalg.norm(vector.start)
     for g in vector.grads:
         unit = v / np.linalg.norm(v)
@@ -129,7 +130,7 @@ def weight_normalization(vector: Leaf, rate: float, scale: str) -> Iterator[np.n
 
 
 def torch_weight_norm(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """SGD through `torch.nn.utils.parametrizations.weight_norm`, whose dimension 0 counts vectors."""
+    """Return SGD with `torch.nn.utils.parametrizations.weight_norm`, whose dimension 0 counts vectors."""
     import torch
 
     class Normalized:

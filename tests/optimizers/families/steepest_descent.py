@@ -15,7 +15,7 @@ from tests.optimizers.oracles import Oracle
 
 
 def steepest_descent(leaf: Leaf, hyper: Hyper, norm: str, principle: str) -> Iterator[np.ndarray]:
-    """Each of the six cases of 002 eq. 69 by the norm it prints."""
+    """Compute each of the six cases of 002 eq. 69 with the norm that it prints."""
     w, rate = leaf.start, hyper["learning_rate"]
     for g in leaf.grads:
         if norm == "frobenius":
@@ -36,7 +36,7 @@ def sign_descent(leaf: Leaf, hyper: Hyper, principle: str) -> Iterator[np.ndarra
 
 
 def torch_sign(tensors: list[Any], hyper: Hyper) -> list[Any]:
-    """pytorch_optimizer's SignSGD without momentum and decay."""
+    """Return pytorch_optimizer's SignSGD without momentum and decay."""
     import pytorch_optimizer
 
     return [pytorch_optimizer.SignSGD(tensors, lr=hyper["learning_rate"], momentum=0.0, weight_decay=0.0)]

@@ -17,7 +17,11 @@ Polar = Callable[[np.ndarray], np.ndarray]
 
 
 def polar_factor(orthogonalization: str, coefficients: str, steps: int) -> Polar:
-    """U p(S) V^T: 1 for the singular values that count, or the polynomials on those over their length."""
+    """Return a function that computes U p(S) V^T.
+
+    Either p is 1 for singular values above rounding, or p applies the polynomials to normalized singular
+    values.
+    """
 
     def polar(matrix: np.ndarray) -> np.ndarray:
         u, s, vh = np.linalg.svd(matrix, full_matrices=False)
@@ -33,7 +37,9 @@ def polar_factor(orthogonalization: str, coefficients: str, steps: int) -> Polar
 
 
 def clipped(matrix: np.ndarray, polar: Polar) -> np.ndarray:
-    """U min(S, 1) V^T, min(S, 1) = (S + 1 - |S - 1|) / 2, where the polar factor gives 1 and the sign."""
+    """Return U min(S, 1) V^T, by min(S, 1) = (S + 1 - |S - 1|) / 2, with 1 and the sign from polar
+    factors.
+    """
     factor = polar(matrix)
     rest = matrix - factor
     return np.asarray((matrix + factor - factor @ polar(rest).T @ rest) / 2)
@@ -42,9 +48,10 @@ def clipped(matrix: np.ndarray, polar: Polar) -> np.ndarray:
 def tangential_direction(
     gradient: np.ndarray, w: np.ndarray, polar: Polar, steps: int, tolerance: float
 ) -> np.ndarray:
-    """Z (002 eqs. 78-79) in the basis of the columns of W and a complement: W is (I, 0) there.
+    """Return Z (002 eqs. 78-79), computed in the basis of the columns of W and a complement, where W is (I,
+    0).
 
-    A symmetric Lambda adds to the upper block alone, and a tangent Z has a skew upper block.
+    There, a symmetric Lambda changes only the upper block, and a tangent Z has a skew upper block.
     """
     d = w.shape[1]
     basis = np.hstack([w, null_space(w.T)])
@@ -92,7 +99,9 @@ def manifold_muon(
 
 
 def on_the_manifold(value: np.ndarray) -> np.ndarray:
-    """The polar factor of a matrix, or of a convolution as outputs x the rest; vectors as they are."""
+    """Return the polar factor of a matrix, or of a convolution as outputs x all other axes; vectors are
+    unchanged.
+    """
     if value.ndim < 2:
         return np.asarray(value)
     return polar_factor("svd", "", 0)(value.reshape(len(value), -1)).reshape(value.shape)

@@ -19,7 +19,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def network_shapes(widths: Sequence[int], biases: bool = True) -> dict[str, tuple[int, ...]]:
-    """W1, b1, W2, b2, ... of the units of each layer."""
+    """Return the shapes of W1, b1, W2, b2, ... for the numbers of units of each layer."""
     shapes: dict[str, tuple[int, ...]] = {}
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
         shapes[f"W{layer}"] = (outputs, inputs)
@@ -33,23 +33,23 @@ def kinds_of(shapes: Shapes) -> dict[str, str]:
 
 
 def vector(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """All entries, each parameter raveled row by row."""
+    """Concatenate all entries, each parameter in row-major order."""
     return np.concatenate([np.ravel(arrays[name]) for name in shapes])
 
 
 def by_name(flat: np.ndarray, shapes: Shapes) -> Arrays:
-    found, start = {}, 0
+    arrays, start = {}, 0
     for name, shape in shapes.items():
-        found[name] = flat[start : start + math.prod(shape)].reshape(shape)
+        arrays[name] = flat[start : start + math.prod(shape)].reshape(shape)
         start += math.prod(shape)
-    return found
+    return arrays
 
 
 # --- the group -------------------------------------------------------------------------------------------
 
 
 def axes_of(name: str, shapes: Shapes) -> list[tuple[int, int]]:
-    """The length of each axis and the hidden layer that it counts; 0 for inputs and outputs."""
+    """Return the length of each axis and the hidden layer that it counts; 0 for inputs and outputs."""
     last = max(int(other[1:]) for other in shapes)
     layer = int(name[1:])
     layers = [layer % last, layer - 1] if name.startswith("W") else [layer % last]
@@ -58,15 +58,15 @@ def axes_of(name: str, shapes: Shapes) -> list[tuple[int, int]]:
 
 def block_diagonal(blocks: list[np.ndarray]) -> np.ndarray:
     size = sum(len(block) for block in blocks)
-    found, start = np.zeros((size, size)), 0
+    matrix, start = np.zeros((size, size)), 0
     for block in blocks:
-        found[start : start + len(block), start : start + len(block)] = block
+        matrix[start : start + len(block), start : start + len(block)] = block
         start += len(block)
-    return found
+    return matrix
 
 
 def of_axes(shapes: Shapes, matrix: Mapping[int, np.ndarray]) -> np.ndarray:
-    """The p x p matrix that takes each axis of a hidden layer by that layer's matrix (004 eqs. 6-7, 17)."""
+    """Return the p x p matrix that applies each hidden layer's matrix to its axes (004 eqs. 6-7, 17)."""
     blocks = []
     for name in shapes:
         block: np.ndarray = np.ones((1, 1))
@@ -87,7 +87,7 @@ def permutation_matrices(size: int, signed: bool) -> list[np.ndarray]:
 
 
 def elements(shapes: Shapes, group: str) -> np.ndarray:
-    """Every element of the group, (elements, p, p) (004 Sec. 2.2)."""
+    """Return every element of the group, (elements, p, p) (004 Sec. 2.2)."""
     hidden = hidden_widths(shapes)
     each = [permutation_matrices(size, group == "signed") for size in hidden.values()]
     return np.array(
@@ -96,7 +96,7 @@ def elements(shapes: Shapes, group: str) -> np.ndarray:
 
 
 def average(group: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """The mean of G A G^T over the group, which is what 004 eq. 14 leaves of A."""
+    """Return the mean of G A G^T over the group, the projection of A in 004 eq. 14."""
     return np.mean(group @ matrix @ np.swapaxes(group, 1, 2), axis=0)
 
 
@@ -104,8 +104,10 @@ def average(group: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def projections(shapes: Shapes, group: str, cross_layers: bool = True) -> list[np.ndarray]:
-    """The orthogonal projections on the isotypic blocks, whose sum is I: characters, axis by axis."""
-    found: dict[Any, np.ndarray] = {}
+    """Return the orthogonal projections on the isotypic blocks, whose sum is I, by characters of each
+    axis.
+    """
+    by_character: dict[Any, np.ndarray] = {}
     size, start = sum(map(math.prod, shapes.values())), 0
     for name in shapes:
         choices: list[list[tuple[tuple[int, ...], np.ndarray]]] = []
@@ -118,24 +120,24 @@ def projections(shapes: Shapes, group: str, cross_layers: bool = True) -> list[n
             else:
                 choices.append([((), mean), ((layer,), np.eye(length) - mean)])
         stop = start + math.prod(shapes[name])
-        for one in itertools.product(*choices):
-            layers = sorted(layer for layers, _ in one for layer in layers)
+        for choice in itertools.product(*choices):
+            layers = sorted(layer for layers, _ in choice for layer in layers)
             key = (tuple(layers), None if cross_layers else name)
             block: np.ndarray = np.ones((1, 1))
-            for _, factor in one:
+            for _, factor in choice:
                 block = np.kron(block, factor)
-            found.setdefault(key, np.zeros((size, size)))[start:stop, start:stop] += block
+            by_character.setdefault(key, np.zeros((size, size)))[start:stop, start:stop] += block
         start = stop
-    return [projection for projection in found.values() if np.trace(projection) > 0.5]
+    return [projection for projection in by_character.values() if np.trace(projection) > 0.5]
 
 
 def within_parameters(matrix: np.ndarray, shapes: Shapes) -> np.ndarray:
-    """The matrix with 0 between different parameters, Psi = 0."""
+    """Return the matrix with 0 between different parameters, Psi = 0."""
     return matrix * block_diagonal([np.ones((math.prod(shape),) * 2) for shape in shapes.values()])
 
 
 def inverse_root(matrix: np.ndarray, cutoff: float) -> np.ndarray:
-    """By the eigenvectors, without the eigenvalues up to a share of the largest."""
+    """Return the inverse root by eigenvectors, without the eigenvalues up to a share of the largest."""
     values, vectors = np.linalg.eigh(matrix)
     counts = values > cutoff * values[-1]
     return (vectors[:, counts] * values[counts] ** -0.5) @ vectors[:, counts].T
@@ -144,7 +146,7 @@ def inverse_root(matrix: np.ndarray, cutoff: float) -> np.ndarray:
 def dense_inverse_root(
     sigma: np.ndarray, shapes: Shapes, group: str, cutoff: float, cross_layers: bool = True
 ) -> np.ndarray:
-    """Sigma^(-1/2) of the pseudo-inverse, with a cut-off for each block."""
+    """Return Sigma^(-1/2) by the pseudo-inverse, with a cutoff for each block."""
     blocks = projections(shapes, group, cross_layers)
     return sum((inverse_root(p @ sigma @ p, cutoff) for p in blocks), np.zeros_like(sigma))
 
@@ -152,16 +154,16 @@ def dense_inverse_root(
 def symo(
     params: Arrays, grads: list[Arrays], hyper: Hyper, group: str, cross_layers: bool, precision: str
 ) -> Iterator[Arrays]:
-    """Sigma is the running mean of the averages of g g^T over the group."""
+    """Compute Sigma as the running mean of the averages of g g^T over the group."""
     shapes = {name: value.shape for name, value in params.items()}
-    every, kept = elements(shapes, group), hyper["factor_decay"]
+    group_elements, decay = elements(shapes, group), hyper["factor_decay"]
     theta = vector(params, shapes)
     sigma = np.zeros((theta.size, theta.size))
     for step, grad in enumerate(grads, start=1):
         g = vector(grad, shapes)
-        now = average(every, np.outer(g, g))
-        sigma = kept * sigma + (1 - kept) * (now if cross_layers else within_parameters(now, shapes))
-        root = dense_inverse_root(sigma / (1 - kept**step), shapes, group, hyper["cutoff"], cross_layers)
+        mean = average(group_elements, np.outer(g, g))
+        sigma = decay * sigma + (1 - decay) * (mean if cross_layers else within_parameters(mean, shapes))
+        root = dense_inverse_root(sigma / (1 - decay**step), shapes, group, hyper["cutoff"], cross_layers)
         theta = theta - hyper["learning_rate"] * root @ g
         yield by_name(theta, shapes)
 
@@ -169,7 +171,8 @@ def symo(
 # --- the battery --------------------------------------------------------------------------------------------
 
 NETWORK = network_shapes((3, 2, 2))
-HYPER = {"learning_rate": 0.3, "factor_decay": 0.8, "cutoff": 0.02}  # so large that some eigenvalue is less
+# The cutoff is so large that some eigenvalue is below it.
+HYPER = {"learning_rate": 0.3, "factor_decay": 0.8, "cutoff": 0.02}
 
 
 def entry(**options: object) -> Entry:
@@ -184,17 +187,17 @@ ENTRIES = {
 
 
 def network_layers(widths: Sequence[int], biases: bool | Sequence[bool] = True) -> tuple[Layer, ...]:
-    """The layers W1, b1, W2, b2, ... of the units of each layer, inputs to outputs.
+    """Return the layers W1, b1, W2, b2, ... for the numbers of units of each layer, inputs to outputs.
 
     Args:
         widths: d_0 to d_L.
-        biases: whether there are biases, of all layers or of each.
+        biases: whether there are biases, for all layers or for each.
     """
-    given = [biases] * (len(widths) - 1) if isinstance(biases, bool) else list(biases)
+    has_bias = [biases] * (len(widths) - 1) if isinstance(biases, bool) else list(biases)
     return tuple(
         Layer(f"W{number + 1}", f"b{number + 1}" if bias else None, (outputs, inputs), number)
         for number, ((inputs, outputs), bias) in enumerate(
-            zip(itertools.pairwise(widths), given, strict=True)
+            zip(itertools.pairwise(widths), has_bias, strict=True)
         )
     )
 
@@ -202,13 +205,17 @@ def network_layers(widths: Sequence[int], biases: bool | Sequence[bool] = True) 
 def factors_of_dense(
     ops: Any, block: IsotypicBlock, sigma: np.ndarray, shapes: Mapping[str, Sequence[int]]
 ) -> np.ndarray:
-    """C of a block, (copies, copies), of a dense symmetric matrix: its average over the group, restricted.
+    """Return C of a block, (copies, copies): the average of a symmetric matrix over the group, restricted to
+    the block.
 
-    It is the least squares solution of 004 eqs. 184-188, for a matrix that the group leaves alone or not.
+    It is the least-squares solution of 004 eqs. 184-188, whether or not the matrix is invariant under the
+    group.
 
     Args:
-        sigma: (p, p), its rows the parameters end to end in the order of `shapes`, each raveled row by row.
-        shapes: by parameter name.
+        ops: array functions.
+        block: the isotypic block.
+        sigma: (p, p); its rows are the parameters in the order of `shapes`, each in row-major order.
+        shapes: shapes by parameter name.
     """
 
     def coordinates(vectors: np.ndarray) -> np.ndarray:
@@ -219,6 +226,8 @@ def factors_of_dense(
             start = stop
         return block.coordinates(ops, arrays)
 
-    once = coordinates(sigma)  # (p, copies, columns)
-    twice = coordinates(ops.einsum("pac->acp", once))  # (copies, columns, copies, columns)
+    # Shape (p, copies, columns).
+    once = coordinates(sigma)
+    # Shape (copies, columns, copies, columns).
+    twice = coordinates(ops.einsum("pac->acp", once))
     return ops.einsum("acbc->ab", twice) / block.multiplicity

@@ -17,7 +17,7 @@ from curvebench.reports.claims.verdict_list import listed
 from curvebench.reports.claims.verdicts import claim_verdicts
 from curvebench.reports.statistics.decisions import ClaimRelation, Finding
 from curvebench.reports.tables import Tables
-from curvebench.results.tuning import Setting, Tried, shares_of_choices
+from curvebench.results.tuning import Setting, TuningOutcome, shares_of_choices
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.reports.changing import replace
 from tests.reports.statistics.simulated import SIZES, assert_rare
@@ -77,7 +77,7 @@ def test_a_gain_that_some_choices_lack_is_seldom_supported(share: float):
 
 def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
     """A comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings, seeds)."""
-    tried = Tried(
+    tried = TuningOutcome(
         tuple((float(place),) for place in range(len(costs))),
         np.stack([costs, np.zeros_like(costs)]),
         -np.inf,
@@ -88,7 +88,7 @@ def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
         return Interval(own, own)
 
     chosen = gaining(gains[int(tried.chosen[0])])
-    return replace(chosen, alternatives=alternatives([("", tried)], interval), tried=(tried,))
+    return replace(chosen, alternatives=alternatives([("", tried)], interval), tuning_outcomes=(tried,))
 
 
 @pytest.mark.parametrize("seeds", [5, 8, 20])
@@ -118,7 +118,7 @@ def test_how_many_tuning_seeds_would_do():
     (needed,) = findings["tuning_seeds_needed"]
     assert needed is not None
     assert needed > 10
-    assert shares_of_choices(one.tried, needed)[(one.tried[0].chosen,)] >= 0.95
+    assert shares_of_choices(one.tuning_outcomes, needed)[(one.tuning_outcomes[0].chosen,)] >= 0.95
 
     tied = tuned(gains, np.zeros((2, 10)))
     assert decided([tied])["tuning_seeds_needed"].to_list() == [None], "no number tells ties apart"

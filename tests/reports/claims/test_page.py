@@ -176,7 +176,7 @@ def test_an_open_claim_hangs_on_tuning_where_other_settings_disagree(
     page: dict[str, Any], verdict: str, choices: str, hangs: bool
 ):
     one = replace(page["claims"][0], verdict=verdict, comparisons=[{"choices": choices}])
-    assert one.hangs_on_tuning == hangs
+    assert one.depends_on_tuning == hangs
 
 
 def test_the_list_tells_of_settings_that_do_not_say_the_same(report: Report):

@@ -76,7 +76,7 @@ def test_a_drawn_path_keeps_its_ends_and_what_can_be_told_spaced():
     ],
 )
 def test_what_a_claim_allows_as_a_ratio(relation: ClaimRelation, sign: float, allowed: tuple[float, float]):
-    assert compared([1.0], relation, sign=sign).allowed == pytest.approx(allowed)
+    assert compared([1.0], relation, sign=sign).accepted_range == pytest.approx(allowed)
 
 
 def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Report, tmp_path: Path):

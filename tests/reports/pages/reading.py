@@ -1,11 +1,12 @@
-"""Reading a rendered page: its tags, its text, and an outline of what a reader has of it."""
+"""Read a rendered page: its tags, its text, and an outline of what readers see of it."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
 from pathlib import Path
 
-VOID = {"meta", "link", "img", "input", "br", "wbr"}  # tags that are not closed
+# Tags that are not closed.
+VOID = {"meta", "link", "img", "input", "br", "wbr"}
 INLINE = {"a", "abbr", "b", "br", "code", "em", "i", "small", "span", "strong", "sub", "sup", "time", "wbr"}
 CELLS = {"th", "td"}
 SHOWN = ("id", "href", "src", "alt", "title", "data-label", "data-verdict", "rowspan", "value")
@@ -13,7 +14,9 @@ SET = ("open", "checked", "disabled", "data-sortable")
 
 
 class Page(HTMLParser):
-    """The tags of a page, those that are open, its text by block and by cell; tags must be nested."""
+    """Tags of a page, the tags that are open, and its text by block and by table cell. Tags must be nested
+    correctly.
+    """
 
     def __init__(self, path: Path):
         super().__init__()
@@ -21,7 +24,8 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.words: list[str] = []
         self.blocks = [""]
-        self.tables: list[list[list[str]]] = []  # each by row and cell
+        # Cells by table and row.
+        self.tables: list[list[list[str]]] = []
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -51,8 +55,8 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += f" {data}"
 
     def values(self, *names: str) -> list[str]:
-        """Return the values of the attributes of these names, those that are empty left out."""
-        return [value for _, given in self.tags for name, value in given.items() if name in names and value]
+        """Return the values of the attributes of these names, without empty ones."""
+        return [value for _, tag in self.tags for name, value in tag.items() if name in names and value]
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         """Return the attributes of each tag of a kind."""
@@ -60,11 +64,11 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        """The text of the page in one line."""
+        """Text of the page in one line."""
         return " ".join(" ".join(self.words).split())
 
     @property
     def outline(self) -> str:
-        """A line for each block of text, with the attributes that lead, explain or open something."""
+        """One line per block of text, with attributes that link, explain or open something."""
         lines = (" ".join(block.split()) for block in self.blocks)
         return "".join(f"{line}\n" for line in lines if line and not line.endswith(":"))

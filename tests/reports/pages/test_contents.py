@@ -167,7 +167,7 @@ def test_what_disagrees_comes_first_and_what_is_inconclusive_next():
         (claim(id=name, verdict=verdict) for name, verdict in [*here, ("e", "reproduced")]),
         (claim(id=name, verdict="partly reproduced") for name in "abcd"),
     )
-    told = [(one.here.id, one.agreement) for one in found]
+    told = [(one.local.id, one.agreement) for one in found]
     assert told == [("c", "disagrees"), ("b", "open"), ("a", "agrees")]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import curvebench.reports.statistics
 from curvebench.__main__ import main
-from curvebench.reports.claims.comparison import tried_in
+from curvebench.reports.claims.comparison import outcome_lookup
 from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
@@ -79,7 +79,7 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
     even = replace(tables, runs=tables.runs.with_columns(final_metrics=equal))
     said = words_of("macros.html.jinja", "chosen_among", 4, study)
     assert said == "rate chosen among 4 tied on final training loss"
-    rows = settings_rows(problems_of(study, even)[0], tried_in(study, even))
+    rows = settings_rows(problems_of(study, even)[0], outcome_lookup(study, even))
     (row,) = (row for row in rows if row["method"] == "adam")
     assert row["tied"] == [0.003, 0.01, 0.03, 0.1]
 

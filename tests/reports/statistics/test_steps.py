@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from curvebench.reports.statistics.steps import LEAST, find_steps
+from curvebench.reports.statistics.steps import MIN_VALUES, find_steps
 
 
 def noise(kind: str, shape: tuple[int, int]) -> np.ndarray:
@@ -47,8 +47,8 @@ def test_several_steps_are_told_apart_and_levels_are_exact():
 
 def test_what_has_no_level_to_compare_has_no_step():
     assert find_steps([]) == []
-    assert find_steps([1.0, 1.0, 2.0, 2.0, 2.0]) == []  # fewer than LEAST on a side
+    assert find_steps([1.0, 1.0, 2.0, 2.0, 2.0]) == []  # fewer than MIN_VALUES on a side
     assert find_steps([1.0] * 20) == []
     noisier = np.exp(np.concatenate([np.zeros(20), np.tile([-0.2, 0.2], 10)]))
     assert find_steps(noisier) == [], "noise changed, and no level"
-    assert LEAST == 3
+    assert MIN_VALUES == 3

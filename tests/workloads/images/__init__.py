@@ -1,1 +1,1 @@
-"""Images in folders."""
+"""Tests of workloads on folders of images."""

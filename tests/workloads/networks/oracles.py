@@ -1,4 +1,6 @@
-"""Our parameters by the names of the networks of torchvision and timm, and what those make of them."""
+"""Parameters of this project's networks under the names of torchvision and timm, and the outputs of their
+models.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ Values = Mapping[str, np.ndarray]
 
 
 def torchvision_names(network: ResidualNetwork) -> dict[str, str]:
-    """torchvision's name of each of our parameters and statistics."""
+    """Return torchvision's name of each parameter and statistic."""
     modules = {"stem": ("conv1", "bn1")}
     block = 1
     for stage, count in enumerate(network.blocks, start=1):
-        for place in range(count):
-            theirs = f"layer{stage}.{place}"
+        for number in range(count):
+            theirs = f"layer{stage}.{number}"
             modules[f"block{block}_first"] = f"{theirs}.conv1", f"{theirs}.bn1"
             modules[f"block{block}_second"] = f"{theirs}.conv2", f"{theirs}.bn2"
             modules[f"block{block}_projection"] = f"{theirs}.downsample.0", f"{theirs}.downsample.1"
@@ -39,14 +41,16 @@ def torchvision_names(network: ResidualNetwork) -> dict[str, str]:
 
 
 def timm_values(network: Transformer, values: Values, side: int = 1) -> dict[str, np.ndarray]:
-    """Our values by timm's names: query, key and value are one matrix, a patch has its channels first.
+    """Return values by timm's names; query, key and value are one matrix, and a patch has its channels first.
 
     Args:
-        side: of a patch that is a vector.
+        network: the network.
+        values: values by this project's names.
+        side: side of a patch that is stored as a vector.
     """
-    own = {"head": "head.fc", "last": "head.norm"} if "positions" in values else {"last": "norm"}
-    names = {"patch": "patch_embed.proj", "head": "head", **own}
-    found = {}
+    norms = {"head": "head.fc", "last": "head.norm"} if "positions" in values else {"last": "norm"}
+    names = {"patch": "patch_embed.proj", "head": "head", **norms}
+    values_by_name = {}
     for number in range(1, len(network.blocks) + 1):
         ours, theirs = f"block{number}", f"blocks.{number - 1}"
         names |= {
@@ -60,32 +64,32 @@ def timm_values(network: Transformer, values: Values, side: int = 1) -> dict[str
         }
         for kind in ("weight", "bias") if network.qkv_matrices == 3 else ():
             parts = [values[f"{ours}_{part}_{kind}"] for part in ("query", "key", "value")]
-            found[f"{theirs}.attn.qkv.{kind}"] = np.concatenate(parts)
+            values_by_name[f"{theirs}.attn.qkv.{kind}"] = np.concatenate(parts)
     kinds = {"weight": "weight", "bias": "bias", "scale": "weight", "shift": "bias"}
     for ours, value in values.items():
         layer, _, kind = ours.rpartition("_")
         if layer in names:
-            found[f"{names[layer]}.{kinds[kind]}"] = value
+            values_by_name[f"{names[layer]}.{kinds[kind]}"] = value
     if "positions" in values:
-        return found | {"pos_embed": values["positions"][None]}
-    patch = found["patch_embed.proj.weight"].reshape(len(values["patch_weight"]), side, side, -1)
-    return found | {"patch_embed.proj.weight": patch.transpose(0, 3, 1, 2)}
+        return values_by_name | {"pos_embed": values["positions"][None]}
+    patch = values_by_name["patch_embed.proj.weight"].reshape(len(values["patch_weight"]), side, side, -1)
+    return values_by_name | {"patch_embed.proj.weight": patch.transpose(0, 3, 1, 2)}
 
 
 def load(model: nn.Module, values: Values) -> None:
-    """Set all parameters and statistics of a model, but what counts batches and positions."""
-    kept = {
+    """Set all parameters and statistics of a model, except counters of batches and positions."""
+    unchanged = {
         name: value
         for name, value in model.state_dict().items()
         if name == "pos_embed" or name.endswith("num_batches_tracked")
     }
-    model.load_state_dict(kept | {name: torch.tensor(value) for name, value in values.items()})
+    model.load_state_dict(unchanged | {name: torch.tensor(value) for name, value in values.items()})
 
 
 def outputs_and_gradients(
     model: nn.Module, inputs: np.ndarray, direction: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A model's outputs, and the gradients of their product with a direction."""
+    """Return a model's outputs, and the gradients of their product with a direction."""
     model.zero_grad()
     outputs = model(torch.tensor(inputs))
     (outputs * torch.tensor(direction)).sum().backward()
