@@ -20,6 +20,8 @@ RESULTS = Path("results")
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
+# Environment variable that names the folder of worker processes (curvebench.stages.workers).
+WORKERS = "CURVEBENCH_WORKERS"
 # Name of the file that lists the failures of a job, next to the job's tables. A job that has it is run again
 # at the next call of Snakemake.
 FAILED = "failed.json"

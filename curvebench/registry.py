@@ -144,7 +144,7 @@ def known(kind: Kind) -> dict[str, Any]:
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source code that decides what an optimizer or a workload computes."""
     if foreign.is_foreign(locator):
-        source, packages = foreign.place(locator), foreign.packages(locator)
+        source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:
             return Origin(files={f"{SINGLE_FILE}{source.module}": Path(source.module)}, packages=packages)
         files = {} if source.package in LIBRARIES else _package_files(source.package)

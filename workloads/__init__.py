@@ -1,4 +1,4 @@
-"""The problems, one file a family; every module's `WORKLOADS` is found by name."""
+"""Problems to optimize, one file per family. The `WORKLOADS` of every module are found by name."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ KIND = Kind("workload", __name__, "WORKLOADS", Workload)
 
 
 def workloads() -> dict[str, Workload]:
-    """Every workload by name."""
+    """Return all workloads of this package by name."""
     return KIND.own()

@@ -1,4 +1,4 @@
-"""Classification: loss and metrics of any network by its logits; fully-connected ReLU networks."""
+"""Classification: loss and metrics of a network that computes logits, and fully connected ReLU networks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from curvebench.workloads.workload import (
     Settings,
 )
 
-Draw = Callable[[int, int, np.random.Generator], np.ndarray]  # of (outputs, inputs, generator)
+# Function of (outputs, inputs, generator) that draws the initial weight or bias of a layer.
+Draw = Callable[[int, int, np.random.Generator], np.ndarray]
 
 
 # `network(ops, params, state, split, training) -> (logits (examples, classes), state)`
@@ -30,7 +31,7 @@ Network = Callable[[Ops, Arrays, Arrays, Arrays, bool], tuple[Array, Arrays]]
 
 
 def with_fixed_state(logits: Callable[[Ops, Arrays, Arrays, Arrays], Array]) -> Network:
-    """A network by `logits(ops, params, state, split)`, which leaves the state, in training too."""
+    """Return the network of `logits(ops, params, state, split)`, which never changes its state."""
 
     def network(
         ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
@@ -42,21 +43,22 @@ def with_fixed_state(logits: Callable[[Ops, Arrays, Arrays, Arrays], Array]) -> 
 
 @dataclass(frozen=True)
 class Classifier:
-    """What a workload says of a network that tells classes apart.
+    """Loss, metrics and likelihood of a workload with a network that classifies examples.
 
     Args:
-        network: gives logits and the new model state. In training it normalizes by the batch and moves the
-            running statistics in the state; else it normalizes by these, and leaves them.
+        network: computes logits and the new model state. In training, it normalizes with statistics of the
+            batch, and updates the running statistics in the state. Otherwise it normalizes with the running
+            statistics.
     """
 
     network: Network
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a workload that it decides.
+        """Values of the fields `loss`, `evaluate` and `likelihood` of a workload.
 
-        The likelihood is the distribution of labels in training, by which the loss is; of batch norm, given
-        the batch.
+        The likelihood is the distribution of labels that the training loss assumes. With batch norm, it is
+        conditional on the batch.
         """
         likelihood = Likelihood(self._outputs, "categorical")
         return {"loss": self.loss, "evaluate": self.evaluate, "likelihood": likelihood}
@@ -64,13 +66,13 @@ class Classifier:
     def loss(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays, Arrays]:
-        """The mean negative log-likelihood of `labels` (000 C.2), and the new state; a workload's `loss`."""
+        """Return the mean negative log-likelihood of `labels` (000 C.2) and the new state."""
         logits, state = self.trained(ops, params, state, batch, noise)
-        found = self.log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"], noise)
-        return -ops.mean(found), state, {}
+        terms = self.log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"], noise)
+        return -ops.mean(terms), state, {}
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-        """The loss and the share classified correctly; a workload's `evaluate`."""
+        """Return the loss and the share of correctly classified examples."""
         logits, _ = self.network(ops, params, state, split, False)
         return loss_and_accuracy(ops, ops.log_softmax(logits, axis=-1), split["labels"])
 
@@ -85,11 +87,12 @@ class Classifier:
         return log_likelihoods(ops, log_probabilities, labels)
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
+        """Return the logits only, as `Likelihood` requires."""
         return self.trained(ops, params, state, batch, noise)[0]
 
 
 class Parameter(NamedTuple):
-    """A parameter of a network: its shape, what it is, and what draws its start."""
+    """A parameter of a network: its shape, its role, and the function that draws its initial value."""
 
     shape: tuple[int, ...]
     role: Role
@@ -97,39 +100,39 @@ class Parameter(NamedTuple):
 
 
 def constant(shape: tuple[int, ...], role: Role, value: float) -> Parameter:
-    """Return a parameter whose entries all start at a value."""
+    """Return a parameter whose entries all have the initial value `value`."""
     return Parameter(shape, role, lambda generator: np.full(shape, value))
 
 
 class SizedNetwork(ABC):
-    """A network's sizes, as a study chooses them."""
+    """A network with sizes that the settings of a study determine."""
 
     @property
     @abstractmethod
     def parameters(self) -> dict[str, Parameter]:
-        """Each parameter by name, in the order that flattening keeps and that starts are drawn in."""
+        """Parameters by name, in the order of the flat parameter vector and of drawing initial values."""
 
     @property
     def roles(self) -> dict[str, Role]:
-        """What each parameter is."""
+        """Role of each parameter."""
         return {name: parameter.role for name, parameter in self.parameters.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter."""
+        """Shape of each parameter."""
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial parameters."""
+        """Draw initial parameters."""
         return {name: parameter.draw(generator) for name, parameter in self.parameters.items()}
 
 
 def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
-    """The fields of a workload in float32 that its network and what tells classes apart by it decide.
+    """Return the fields of a float32 workload that follow from its network and its classifier.
 
     Args:
-        network: by completed settings.
-        classifier: by which the workload tells classes apart.
+        network: function from completed settings to the network.
+        classifier: loss, metrics and likelihood.
     """
     return {
         "dtype": "float32",
@@ -142,12 +145,12 @@ def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifi
 
 
 def log_likelihoods(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
-    """log p(label) of each example, (examples, 1)."""
+    """Return log p(label) of each example, (examples, 1)."""
     return ops.take_along_axis(log_probabilities, labels[:, None], axis=-1)
 
 
 def loss_and_accuracy(ops: Ops, log_probabilities: Array, labels: Array) -> dict[str, Array]:
-    """The mean negative log-likelihood, and the share of examples whose label is the most probable class."""
+    """Return the mean negative log-likelihood, and the share of examples classified correctly."""
     correct = ops.argmax(log_probabilities, axis=-1) == labels
     return {
         "loss": -ops.mean(log_likelihoods(ops, log_probabilities, labels)),
@@ -156,7 +159,7 @@ def loss_and_accuracy(ops: Ops, log_probabilities: Array, labels: Array) -> dict
 
 
 def classification_metrics(splits: Iterable[str]) -> dict[str, Metric]:
-    """What a classifier's `evaluate` gives on each split."""
+    """Return the metrics that a classifier's `evaluate` computes on each split."""
     names = tuple(splits)
     loss = {
         f"{split}_loss": Metric(f"mean negative log-likelihood on the {split} split", "minimize", "nats")
@@ -169,20 +172,22 @@ def classification_metrics(splits: Iterable[str]) -> dict[str, Metric]:
     return loss | accuracy
 
 
+# Metrics that the steps of a classifier compute, without a further pass over the data.
 MINIBATCH_METRICS = {
     MINIBATCH_LOSS: Metric(
         "mean negative log-likelihood of the minibatches since the evaluation before", "minimize", "nats"
     )
-}  # what a classifier's steps give, without a pass over data
+}
 
 
 @dataclass(frozen=True)
 class ReluNetwork(SizedNetwork):
-    """A fully-connected ReLU network with parameters W1, b1, W2, b2, ...; the last weight is a head.
+    """A fully connected ReLU network with parameters W1, b1, W2, b2, ...; the last weight is a head.
 
     Args:
-        widths: units of each layer, input to output.
-        weight, bias: draw the weight (outputs, inputs) and the bias (outputs,) of a layer.
+        widths: number of units of each layer, from input to output.
+        weight: draws the initial weight (outputs, inputs) of a layer.
+        bias: draws the initial bias (outputs,) of a layer.
     """
 
     widths: Sequence[int]
@@ -191,18 +196,18 @@ class ReluNetwork(SizedNetwork):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Layer by layer, each weight before its bias."""
-        found: dict[str, Parameter] = {}
+        """Parameters, layer by layer; each weight precedes its bias."""
+        by_name: dict[str, Parameter] = {}
         for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
             weight = Role("weight" if layer < len(self.widths) - 2 else "head", layer)
             fans = outputs, inputs
-            found[f"W{layer + 1}"] = Parameter(fans, weight, partial(self.weight, *fans))
-            found[f"b{layer + 1}"] = Parameter((outputs,), Role("bias", layer), partial(self.bias, *fans))
-        return found
+            by_name[f"W{layer + 1}"] = Parameter(fans, weight, partial(self.weight, *fans))
+            by_name[f"b{layer + 1}"] = Parameter((outputs,), Role("bias", layer), partial(self.bias, *fans))
+        return by_name
 
 
 def _relu_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
-    """The network's outputs (examples, classes) (000 C.2)."""
+    """Return the network's outputs (examples, classes) (000 C.2)."""
     scores = split["features"]
     layers = len(params) // 2
     for layer in range(1, layers + 1):

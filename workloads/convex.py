@@ -1,4 +1,4 @@
-"""Three convex objectives on random matrices with decaying singular values: full batch, float64."""
+"""Three convex objectives on random matrices with decaying singular values; full batch, float64."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from curvebench.workloads.workload import (
     loss_of,
 )
 
-EXAMPLES = 100  # rows of A where nothing is said
+EXAMPLES = 100  # default number of rows of A
 LOSS = Metric("value of the objective", "minimize")
 GRADIENT_NORM = Metric("Euclidean norm of the full-batch gradient", "minimize")
 SUBOPTIMALITY = Metric("objective minus its minimum", "minimize")
@@ -32,12 +32,12 @@ Objective = Callable[[Ops, Arrays, Arrays], Array]
 
 
 def _residuals(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """r = A theta - y, (n,)."""
+    """Return r = A theta - y, (n,)."""
     return ops.matmul(split["features"], params["theta"]) - split["targets"]
 
 
 def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = log sum_i exp(r_i^2) with r = A theta - y.
+    """Return f = log sum_i exp(r_i^2) with r = A theta - y.
 
     000 eq. B.1 prints exp(r)^2, which has no minimum for n = d.
     """
@@ -45,32 +45,32 @@ def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
 
 
 def _least_squares(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = 1/2 ||A theta - y||^2 (000 C.6)."""
+    """Return f = 1/2 ||A theta - y||^2 (000 C.6)."""
     return 0.5 * ops.sum(ops.square(_residuals(ops, params, split)), axis=-1)
 
 
 def _logistic(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6)."""
+    """Return f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6)."""
     scores, labels = ops.matmul(split["features"], params["theta"]), split["targets"]
     return -ops.sum(labels * ops.log_sigmoid(scores) + (1.0 - labels) * ops.log_sigmoid(-scores), axis=-1)
 
 
 def _data(settings: Settings, random: Random) -> tuple[np.ndarray, np.ndarray]:
-    """The matrix A (n, d) and the true theta* (d,), which is N(0, I)."""
+    """Draw the matrix A (n, d) and the true theta* ~ N(0, I), (d,)."""
     generator = random("data")
     matrix = power_law_matrix(settings["n"], settings["d"], settings["alpha"], generator)
     return matrix, generator.normal(size=(settings["d"],))
 
 
 def _consistent_targets(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
-    """y = A theta*, so that every residual vanishes at theta*."""
+    """Return y = A theta*, so that all residuals are 0 at theta*."""
     return features @ truth
 
 
 def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
-    """Labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
+    """Draw labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
 
-    000 C.6 prints sigma(-<a_i, theta*>), at odds with its loss; the law of the problem is the
+    000 C.6 prints sigma(-<a_i, theta*>), which contradicts its loss. The distribution of problems is the
     same, because theta* is symmetric.
     """
     probabilities = 1.0 / (1.0 + np.exp(-(features @ truth)))
@@ -78,7 +78,7 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 
 
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """theta ~ N(0, c^2 I): c = 1 for starts and for EGOP samples alike in 000 C.6, not in C.4."""
+    """Draw theta ~ N(0, c^2 I). In 000 C.6, c = 1 for starts and for EGOP samples; in C.4 it is not."""
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
 
@@ -92,7 +92,7 @@ def _workload(
     d: int,
     alpha: float,
 ) -> Workload:
-    """One objective as a workload; `minimum(n)` is the least value, None where no formula gives it."""
+    """Return the workload of one objective; `minimum(n)` is its minimum, or None if it has no formula."""
 
     def problem(settings: Settings, random: Random) -> Problem:
         features, truth = _data(settings, random)

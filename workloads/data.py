@@ -1,4 +1,4 @@
-"""How data files are found, read and split; the UCI digits, whole or as scikit-learn carries them."""
+"""Search for data files, reading and splitting of data, and the UCI digits."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
-OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
-PIXELS = 64  # 8 x 8, each a count from 0 to MAXIMUM_PIXEL
+OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}  # lines of each file
+PIXELS = 64  # an image has 8 x 8 pixels, and each is a count from 0 to MAXIMUM_PIXEL
 MAXIMUM_PIXEL = 16
 CLASSES = 10
 
 
 class DataDamaged(InputError):
-    """A data file with the wrong content; the message names the file and the line."""
+    """Raised for a data file with wrong content; the message contains file and line."""
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files of a data set, which the user fetches into the folder that `CURVEBENCH_DATA` names.
+    """Files of a data set, which users put into the folder that the variable `CURVEBENCH_DATA` names.
 
     Args:
-        title: the data set's name in messages.
+        title: name of the data set in messages.
         names: names of the files.
-        subfolder: the folder below the named one that is searched first.
-        remedy: how to get the files, for messages.
-        installed: gives further folders to search, such as that of a distribution's package.
+        subfolder: subfolder of that folder that is searched before the folder itself.
+        remedy: instruction for getting the files, for messages.
+        installed: function that returns further folders to search, such as the folder of a package.
     """
 
     title: str
@@ -46,15 +46,16 @@ class DataFiles:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        named = os.environ.get(FOLDER_VARIABLE)
-        own = (Path(named).expanduser() / self.subfolder, Path(named).expanduser()) if named else ()
-        return (*own, *self.installed())
+        """Folders to search, in order."""
+        root = os.environ.get(FOLDER_VARIABLE)
+        chosen = (Path(root).expanduser() / self.subfolder, Path(root).expanduser()) if root else ()
+        return (*chosen, *self.installed())
 
     def found(self) -> dict[str, Path]:
         """Return the files that exist by name, from the first folder that has most of them."""
         folders = ({name: folder / name for name in self.names} for folder in self._folders)
-        there = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
-        return max(there, key=len, default={})
+        existing = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
+        return max(existing, key=len, default={})
 
     def paths(self) -> tuple[Path, ...]:
         """Return the paths of the files that exist, in the order of `names`."""
@@ -65,8 +66,8 @@ class DataFiles:
         absent = [name for name in self.names if name not in self.found()]
         if not absent:
             return None
-        looked = ", ".join(map(str, self._folders)) or f"no folder, for {FOLDER_VARIABLE} is not set"
-        return f"{self.title} needs {', '.join(absent)} (looked in {looked}): {self.remedy}"
+        folders = ", ".join(map(str, self._folders)) or f"no folder, for {FOLDER_VARIABLE} is not set"
+        return f"{self.title} needs {', '.join(absent)} (looked in {folders}): {self.remedy}"
 
     def required(self) -> dict[str, Path]:
         """Return all files by name.
@@ -80,10 +81,10 @@ class DataFiles:
 
 
 def read_content(path: Path) -> bytes:
-    """What a file holds, decompressed where its name ends in .gz.
+    """Return the content of a file, decompressed if its name ends in .gz.
 
     Raises:
-        DataDamaged: when it cannot be read.
+        DataDamaged: if it cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -93,10 +94,10 @@ def read_content(path: Path) -> bytes:
 
 
 def random_parts(counts: Mapping[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """A random partition of the numbers below the sum of the counts: so many numbers by each name."""
+    """Return a random partition of 0, 1, ..., n - 1 into sets of the given sizes, by name; n is their sum."""
     permutation = generator.permutation(sum(counts.values()))
-    parts = np.split(permutation, np.cumsum(list(counts.values()))[:-1])
-    return dict(zip(counts, parts, strict=True))
+    arrays = np.split(permutation, np.cumsum(list(counts.values()))[:-1])
+    return dict(zip(counts, arrays, strict=True))
 
 
 FULL_DIGITS = DataFiles(
@@ -109,18 +110,18 @@ FULL_DIGITS = DataFiles(
 
 
 def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
-    """All 5,620 UCI digits, optdigits.tra then optdigits.tes: pixels (5620, 64) and labels (5620,).
+    """Return all 5,620 UCI digits, optdigits.tra before optdigits.tes: pixels (5620, 64) and labels (5620,).
 
     Raises:
-        DataMissing: when a file is not there.
-        DataDamaged: when a file is not as it should be.
+        DataMissing: if a file does not exist.
+        DataDamaged: if a file has wrong content.
     """
-    parts = [read_optdigits(path, OPTDIGITS_ROWS[name]) for name, path in FULL_DIGITS.required().items()]
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    arrays = [read_optdigits(path, OPTDIGITS_ROWS[name]) for name, path in FULL_DIGITS.required().items()]
+    return np.concatenate([part[0] for part in arrays]), np.concatenate([part[1] for part in arrays])
 
 
 def reduced_digits_files() -> tuple[Path, ...]:
-    """The file of scikit-learn's digits, if it is there; found without the import, which takes 2 s."""
+    """Return the path of scikit-learn's digits, if any, without the import of it, which takes 2 s."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         return ()
@@ -129,11 +130,11 @@ def reduced_digits_files() -> tuple[Path, ...]:
 
 
 def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The 1,797 digits that scikit-learn carries, optdigits.tes: pixels (1797, 64) and labels (1797,).
+    """Return scikit-learn's 1,797 digits, optdigits.tes: pixels (1797, 64) and labels (1797,).
 
     Raises:
-        DataMissing: when scikit-learn or its copy is not installed.
-        DataDamaged: when the file is not as it should be.
+        DataMissing: if scikit-learn is not installed, or lacks the file.
+        DataDamaged: if the file has wrong content.
     """
     files = reduced_digits_files()
     if not files:
@@ -142,13 +143,17 @@ def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """A file in the UCI optdigits format: lines of 64 counts from 0 to 16 and a label from 0 to 9.
+    """Read a file in the UCI optdigits format: lines with 64 counts from 0 to 16 and a label from 0 to 9.
+
+    Args:
+        path: path of the file.
+        rows: number of lines that it must have.
 
     Returns:
         Pixels (rows, 64) in float64 and labels (rows,) in int64.
 
     Raises:
-        DataDamaged: with the file and what is wrong in it.
+        DataDamaged: if the content is different; the message says where.
     """
     try:
         lines = read_content(path).decode("ascii").splitlines()
@@ -161,11 +166,11 @@ def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
         raise
     except ValueError as error:
         raise DataDamaged(f"{path}: cannot be read ({error}); fetch the file again") from error
-    most = np.array([MAXIMUM_PIXEL] * PIXELS + [CLASSES - 1])
-    (wrong,) = np.nonzero(((values < 0) | (values > most)).any(axis=1))
-    if len(wrong):
+    maximum = np.array([MAXIMUM_PIXEL] * PIXELS + [CLASSES - 1])
+    (bad_lines,) = np.nonzero(((values < 0) | (values > maximum)).any(axis=1))
+    if len(bad_lines):
         raise DataDamaged(
-            f"{path}, line {wrong[0] + 1}: pixels must lie in 0..{MAXIMUM_PIXEL} and the label in "
+            f"{path}, line {bad_lines[0] + 1}: pixels must lie in 0..{MAXIMUM_PIXEL} and the label in "
             f"0..{CLASSES - 1}; fetch the file again"
         )
     return values[:, :PIXELS].astype(np.float64), values[:, PIXELS]

@@ -1,4 +1,4 @@
-"""The UCI hand-written digits, 8 x 8 pixels in 10 classes, and a small ReLU network that reads them."""
+"""The UCI handwritten digits, 8 x 8 pixels in 10 classes, and a small ReLU network that classifies them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-# 000 C.2; Xavier normal weights, uniform biases, for starts and for EGOP samples alike (000 C.6)
+# Network of 000 C.2. Initial parameters and EGOP samples are Xavier normal weights and uniform biases (000
+# C.6).
 NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
 FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
-# Examples of each split: the paper's (000 C.1), and its proportions for the digits that can be installed.
+# Numbers of examples of each split: those of the paper (000 C.1), and equal proportions of the installed
+# digits.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
     "full": {"train": 3823, "validation": 598, "test": 1199},
@@ -41,7 +43,7 @@ SPLITS = {
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
-    """The digits under one random partition that all seeds share (000 C.6)."""
+    """Return the digits with a random partition into splits that is the same for all seeds (000 C.6)."""
     pixels, labels = READERS[settings["source"]]()
     parts = random_parts(SPLITS[settings["source"]], random("split", shared=True))
     return Problem(

@@ -1,4 +1,4 @@
-"""Fashion-MNIST, photographs of clothing: ReLU networks and a vision transformer."""
+"""Fashion-MNIST, images of clothing: ReLU networks and a vision transformer."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts them
+# Folder into which the Debian package dataset-fashion-mnist installs the files.
+DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 SUBFOLDER = "fashion-mnist"
-# The SHA-256 of each file's content, decompressed: MNIST has files of the same names and shapes.
+# SHA-256 of the decompressed content of each file. It is checked because MNIST has files of the same names
+# and shapes.
 CONTENTS: Mapping[str, Mapping[str, str]] = {
     "train": {
         "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
@@ -61,105 +63,109 @@ FASHION = DataFiles(
 
 
 def read_fashion(part: str) -> tuple[np.ndarray, np.ndarray]:
-    """The images and labels of the standard training part, `train`, or of the standard test part, `test`.
+    """Read the images and labels of the standard training set, `train`, or of the standard test set, `test`.
 
     Returns:
-        Pixels (examples, 28, 28) from 0 to 255 and labels (examples,) from 0 to 9, both uint8; 60,000
-        examples in `train`, 10,000 in `test`.
+        Pixels (examples, 28, 28) from 0 to 255 and labels (examples,) from 0 to 9, both uint8. There are
+        60,000 examples in `train` and 10,000 in `test`.
 
     Raises:
-        DataMissing: when a file is not there.
-        DataDamaged: when one is not that of Fashion-MNIST.
+        DataMissing: if a file does not exist.
+        DataDamaged: if a file is not that of Fashion-MNIST.
     """
-    found = FASHION.required()
-    images, labels = (_read_checked(found[name], due) for name, due in CONTENTS[part].items())
+    paths = FASHION.required()
+    images, labels = (_read_checked(paths[name], sha256) for name, sha256 in CONTENTS[part].items())
     return images, labels
 
 
-def _read_checked(path: Path, due: str) -> np.ndarray:
-    """The array in a file whose content has this SHA-256.
+def _read_checked(path: Path, sha256: str) -> np.ndarray:
+    """Read the array in a file, and check the SHA-256 of its decompressed content.
 
     Raises:
-        DataDamaged: when it has another.
+        DataDamaged: if the SHA-256 is different.
     """
     content = read_content(path)
-    if hashlib.sha256(content).hexdigest() != due:
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise DataDamaged(
             f"{path}: is not the file of Fashion-MNIST with this name (the SHA-256 of its content is not "
-            f"{due}; MNIST has files of the same names); fetch it again"
+            f"{sha256}; MNIST has files of the same names); fetch it again"
         )
     return parse_idx(content)
 
 
 def parse_idx(content: bytes) -> np.ndarray:
-    """The array in the content of an idx file of unsigned bytes: uint8, read-only.
+    """Return the array (uint8, read-only) in the content of an idx file of unsigned bytes.
 
-    The format: two zeros, the type of the entries, the number of axes, the length of each axis as a
+    The format is: two zeros, the type of the entries, the number of axes, the length of each axis as a
     big-endian 4-byte number, then the entries in row-major order.
     """
     start = 4 * (1 + content[3])
-    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
+    shape = tuple(int.from_bytes(content[offset : offset + 4], "big") for offset in range(4, start, 4))
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-SIDE = 28  # pixels
-TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # of the standard parts
-HELD_OUT = {"validation": 0.25, "test": 0.75}  # shares of the standard test part that the ReLU networks have
+SIDE = 28  # height and width of an image in pixels
+TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images, and of classes
+# Shares of the standard test set that are the validation and test splits of the ReLU networks.
+HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
+# Fields that all workloads of this file share.
 DATA: dict[str, Any] = {
     "missing": lambda settings: FASHION.missing(),
     "files": lambda settings: FASHION.paths(),
-}  # of each workload
-WINDOWS = (1, 2, 4, 7, 14)  # the sides of squares that fill an image
+}
+WINDOWS = (1, 2, 4, 7, 14)  # side lengths of squares into which an image can be divided
 
 
-@lru_cache(maxsize=4)  # both parts of both networks: the seeds of a job share 0.4 GB, and read it once
+# Both parts of both networks fit into the cache, so that the seeds of a job share 0.4 GB that are read once.
+@lru_cache(maxsize=4)
 def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
+    """Return the pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
     images, labels = read_fashion(part)
-    chosen = labels < classes
-    pixels = max_pool(images[chosen], pooling).reshape(np.count_nonzero(chosen), -1)
-    return pixels / pixel_scale, labels[chosen].astype(np.int64)
+    selected = labels < classes
+    pixels = max_pool(images[selected], pooling).reshape(np.count_nonzero(selected), -1)
+    return pixels / pixel_scale, labels[selected].astype(np.int64)
 
 
 def max_pool(images: np.ndarray, window: int) -> np.ndarray:
-    """The greatest pixel of each square of window x window pixels, which lie side by side.
+    """Return the largest pixel of each square of window x window pixels; the squares do not overlap.
 
-    It comes before every parameter, so that doing it once equals a first layer of the network (001 D.4).
+    Pooling precedes all parameters. Therefore it can be computed once, and is equivalent to a first layer of
+    the network (001 D.4).
 
     Args:
-        images: (examples, rows, columns); the window divides both lengths.
-        window: the side of a square.
+        images: pixels (examples, rows, columns); the window divides both lengths.
+        window: side length of a square.
     """
     count, rows, columns = images.shape
     squares = images.reshape(count, rows // window, window, columns // window, window)
     return squares.max(axis=(2, 4))
 
 
-def _of_classes(classes: int, hidden: int, pooling: int, **own: Any) -> Workload:
+def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workload:
     """Return the workload of a ReLU network with one hidden layer.
 
     Args:
-        classes: the first classes of the ten, which are learned.
+        classes: number of classes; images of the others are left out.
         hidden: units of the hidden layer.
-        pooling: the default of that setting.
-        own: the workload's other fields.
+        pooling: default value of the setting `pooling`.
+        fields: further fields of the workload.
     """
 
     def network(settings: Settings) -> ReluNetwork:
-        """Return the network, with PyTorch's default start, for starts and EGOP samples alike (000 C.6)."""
+        """Return the network. PyTorch's default distribution is that of starts and EGOP samples (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
         return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 
     def problem(settings: Settings, random: Random) -> Problem:
-        """Return the standard training part; the test part in validation and test, alike for all seeds."""
-        chosen = classes, settings["pooling"], settings["pixel_scale"]
-        features, labels = _examples("train", *chosen)
+        """Return the standard training set, and splits of the test set that are the same for all seeds."""
+        options = classes, settings["pooling"], settings["pixel_scale"]
+        features, labels = _examples("train", *options)
         splits = {"train": {"features": features, "labels": labels}}
-        features, labels = _examples("test", *chosen)
+        features, labels = _examples("test", *options)
         counts = {name: round(share * len(labels)) for name, share in HELD_OUT.items()}
-        for name, part in random_parts(counts, random("split", shared=True)).items():
-            splits[name] = {"features": features[part], "labels": labels[part]}
+        for name, indices in random_parts(counts, random("split", shared=True)).items():
+            splits[name] = {"features": features[indices], "labels": labels[indices]}
         return Problem(network(settings).sample(random("parameters")), splits)
 
     return Workload(
@@ -182,7 +188,7 @@ def _of_classes(classes: int, hidden: int, pooling: int, **own: Any) -> Workload
         problem=problem,
         check=lambda settings: require_batch(settings, TRAIN * classes // CLASSES),
         **DATA,
-        **own,
+        **fields,
     )
 
 
@@ -204,53 +210,57 @@ FASHION_LARGE = _of_classes(
 )
 
 
-# --- the vision transformer, on the first images -----------------------------------------------------
+# --- the vision transformer ---------------------------------------------------------------------------
 
 
 def _vit(settings: Settings) -> PlainViT:
+    """Return the network that the settings describe."""
     sizes = settings["patch"] ** 2, settings["width"], settings["depth"]
     return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
 
 
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
+@lru_cache(maxsize=2)  # both parts are read once, and shared by the seeds of a job
 def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The patches (examples, tokens, side * side) in [-1, 1] and labels of a standard part's first images."""
+    """Return patches (examples, tokens, side * side) in [-1, 1] and labels of a part's first images."""
     images, labels = (array[:count] for array in read_fashion(part))
     return patches_of((images / 127.5 - 1)[..., None], side), labels.astype(np.int64)
 
 
 def _vit_problem(settings: Settings, random: Random) -> Problem:
-    """Return the first images of the training part; of the test part the first, then as many others."""
+    """Return the first training images, and the first test images, divided into validation and test."""
     held_out, side = settings["held_out_examples"], settings["patch"]
     train, labels = _patches("train", side, settings["train_examples"])
-    others, other_labels = _patches("test", side, 2 * held_out)
+    test_patches, test_labels = _patches("test", side, 2 * held_out)
     splits = {
         "train": {"patches": train, "labels": labels},
-        "validation": {"patches": others[:held_out], "labels": other_labels[:held_out]},
-        "test": {"patches": others[held_out:], "labels": other_labels[held_out:]},
+        "validation": {"patches": test_patches[:held_out], "labels": test_labels[:held_out]},
+        "test": {"patches": test_patches[held_out:], "labels": test_labels[held_out:]},
     }
     state = fixed_positions((SIDE // side) ** 2, settings["width"])
     return Problem(_vit(settings).sample(random("parameters")), splits, state)
 
 
 def _check_examples(settings: Settings) -> None:
+    """Check that there are enough images for the requested numbers."""
     require_batch(settings, settings["train_examples"])
     parts = {
         "train_examples": (TRAIN, "training part"),
         "held_out_examples": (TEST // 2, "test part that are left for each of two splits"),
     }
-    for name, (most, part) in parts.items():
-        if settings[name] > most:
-            raise ValueError(f"{name} = {settings[name]} is larger than the {most} images of the {part}")
+    for name, (count, part) in parts.items():
+        if settings[name] > count:
+            raise ValueError(f"{name} = {settings[name]} is larger than the {count} images of the {part}")
 
 
 def _read_width(value: Any) -> Any:
+    """Check that the width of a token is a positive multiple of the width of an attention head."""
     if type(value) is not int or value < HEAD_WIDTH or value % HEAD_WIDTH:
         raise ValueError(f"is not a multiple of {HEAD_WIDTH}, the units of an attention head")
     return value
 
 
 def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    """Return the network's outputs (examples, classes)."""
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
 

@@ -1,4 +1,4 @@
-"""A linear network without activations that learns a linear map from inputs with decaying spectrum."""
+"""A linear network without activation functions that learns a linear map of inputs with decaying spectrum."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def _read_widths(value: Any) -> Any:
+    """Check that the widths are at least two positive whole numbers."""
     counts = isinstance(value, (list, tuple)) and all(type(width) is int and width > 0 for width in value)
     if not counts or len(value) < 2:
         raise ValueError("is not a list of at least two whole numbers above 0, input to output")
@@ -37,7 +38,7 @@ def _read_widths(value: Any) -> Any:
 
 
 def _weights(settings: Settings) -> dict[str, tuple[int, int]]:
-    """The shape (outputs, inputs) of each weight by name, the nearest to the input first."""
+    """Return the shape (outputs, inputs) of each weight by name, from input to output."""
     return {
         f"W{layer}": (outputs, inputs)
         for layer, (inputs, outputs) in enumerate(pairwise(settings["widths"]), start=1)
@@ -45,11 +46,12 @@ def _weights(settings: Settings) -> dict[str, tuple[int, int]]:
 
 
 def _roles(settings: Settings) -> dict[str, Role]:
+    """Return the role of each weight."""
     return {name: Role("weight", layer) for layer, name in enumerate(_weights(settings))}
 
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Xavier normal weights, for starts and for EGOP samples alike (000 C.6)."""
+    """Draw Xavier normal weights, for starts and for EGOP samples (000 C.6)."""
     return {
         name: xavier_normal(outputs, inputs, generator)
         for name, (outputs, inputs) in _weights(settings).items()
@@ -57,10 +59,10 @@ def _sample_parameters(settings: Settings, generator: np.random.Generator) -> di
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
-    """One A (inputs, examples) with sigma_k = k^-alpha and Y = M* A, then split (000 C.6).
+    """Draw A (inputs, examples) with sigma_k = k^-alpha and Y = M* A; split the examples (000 C.6).
 
-    The split does not rescale: the singular values are those of all examples together. The columns of A
-    are exchangeable, so that the first ones are a random training set.
+    The splits are not rescaled: the singular values are those of all examples together. The columns of A are
+    exchangeable, so that the first ones are a random training set.
     """
     generator = random("data")
     counts = [settings[f"{split}_examples"] for split in SPLITS]
@@ -79,12 +81,12 @@ def _problem(settings: Settings, random: Random) -> Problem:
 
 
 def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
-    """W3 W2 W1 a of each example."""
+    """Return W3 W2 W1 a for each example a."""
     return ops.linear_layers(split["features"], [params[f"W{layer}"] for layer in range(1, len(params) + 1)])
 
 
 def _mean_squared_error(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = ||W3 W2 W1 A - Y||_F^2 / n (000 eq. 6.1, C.1); a minibatch divides by its own size."""
+    """Return f = ||W3 W2 W1 A - Y||_F^2 / n (000 eq. 6.1, C.1); for a minibatch, n is its size."""
     residuals = _outputs(ops, params, {}, split, {}) - split["targets"]
     return ops.sum(ops.square(residuals)) / split["targets"].shape[0]
 

@@ -1,4 +1,4 @@
-"""Random matrices: of given singular values, and by the laws of initial parameters."""
+"""Random matrices with given singular values, and the usual distributions of initial parameters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def orthonormal(rows: int, columns: int, generator: np.random.Generator) -> np.ndarray:
-    """A matrix (rows, columns), columns <= rows, of orthonormal columns, uniform under rotations.
+    """Draw a matrix (rows, columns), columns <= rows, with orthonormal columns, uniformly under rotations.
 
-    The QR factor of a Gaussian matrix is uniform once R has a positive diagonal (Mezzadri, "How to
+    The QR factor of a Gaussian matrix is uniform if the diagonal of R is made positive (Mezzadri, "How to
     generate random matrices from the classical compact groups", 2007).
     """
     q, r = np.linalg.qr(generator.normal(size=(rows, columns)))
@@ -16,7 +16,7 @@ def orthonormal(rows: int, columns: int, generator: np.random.Generator) -> np.n
 
 
 def power_law_matrix(rows: int, columns: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
-    """A matrix (rows, columns) with singular values k^-alpha, k = 1, 2, ..., and random singular vectors.
+    """Draw a matrix (rows, columns) with singular values k^-alpha, k >= 1, and random singular vectors.
 
     Source: 000 Sec. 6 and C.6.
     """
@@ -28,30 +28,30 @@ def power_law_matrix(rows: int, columns: int, alpha: float, generator: np.random
 
 
 def xavier_normal(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A weight matrix (fan_out, fan_in) with entries N(0, 2 / (fan_in + fan_out)) (000 C.6)."""
+    """Draw a weight matrix (fan_out, fan_in) with entries N(0, 2 / (fan_in + fan_out)) (000 C.6)."""
     return generator.normal(scale=np.sqrt(2.0 / (fan_in + fan_out)), size=(fan_out, fan_in))
 
 
 def uniform_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A bias (fan_out,), uniform in plus and minus (fan_in + fan_out)^(-1/2) (000 C.6)."""
+    """Draw a bias (fan_out,), uniform between -b and b with b = (fan_in + fan_out)^(-1/2) (000 C.6)."""
     bound = (fan_in + fan_out) ** -0.5
     return generator.uniform(-bound, bound, size=fan_out)
 
 
 def torch_default_weight(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A weight matrix (fan_out, fan_in), uniform in plus and minus fan_in^(-1/2) (000 C.6)."""
+    """Draw a weight matrix (fan_out, fan_in), uniform between -b and b with b = fan_in^(-1/2) (000 C.6)."""
     return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=(fan_out, fan_in))
 
 
 def torch_default_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
-    """A bias (fan_out,), uniform in plus and minus fan_in^(-1/2), as `torch.nn.Linear` draws it."""
+    """Draw a bias (fan_out,), uniform between -b and b with b = fan_in^(-1/2), as `torch.nn.Linear` does."""
     return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=fan_out)
 
 
 def kaiming_normal(shape: tuple[int, int, int, int], generator: np.random.Generator) -> np.ndarray:
-    """A convolution (outputs, inputs, rows, columns) with entries N(0, 2 / (outputs rows columns)).
+    """Draw a convolution (outputs, inputs, rows, columns) with entries N(0, 2 / (outputs rows columns)).
 
-    He et al. 2015, "Delving deep into rectifiers", Sec. 2.2, by the backward signal (`fan_out`).
+    He et al. 2015, "Delving deep into rectifiers", Sec. 2.2, for the backward signal (`fan_out`).
     """
     outputs, _, rows, columns = shape
     return generator.normal(scale=np.sqrt(2.0 / (outputs * rows * columns)), size=shape)

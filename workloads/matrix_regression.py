@@ -1,4 +1,4 @@
-"""Two regressions on matrices, full batch in float64: errors in variables, and low-rank factorization."""
+"""Two regressions on matrices, full batch and float64: errors in variables, and low-rank factorization."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 
 
 def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
-    """How far the Hessian of 1/2 ||A (M * W) - Y||_F^2 is from a Kronecker product, relative (000 eq. 6.3).
+    """Return the relative distance of the Hessian of an objective to Kronecker products (000 eq. 6.3).
 
-    The Hessian has a block for each column j of W, diag(m_j) A^T A diag(m_j), and is 0 elsewhere. So only the
-    rows of its rearrangement that belong to those blocks are not 0, and its best Kronecker product is their
-    best approximation of rank 1.
+    The objective is 1/2 ||A (M * W) - Y||_F^2. Its Hessian has a block diag(m_j) A^T A diag(m_j) for each
+    column j of W, and is 0 elsewhere. Only the rows of its rearrangement (Van Loan and Pitsianis) that belong
+    to these blocks are not 0. The best Kronecker product is the best approximation of these rows with rank 1.
 
     Args:
         matrix: A (n, n).
         mask: M (n, m).
 
     Returns:
-        Between 0, an exact Kronecker product, and 1; 0 where the Hessian is 0.
+        A number from 0, for a Hessian that is a Kronecker product, to 1. It is 0 if the Hessian is 0.
     """
     blocks = np.einsum("ij,ik,kj->jik", mask, matrix.T @ matrix, mask)
     values = np.linalg.svd(blocks.reshape(len(blocks), -1), compute_uv=False)
@@ -49,18 +49,18 @@ def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
 
 
 def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = 1/2 ||A (M * W) - Y||_F^2, * entry by entry (000 eq. 6.2)."""
+    """Return f = 1/2 ||A (M * W) - Y||_F^2 with the entrywise product * (000 eq. 6.2)."""
     product = ops.matmul(split["matrix"], split["mask"] * params["W"])
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
 
 def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """W = 0, whatever the seed (000 C.6)."""
+    """Return W = 0, for all seeds (000 C.6)."""
     return {"W": np.zeros((settings["n"], settings["m"]))}
 
 
 def _errors_in_variables(settings: Settings, random: Random) -> Problem:
-    """A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1) and Y = A (M * W*) (000 C.6)."""
+    """Draw A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1), and set Y = A (M * W*) (000 C.6)."""
     generator = random("data")
     shape = (settings["n"], settings["m"])
     matrix = power_law_matrix(shape[0], shape[0], settings["alpha"], generator)
@@ -74,6 +74,7 @@ def _errors_in_variables(settings: Settings, random: Random) -> Problem:
 
 
 def _masked_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    """Return the objective, and its ratio to the value at W = 0."""
     value = _masked_loss(ops, params, split)
     return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
 
@@ -105,48 +106,52 @@ ERRORS_IN_VARIABLES = Workload(
 
 # --- low-rank factorization ------------------------------------------------------------------------
 
-EXPONENTS = {"1/2": 0.5, "-1/2": -0.5}  # by start_power: as it is meant, and as the paper prints it
+# Values of the setting start_power: the corrected exponent, and the exponent that the paper prints.
+EXPONENTS = {"1/2": 0.5, "-1/2": -0.5}
 
 
 class _Instance(NamedTuple):
+    """The matrices of one factorization problem."""
+
     matrix: np.ndarray  # A (n, n)
     truth: np.ndarray  # X* (n, m), of rank r
     targets: np.ndarray  # Y (n, m)
 
 
-def _drawn(settings: Settings, generator: np.random.Generator) -> _Instance:
-    """X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, Y = A X* + noise (000 C.6)."""
+def _draw(settings: Settings, generator: np.random.Generator) -> _Instance:
+    """Draw X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, and Y = A X* + noise (000 C.6)."""
     n, m, rank = settings["n"], settings["m"], settings["rank"]
-    left, right = orthonormal(n, rank, generator), orthonormal(m, rank, generator)
-    truth = (left * np.linspace(1.0, 1.0 / settings["condition"], rank)) @ right.T
+    u, v = orthonormal(n, rank, generator), orthonormal(m, rank, generator)
+    truth = (u * np.linspace(1.0, 1.0 / settings["condition"], rank)) @ v.T
     matrix = power_law_matrix(n, n, settings["alpha"], generator)
     return _Instance(matrix, truth, matrix @ truth + settings["noise"] * generator.normal(size=(n, m)))
 
 
 def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
-    """Return L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6).
+    """Return L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the decomposition of A^+ Y (000 C.6).
 
-    With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y of rank r. The paper prints
-    e = -1/2, with which the product has the inverse singular values.
+    With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y with rank r. The paper prints e =
+    -1/2, for which the product has the inverse singular values.
     """
     solution = np.linalg.pinv(instance.matrix) @ instance.targets
-    left, values, right = np.linalg.svd(solution, full_matrices=False)
+    u, values, vh = np.linalg.svd(solution, full_matrices=False)
     rank = settings["rank"]
     roots = values[:rank] ** EXPONENTS[settings["start_power"]]
-    return {"L": left[:, :rank] * roots, "R": right[:rank].T * roots}
+    return {"L": u[:, :rank] * roots, "R": vh[:rank].T * roots}
 
 
 def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
+    """Return f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
     product = ops.matmul(ops.matmul(split["matrix"], params["L"]), ops.swapaxes(params["R"], 0, 1))
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
 
 def _matrix_factorization(settings: Settings, random: Random) -> Problem:
-    instance = _drawn(settings, random("data"))
-    left, values, right = np.linalg.svd(instance.targets, full_matrices=False)
+    """Draw a problem. Its minimum is known, because A is invertible: A L R^T can be any matrix of rank r."""
+    instance = _draw(settings, random("data"))
+    u, values, vh = np.linalg.svd(instance.targets, full_matrices=False)
     rank = settings["rank"]
-    nearest = (left[:, :rank] * values[:rank]) @ right[:rank]  # A is invertible: an A L R^T is this
+    nearest = (u[:, :rank] * values[:rank]) @ vh[:rank]  # the best approximation of Y with rank r
     return Problem(
         parameters=_spectral_start(settings, instance),
         splits={
@@ -158,6 +163,7 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
+    """Return objective and suboptimality; on the test split, the error of the recovered matrix."""
     if "truth" in split:
         error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]
         return {"recovery_error": ops.sum(ops.square(error))}
@@ -167,6 +173,7 @@ def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays)
 
 
 def _check_rank(settings: Settings) -> None:
+    """Check that a matrix of this shape can have this rank."""
     if settings["rank"] > min(settings["n"], settings["m"]):
         raise ValueError(f"rank = {settings['rank']} is larger than n or m")
 
@@ -196,8 +203,8 @@ MATRIX_FACTORIZATION = Workload(
     shared_data=False,
     roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
     problem=_matrix_factorization,
-    # the start of a fresh instance
-    sample_parameters=lambda settings, generator: _spectral_start(settings, _drawn(settings, generator)),
+    # An EGOP sample is the start of a new instance, because the start follows from the data.
+    sample_parameters=lambda settings, generator: _spectral_start(settings, _draw(settings, generator)),
     loss=loss_of(_factored_loss),
     evaluate=_factored_evaluation,
     check=_check_rank,

@@ -1,4 +1,4 @@
-"""Networks without biases, linear and tanh, that learn what another one of their architecture answers."""
+"""Networks without biases, linear and tanh, that learn the outputs of another such network."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from curvebench.workloads.workload import (
 )
 
 SPLITS = ("train", "test")
-GREATEST, LEAST = 1.0, 1e-5  # eigenvalues of the inputs' covariance (004 Sec. 4)
+MAX_EIGENVALUE, MIN_EIGENVALUE = 1.0, 1e-5  # range of the eigenvalues of the inputs' covariance (004 Sec. 4)
 
-# Of each activation its function, out of NumPy or a table of array functions.
+# Functions that return the activation function of a library: of NumPy, or of a table of array functions.
 ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
     "linear": lambda functions: lambda x: x,
     "tanh": lambda functions: functions.tanh,
@@ -39,18 +39,18 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
 
 
 def spectrum(inputs: int) -> np.ndarray:
-    """The eigenvalues (inputs,) of the inputs' covariance, on a logarithmic grid, the greatest first."""
-    return np.geomspace(GREATEST, LEAST, inputs)
+    """Return the eigenvalues (inputs,) of the inputs' covariance: a logarithmic grid in descending order."""
+    return np.geomspace(MAX_EIGENVALUE, MIN_EIGENVALUE, inputs)
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Normal inputs (examples, inputs) of mean 0, by the eigenvectors and spectrum of their covariance."""
+    """Draw normal inputs (examples, inputs) with mean 0, by eigenvectors of their covariance."""
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
 
 
 def sample_weights(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Weights (outputs, inputs) with entries N(0, 1 / inputs), of teachers and students alike."""
+    """Draw weights (outputs, inputs) with entries N(0, 1 / inputs), for teachers and students."""
     return {
         f"W{layer}": generator.normal(scale=inputs**-0.5, size=(outputs, inputs))
         for layer, (inputs, outputs) in enumerate(pairwise(settings["widths"]), start=1)
@@ -63,43 +63,51 @@ def answers(
     weights: Mapping[str, Array],
     features: Array,
 ) -> Array:
-    """What a network answers, (examples, outputs), layer by layer; no activation follows the last one."""
-    seen = linear(features, weights["W1"])
+    """Return the outputs of a network, (examples, outputs). No activation follows the last layer.
+
+    Args:
+        linear: product of features with a weight.
+        activation: activation function.
+        weights: weights W1, W2, ...
+        features: inputs (examples, inputs).
+    """
+    outputs = linear(features, weights["W1"])
     for layer in range(2, len(weights) + 1):
-        seen = linear(activation(seen), weights[f"W{layer}"])
-    return seen
+        outputs = linear(activation(outputs), weights[f"W{layer}"])
+    return outputs
 
 
 def _problem(settings: Settings, random: Random, activation: str) -> Problem:
-    """Inputs, a teacher that answers them, and a student; each seed has its own of all three."""
+    """Draw inputs, a teacher that gives the targets, and a student, all three for each seed."""
     inputs = settings["widths"][0]
-    of_data, teacher = random("data"), sample_weights(settings, random("teacher"))
-    eigenvectors = orthonormal(inputs, inputs, of_data)
+    data_generator, teacher = random("data"), sample_weights(settings, random("teacher"))
+    eigenvectors = orthonormal(inputs, inputs, data_generator)
     splits = {}
     for split in SPLITS:
-        features = sample_features(eigenvectors, settings[f"{split}_examples"], of_data)
+        features = sample_features(eigenvectors, settings[f"{split}_examples"], data_generator)
         targets = answers(_host_linear, ACTIVATIONS[activation](np), teacher, features)
         splits[split] = {"features": features, "targets": targets}
     return Problem(parameters=sample_weights(settings, random("parameters")), splits=splits)
 
 
 def _host_linear(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return x W^T in NumPy, since targets are computed on the host."""
     return np.asarray(x @ weight.T)
 
 
 def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays, activation: str) -> Array:
-    """What the student answers, (examples, outputs)."""
+    """Return the outputs of the student, (examples, outputs)."""
     return answers(ops.linear, ACTIVATIONS[activation](ops), params, split["features"])
 
 
 def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str) -> Array:
-    """The mean over examples of |f(x) - y|^2 / 2."""
-    found = _outputs(ops, params, {}, split, {}, activation)
-    return 0.5 * ops.sum(ops.square(found - split["targets"])) / split["targets"].shape[0]
+    """Return the mean over examples of |f(x) - y|^2 / 2."""
+    outputs = _outputs(ops, params, {}, split, {}, activation)
+    return 0.5 * ops.sum(ops.square(outputs - split["targets"])) / split["targets"].shape[0]
 
 
 def _workload(activation: str, figure: str) -> Workload:
-    """The workload of an activation; a seed's data take 11.2 MB in float64 at the paper's sizes."""
+    """Return the workload of an activation. At the paper's sizes, the data of a seed are 11.2 MB."""
     error = partial(_half_squared_error, activation=activation)
     return Workload(
         name=f"teacher_student_{activation}",

@@ -1,1 +1,1 @@
-"""Bases estimated from gradients: before a run, and anew during it."""
+"""Estimation of bases from gradients, before and during runs."""

@@ -1,4 +1,4 @@
-"""Gradients at random parameters, the samples that an EGOP basis is estimated from, and its eigenvectors."""
+"""Gradients at random parameters, from which EGOP bases are estimated, and their eigenvectors."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.workload import Problem, Random, Workload, examples_in
 
-# Gradients mapped at once, at most, and their bytes on a CPU: full batches of digits take 1.6 times as long
-# out of its caches, and single gradients of the linear network 12 times.
-# The result does not depend on either.
-CHUNK, CHUNK_BYTES = 256, 1 << 26
+# Largest number of gradients that are computed by one mapped call, and on a CPU the largest number of bytes
+# that they need. If they do not fit the CPU's caches, full batches of digits take 1.6 times as long; if each
+# gradient has a call of its own, those of the linear network take 12 times as long. The result does not
+# depend on either number.
+MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 
 @dataclass(frozen=True)
 class GradientSampling:
-    """What is sampled.
+    """Distribution and number of the random parameters at which gradients are computed.
 
     Args:
-        workload, settings: what is differentiated; minibatches as in training (000 C.6).
-        count: the number of samples M.
-        normal_scale: the standard deviation of a normal sampling distribution, or None to sample the
-            distribution of the initial parameters.
-        around_start: whether the distribution is moved to the problem's first parameters: normal entries are
-            added to them, or the difference of two draws of initial parameters divided by sqrt(2), which has
-            mean 0 and the covariance of one.
+        workload: workload whose training loss is differentiated.
+        settings: its settings; if there is a batch size, each gradient is that of a minibatch (000 C.6).
+        count: number of samples M.
+        normal_scale: standard deviation of a normal distribution of parameters; None for the distribution of
+            initial parameters.
+        around_start: whether the distribution is centred at the problem's initial parameters. Normal numbers
+            are then added to these; without a `normal_scale` the difference of two samples of initial
+            parameters, divided by sqrt(2), is added, which has mean 0 and the covariance of one sample.
     """
 
     workload: Workload
@@ -45,28 +47,35 @@ class GradientSampling:
     around_start: bool = False
 
 
+# Function that yields chunks of gradients, arrays (samples, *shape) by parameter name.
 Sampler = Callable[[Problem, Random], Iterator[dict[str, np.ndarray]]]
 
 
-def sampler(what: GradientSampling, engine: Engine, problem: Problem, random: Random) -> Sampler:
-    """A function that samples gradients for any seed, compiled for the shapes of one problem.
+def sampler(sampling: GradientSampling, engine: Engine, problem: Problem, random: Random) -> Sampler:
+    """Compile a function that samples gradients for any seed of a problem.
 
-    The function gives gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
-    2-3) on the host, piece by piece: (samples, *shape) by parameter name, `count` samples in all.
+    The function yields gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
+    2-3), as NumPy arrays (samples, *shape) by parameter name, in chunks that have `count` samples in total.
+
+    Args:
+        sampling: distribution and number of samples.
+        engine: engine that computes gradients.
+        problem: problem for whose shapes the function is compiled.
+        random: random generators of that problem.
     """
-    per_sample = what.settings.get("batch_size") is not None
-    alone = _one_by_one(what, engine)
-    gradients = sampled_gradients(engine, what.workload.loss, per_sample, alone)
+    per_sample = sampling.settings.get("batch_size") is not None
+    unmapped = _unmapped(sampling, engine)
+    gradients = sampled_gradients(engine, sampling.workload.loss, per_sample, unmapped)
     with engine.context():
-        compiled = engine.compiled(gradients, *next(_chunks(what, engine, problem, random)))
+        compiled = engine.compiled(gradients, *next(_chunks(sampling, engine, problem, random)))
 
     def sample(problem: Problem, random: Random) -> Iterator[dict[str, np.ndarray]]:
-        left = what.count
+        missing = sampling.count
         with engine.context():
-            for arguments in _chunks(what, engine, problem, random):
+            for arguments in _chunks(sampling, engine, problem, random):
                 grads = {name: engine.ops.to_numpy(grad) for name, grad in compiled(*arguments).items()}
-                yield {name: grads[name][:left] for name in problem.parameters}
-                left -= len(next(iter(grads.values())))
+                yield {name: grads[name][:missing] for name in problem.parameters}
+                missing -= len(next(iter(grads.values())))
 
     return sample
 
@@ -76,103 +85,110 @@ def estimated(
     estimator: Callable[[Group], Estimator],
     gradients: Iterator[Mapping[str, np.ndarray]],
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
-    """V (n, r) and eigenvalues (r,) of each group from sampled gradients, and how many they were.
+    """Return V (n, r) and eigenvalues (r,) of each group from sampled gradients, and their number.
 
     Args:
-        groups: what is changed together.
-        estimator: what makes V of a group's gradients.
-        gradients: pieces (samples, *shape) by parameter name, as a sampler gives them.
+        groups: groups of parameters that share a matrix V.
+        estimator: function that creates the estimator of a group's V.
+        gradients: chunks of gradients (samples, *shape) by parameter name, from a `Sampler`.
     """
     estimators = [estimator(group) for group in groups]
     count = 0
-    for piece in gradients:
-        samples = len(next(iter(piece.values())))
-        for group, one in zip(groups, estimators, strict=True):
-            rows = np.concatenate([piece[name].reshape(samples, -1) for name in group.names], axis=1)
-            one.add(rows.reshape(-1, group.size))
+    for chunk in gradients:
+        samples = len(next(iter(chunk.values())))
+        for group, group_estimator in zip(groups, estimators, strict=True):
+            rows = np.concatenate([chunk[name].reshape(samples, -1) for name in group.names], axis=1)
+            group_estimator.add(rows.reshape(-1, group.size))
         count += samples
-    return [one.result() for one in estimators], count
+    return [group_estimator.result() for group_estimator in estimators], count
 
 
-def chunk_of(what: GradientSampling, engine: Engine, problem: Problem) -> int:
-    """How many gradients are mapped at once: on a CPU as many as fit CHUNK_BYTES, each piece equally many.
+def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> int:
+    """Return the number of gradients that are computed by one mapped call.
 
-    One, where none are mapped. Counted are of each the parameters and the gradient, and twice the
-    activations of its batch, taken as one number for every example and row of a parameter.
+    It is 1 if gradients cannot be mapped. Otherwise all chunks have about the same size; on a CPU, a chunk
+    fits CHUNK_BYTES. The memory of a gradient is estimated as the parameters, the gradient, and twice the
+    activations of its batch, with one activation for every example and row of a parameter.
     """
-    if _one_by_one(what, engine):
+    if _unmapped(sampling, engine):
         return 1
-    most = CHUNK
+    limit = MAX_CHUNK
     if engine.device == "cpu":
-        examples = what.settings.get("batch_size") or examples_in(problem.splits["train"])
+        examples = sampling.settings.get("batch_size") or examples_in(problem.splits["train"])
         parameters = problem.parameters.values()
         rows = sum(value.shape[0] if value.ndim else 1 for value in parameters)
         numbers = 2 * sum(value.size for value in parameters) + 2 * examples * rows
-        most = min(most, max(1, CHUNK_BYTES // (np.dtype(engine.ops.dtype).itemsize * numbers)))
-    return math.ceil(what.count / math.ceil(what.count / most))
+        limit = min(limit, max(1, CHUNK_BYTES // (np.dtype(engine.ops.dtype).itemsize * numbers)))
+    return math.ceil(sampling.count / math.ceil(sampling.count / limit))
 
 
-def _one_by_one(what: GradientSampling, engine: Engine) -> bool:
-    """Whether none are mapped: a mapped convolution is a grouped one, and one run of hours may fill a GPU."""
-    return not what.workload.mapped or (what.workload.separate_jobs and engine.device != "cpu")
+def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
+    """Return whether gradients are computed one after the other.
+
+    This is faster for convolutions, which become grouped convolutions if they are mapped, and necessary on a
+    GPU whose memory a single large run may fill.
+    """
+    return not sampling.workload.mapped or (sampling.workload.separate_jobs and engine.device != "cpu")
 
 
 def _chunks(
-    what: GradientSampling, engine: Engine, problem: Problem, random: Random
+    sampling: GradientSampling, engine: Engine, problem: Problem, random: Random
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Parameters, model state, batches and noise of equally many samples at a time; the last are padded."""
+    """Yield parameters, model state, batches and noise of chunks of equal size; the last is padded."""
     ops, rng, noise_rng = engine.ops, random("egop sampling"), random("egop noise")
     train = problem.splits["train"]
-    size = what.settings.get("batch_size") or examples_in(train)
-    chunk = chunk_of(what, engine, problem)
-    padded = chunk * math.ceil(what.count / chunk)
+    size = sampling.settings.get("batch_size") or examples_in(train)
+    chunk = chunk_of(sampling, engine, problem)
+    padded = chunk * math.ceil(sampling.count / chunk)
     order = None
-    if what.settings.get("batch_size") is not None:
+    if sampling.settings.get("batch_size") is not None:
         order = batch_order(random, examples_in(train), size, padded, purpose="egop batches")
-    data = {} if what.workload.streamed else {name: ops.asarray(array) for name, array in train.items()}
+    data = {} if sampling.workload.streamed else {name: ops.asarray(array) for name, array in train.items()}
     model = {name: ops.asarray(array) for name, array in problem.state.items()}
     for start in range(0, padded, chunk):
-        drawn = [_draw(what, problem, rng) for _ in range(chunk)]
-        params = {name: ops.asarray(np.stack([one[name] for one in drawn])) for name in problem.parameters}
+        samples = [_draw(sampling, problem, rng) for _ in range(chunk)]
+        params = {
+            name: ops.asarray(np.stack([sample[name] for sample in samples])) for name in problem.parameters
+        }
         batch = data
         if order is not None:
-            picked = order[start : start + chunk]
-            if what.workload.streamed:  # cut where they lie
+            indices = order[start : start + chunk]
+            if sampling.workload.streamed:  # only the examples of these batches are read
                 generators = generators_of([random], "egop examples of sample", start)
-                found = gathered(train, picked[:, None], engine.threads, generators)
-                batch = {name: ops.asarray(values[:, 0]) for name, values in found.items()}
+                examples = gathered(train, indices[:, None], engine.threads, generators)
+                batch = {name: ops.asarray(values[:, 0]) for name, values in examples.items()}
             else:
-                batch = {name: values[ops.asarray(picked)] for name, values in data.items()}
+                batch = {name: values[ops.asarray(indices)] for name, values in data.items()}
         noise = {}
-        if what.workload.noise is not None:
-            drawn_noise = [what.workload.noise(what.settings, noise_rng, size) for _ in range(chunk)]
-            noise = {
-                name: ops.asarray(np.stack([one[name] for one in drawn_noise])) for name in drawn_noise[0]
-            }
+        if sampling.workload.noise is not None:
+            draws = [sampling.workload.noise(sampling.settings, noise_rng, size) for _ in range(chunk)]
+            noise = {name: ops.asarray(np.stack([sample[name] for sample in draws])) for name in draws[0]}
         yield params, model, batch, noise
 
 
-def _draw(what: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    if what.normal_scale is None:
-        drawn = what.workload.sample_parameters(what.settings, rng)
-        if what.around_start:
-            other = what.workload.sample_parameters(what.settings, rng)
-            drawn = {name: (value - other[name]) / math.sqrt(2) for name, value in drawn.items()}
+def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return one sample of parameters."""
+    if sampling.normal_scale is None:
+        point = sampling.workload.sample_parameters(sampling.settings, rng)
+        if sampling.around_start:
+            second = sampling.workload.sample_parameters(sampling.settings, rng)
+            point = {name: (value - second[name]) / math.sqrt(2) for name, value in point.items()}
     else:
-        drawn = {
-            name: what.normal_scale * rng.standard_normal(value.shape)
+        point = {
+            name: sampling.normal_scale * rng.standard_normal(value.shape)
             for name, value in problem.parameters.items()
         }
-    if not what.around_start:
-        return drawn
-    return {name: problem.parameters[name] + value for name, value in drawn.items()}
+    if not sampling.around_start:
+        return point
+    return {name: problem.parameters[name] + value for name, value in point.items()}
 
 
 def decomposition_on(engine: Engine) -> Decomposition:
-    """The decomposition by an engine's backend and device, in float64 whatever its runs compute in.
+    """Return a function that computes eigenvectors with an engine's library and device, always in float64.
 
-    It holds one group's gradients there, and never less than all eigenvectors of the matrix: where gradients
-    are fewer than coordinates too, whose null space is then that of the backend.
+    It stores the gradients of one group on the device, and computes all eigenvectors of the matrix. If there
+    are fewer gradients than coordinates, the eigenvectors of the null space are arbitrary, and differ between
+    backends.
     """
     exact = engine_of(engine.ops.backend, "float64", engine.device)
 

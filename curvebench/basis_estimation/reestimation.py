@@ -1,4 +1,4 @@
-"""Bases that a run estimates anew around its iterate, while its parameters stay where they are."""
+"""Bases that are estimated again during a run, from gradients around its current parameters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from curvebench.workloads.workload import Problem, Random
 
 @dataclass(frozen=True)
 class RenewalPlan:
-    """When and how bases are estimated anew.
+    """The steps after which bases are estimated again, and how.
 
     Args:
-        points: after how many steps.
-        sampling: where gradients are taken, around a problem's first parameters, which are the iterate.
-        groups: what is changed together, in the order of the bundle's matrices.
-        estimator: `estimator(group, random, decompose)`: what makes V of a group's gradients.
+        points: numbers of steps after which a run estimates its bases.
+        sampling: distribution of the sampled parameters, centred at the parameters of the problem. Here these
+            are the current parameters of a run.
+        groups: groups of parameters, in the order of the bundle's matrices.
+        estimator: `estimator(group, random, decompose)` creates the estimator of a group's V.
     """
 
     points: tuple[int, ...]
@@ -33,32 +34,45 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """The gradients that were sampled before a run has taken so many of its own."""
+        """Return how many gradients a run samples for bases until it has `gradients` of its own."""
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 
 
 @dataclass
 class Renewal:
-    """The change of basis in the middle of a bundle's run: one setting, and one lane a seed.
+    """Estimates bases again in the middle of the run of a bundle with one setting and a lane per seed.
 
-    Gradients are those of the run's own backend and precision, by a sampler that is compiled for the shapes
-    of the first problem; it decomposes them in float64.
+    The gradients have the backend and precision of the run. Their decomposition is computed in float64. The
+    sampler is compiled once, for the shapes of the first problem.
+
+    Args:
+        plan: when and how bases are estimated.
+        engine: engine of the run.
+        program: program of the run, which changes coordinates and optimizer states to the new bases.
+        problems: problem of each seed.
+        randoms: random generators of each seed.
     """
 
-    what: RenewalPlan
+    plan: RenewalPlan
     engine: Engine
     program: Program
     problems: Sequence[Problem]
     randoms: Sequence[Random]
 
     def __post_init__(self) -> None:
-        self.sample = sampler(self.what.sampling, self.engine, self.problems[0], self.randoms[0])
+        self.sample = sampler(self.plan.sampling, self.engine, self.problems[0], self.randoms[0])
         self.decompose = decomposition_on(self.engine)
 
     def __call__(self, steps: int, carry: Carry, constants: Constants) -> tuple[Carry, Constants, np.ndarray]:
-        """What a run goes on with after so many steps, and the seconds (S,) that each seed's estimate took.
+        """Return state and constants in new bases, and the seconds (S,) that each seed's estimate took.
 
-        A lane that has diverged or stopped keeps its basis.
+        The parameters do not change, only their coordinates. A lane that has diverged or stopped keeps its
+        basis.
+
+        Args:
+            steps: number of steps taken so far.
+            carry: state of the run.
+            constants: constants of the run's program, including the matrices of the bases.
         """
         ops = self.engine.ops
         params = self.program.parameters(carry.coordinates, constants.matrices)
@@ -71,34 +85,34 @@ class Renewal:
             if ended[seed]:
                 continue
             start = time.perf_counter()
-            here = replace(
+            iterate = replace(
                 problem,
                 parameters={name: host[name][seed, 0] for name in problem.parameters},
                 state={name: value[seed, 0] for name, value in model.items()},
             )
-            for matrix, v in zip(matrices, self._estimated(here, seed, steps), strict=False):
+            for matrix, v in zip(matrices, self._estimated(iterate, seed, steps), strict=False):
                 matrix[seed] = v
             seconds[seed] = time.perf_counter() - start
-        new = constants._replace(matrices=tuple(map(ops.bases, matrices)))
+        after = constants._replace(matrices=tuple(map(ops.bases, matrices)))
         flat = self.program.flat(carry.coordinates, constants.matrices)
-        coordinates = self.program.in_basis(flat, new.matrices)
-        state = self.program.change_basis(carry.state, constants.matrices, new.matrices)
-        return carry._replace(coordinates=coordinates, state=state), new, seconds
+        coordinates = self.program.in_basis(flat, after.matrices)
+        state = self.program.change_basis(carry.state, constants.matrices, after.matrices)
+        return carry._replace(coordinates=coordinates, state=state), after, seconds
 
-    def _estimated(self, here: Problem, seed: int, steps: int) -> list[np.ndarray]:
-        """V of each group; none, and a note, where a gradient is not finite and the basis before stays."""
+    def _estimated(self, iterate: Problem, seed: int, steps: int) -> list[np.ndarray]:
+        """Return V of each group; nothing if a gradient is not finite, with a note that bases are kept."""
 
         def random(purpose: str, shared: bool = False) -> np.random.Generator:
             return self.randoms[seed](f"{purpose} after step {steps}", shared)
 
         generator = random("egop basis")
         try:
-            found, _ = estimated(
-                self.what.groups,
-                lambda group: self.what.estimator(group, generator, self.decompose),
-                self.sample(here, random),
+            estimates, _ = estimated(
+                self.plan.groups,
+                lambda group: self.plan.estimator(group, generator, self.decompose),
+                self.sample(iterate, random),
             )
         except OptionError as error:
             self.engine.note(f"after step {steps} a lane keeps its basis: {error}")
             return []
-        return [matrix for matrix, _ in found]
+        return [matrix for matrix, _ in estimates]

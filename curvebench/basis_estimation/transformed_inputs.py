@@ -1,4 +1,4 @@
-"""The first layer changed by its data: the same network on inputs Q^T x, whose weight is W Q."""
+"""Change of basis of a first layer by a change of its data: inputs Q^T x with the weight W Q."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ Names = tuple[str, ...]
 
 
 def check_inputs(workload: Workload, changes: Iterable[tuple[Names, Change]]) -> None:
-    """Check that where a basis changes the data, they enter linearly in the weight that it names.
+    """Check that the data enter linearly in the weight whose basis is applied to them.
+
+    Args:
+        workload: workload of the run.
+        changes: names of parameters, and the form of their change of basis.
 
     Raises:
-        InputError: where they do not.
+        InputError: if it is not so. The message says what to change in the study.
     """
     for names, change in changes:
         if change is not DATA:
             continue
-        right = "set applied_to: parameters"
+        remedy = "set applied_to: parameters"
         if workload.linear_input is None:
             raise InputError(
-                f"{workload.name}: applied_to = 'data', but no weight multiplies its data alone; {right}"
+                f"{workload.name}: applied_to = 'data', but no weight multiplies its data alone; {remedy}"
             )
         if workload.streamed:
             raise InputError(
                 f"{workload.name}: applied_to = 'data', but its data are streamed and cannot be changed up "
-                f"front; {right}"
+                f"front; {remedy}"
             )
         weight, _ = workload.linear_input
         if names != (weight,):
             raise InputError(
                 f"{workload.name}: applied_to = 'data', but its data enter {weight}, not {', '.join(names)}; "
-                f"set blocks: [{weight}], or {right}"
+                f"set blocks: [{weight}], or {remedy}"
             )
 
 
@@ -48,26 +52,28 @@ def with_changed_inputs(
     matrices: Mapping[Names, np.ndarray],
     changes: Mapping[Names, Change],
 ) -> tuple[Workload, list[Problem], dict[Names, np.ndarray]]:
-    """Data and first weights in a basis Q of the inputs (000 App. D, l. 1205-1209).
+    """Apply a basis Q of the inputs to data and first weights (000 App. D, l. 1205-1209).
 
-    W x = (W Q)(Q^T x): the inputs become Q^T x and the first weight W Q, so that a plain run is one in the
-    basis I (x) Q of the weight, without a product for it in its steps.
+    W x = (W Q)(Q^T x): the inputs become Q^T x, and the first weight W Q. A plain run on these is a run in
+    the basis I (x) Q of the weight, without the cost of changing coordinates at each step.
 
     Args:
-        workload, problems: as they are; a problem a seed.
-        matrices: by group (S, n, r).
-        changes: the form of each.
+        workload: the original workload.
+        problems: the original problem of each seed.
+        matrices: matrices (S, n, r) of all seeds by names of parameters.
+        changes: form of the change of basis by names of parameters.
 
     Returns:
-        Workload and problems with the data changed, a copy a seed, and the matrices that remain.
+        Workload and problems with changed data, which are no longer shared by seeds, and the remaining
+        matrices.
 
     Raises:
-        InputError: where the data do not enter so.
+        InputError: if the data do not enter linearly in the weight.
     """
     check_inputs(workload, changes.items())
-    kept = {names: matrix for names, matrix in matrices.items() if changes.get(names) is not DATA}
+    remaining = {names: matrix for names, matrix in matrices.items() if changes.get(names) is not DATA}
     for names, matrix in matrices.items():
-        if names in kept:
+        if names in remaining:
             continue
         assert workload.linear_input is not None, "check_inputs asks for it"
         weight, field = workload.linear_input
@@ -75,11 +81,12 @@ def with_changed_inputs(
             _changed(problem, weight, field, np.asarray(q, np.float64))
             for problem, q in zip(problems, matrix, strict=True)
         ]
-        workload = replace(workload, shared_data=False)  # each seed has a Q of its own
-    return workload, list(problems), kept
+        workload = replace(workload, shared_data=False)  # each seed has its own Q, and therefore its own data
+    return workload, list(problems), remaining
 
 
 def _changed(problem: Problem, weight: str, field: str, q: np.ndarray) -> Problem:
+    """Return the problem with `field` of the data and `weight` in the basis `q` of the inputs."""
     return replace(
         problem,
         parameters={**problem.parameters, weight: problem.parameters[weight] @ q},

@@ -32,19 +32,19 @@ def run(args: Namespace) -> None:
     """
     limit_threads(args.threads)
     from curvebench.spec.job import read_spec
-    from curvebench.stages.devices import see_own
+    from curvebench.stages.devices import restrict_devices
     from curvebench.stages.jobs import run_job
     from curvebench.stages.supervision import attended
 
     attendance = attended(args.attended) if args.attended else None
     # After the supervisor has ended the job, this process only records failures, and needs no device.
     if attendance is None or attendance.ended is None:
-        see_own(read_spec(args.spec).device)
+        restrict_devices(read_spec(args.spec).device)
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
     print(run_job(args.spec, args.results, args.threads, attendance, **options))
     # Exit without the interpreter's shutdown: the libraries need up to 0.7 s for theirs, and nothing is left
-    # to do in this process.
-    if args.attended:
+    # to do in this process, unless it is a worker.
+    if attendance and attendance.since is None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

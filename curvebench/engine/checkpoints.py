@@ -142,8 +142,7 @@ class Checkpoints:
                 temporary.open("wb") as file,
             ):
                 np.savez(file, **arrays)
-            # Names of incomplete files, which a killed process leaves, begin with a dot. They are sorted
-            # first, and so are removed, too.
+            # Incomplete files of killed processes begin with a dot. They come first and are removed, too.
             for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:

@@ -140,7 +140,7 @@ def execute(
         with clock.phase("data", WAITING):
             inputs = next(queue)
         run = _Run.compiled(bundle, engine, clock, history, programs, loaded, inputs)
-        del loaded  # It refers to the first carry, whose memory must be free during the run.
+        del loaded  # The first carry must not stay in memory during the run.
         if writer is not None:
             writer.checkpoints.termination.begin()
         if not history.rows:

@@ -20,8 +20,7 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads import workload as workloads
 
 FEW_EXAMPLES = 8
-# Folders of curvebench and NumPy, whose lines are left out when the position of a workload's error is
-# reported.
+# Lines in these folders, of curvebench and NumPy, are not where the error of a workload is.
 LIBRARY_FOLDERS = (Path(__file__).parents[1], Path(np.__file__).parent)
 
 
@@ -36,7 +35,7 @@ def check_evaluation(workload: workloads.Workload, settings: workloads.Settings)
         InputError: if the problem, the loss or the evaluation raises an exception (with file and line), if
             the loss is not a single number, or if the evaluation lacks a declared metric.
     """
-    # The engine computes the two other metrics itself.
+    # The engine computes the two excluded metrics without calling `evaluate`.
     required = set(workload.metrics) - {workloads.GRADIENT_NORM, workloads.MINIBATCH_LOSS}
     required_splits = {workloads.split_of(metric) for metric in required}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)

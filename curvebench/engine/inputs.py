@@ -20,15 +20,14 @@ from curvebench.steps.program import Inputs
 from curvebench.workloads.workload import Split, placeholder_of
 
 MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, orders and noise of one segment
-# A long run is divided into about this many segments, since checkpoints can be written only between them. In
-# a run of 12 hours a segment takes 43 s.
+# A long run is divided into about this many segments, because checkpoints are written between them.
+# Segments of a 12-hour run then take 43 s.
 MIN_SEGMENTS = 1000
-# A segment need not be shorter than this work, counted in products of a parameter and an example for one
-# lane: about a second of a dense layer on a CPU, minutes of convolutions. Runs with less work are divided by
-# evaluations only.
+# A segment need not be shorter than this work, in products of a parameter and an example of one lane.
+# The work takes about a second with dense layers on a CPU, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
-# The work of a step is counted as at least this, because of the overhead of its calls. A segment therefore
-# has at most 10,000 steps, or a thousandth of the run.
+# The work of a step is counted as at least this, because each step has an overhead.
+# A segment therefore has at most 10,000 steps, or a thousandth of the run.
 MIN_STEP_PRODUCTS = 10**6
 
 

@@ -20,10 +20,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# The rounds of a cell share a tile up to this work, counted in products of a parameter and an example, and of
-# an entry of a basis and a gradient. With more work, it is faster to compile each round for its own number of
-# lanes, because the settings of a seed then share the products with its basis. docs/performance.md has the
-# times.
+# The rounds of a cell share a tile up to this work of all rounds together (docs/performance.md). Work is
+# counted in products of a parameter and an example, and of an entry of a basis and a gradient. Rounds with
+# more work are faster if each is compiled for its own number of lanes: the settings of a seed then share the
+# products with its basis.
 MAX_TILED_PRODUCTS = 10**10
 
 

@@ -14,8 +14,8 @@ from curvebench.optimizers.rule import Hyper, Hyperparameter, ParameterRole, Par
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# The decay of each schedule from 1 to 0, as a function of the steps since the decay began and of the share of
-# the decay that is over.
+# The decay of each schedule from 1 to 0, as a function of two arrays:
+# the number of steps since the decay began, and the share of the decay that is over.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
@@ -85,9 +85,8 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     if schedule != EXPONENTIAL:
         return rule
     for_model, part = rule.for_model, rule.part
-    # The wrapped parts by the identity of the original. A rule returns the same object for parameters that it
-    # updates together, so the wrapper must, too. The original is stored next to it, so that its identity is
-    # not reused.
+    # Wrapped parts by the identity of the original, because a rule returns one object for equal parameters.
+    # Each is stored with its original, whose identity is then not reused.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:

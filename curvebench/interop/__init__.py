@@ -1,4 +1,10 @@
-"""Rules that leave the project: what the ways out to other libraries have in common."""
+"""Exchange of optimizers with other libraries, in both directions.
+
+Update rules leave as a `torch.optim.Optimizer` (`torch_optimizer`, `torch_layer_optimizer`) and as a
+transformation of Optax (`optax_transformation`); `replaying` feeds them gradients from plain Python.
+Optimizers of other libraries enter as rules (`foreign`), and `trial` takes a first step of them. This module
+has the checks that all ways out share.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +18,15 @@ from curvebench.optimizers.options import OptionError, Options
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.layout import KINDS
 
-FLOATS = ("float32", "float64")  # what rules compute in
+FLOATS = ("float32", "float64")  # Precisions of the parameters that users may give to a rule
 
 
 @contextmanager
 def as_input_errors() -> Iterator[None]:
-    """What a rule refuses inside, such as an option, a precision or parameters, as bad input.
+    """Return a context that turns errors of a rule, about options or hyperparameters, into an InputError.
 
     Raises:
-        InputError: with what the rule says.
+        InputError: with the message of the rule.
     """
     try:
         yield
@@ -29,10 +35,14 @@ def as_input_errors() -> Iterator[None]:
 
 
 def chosen(rule: str | Rule, options: Options | None) -> Rule:
-    """A rule by its name or as it is, with options.
+    """Return a rule with the given options.
+
+    Args:
+        rule: the name of a registered rule, or a rule, whose own options are kept unless they are given.
+        options: options by name; None keeps all.
 
     Raises:
-        InputError: for an unknown name or option, or a wrong value.
+        InputError: when a name or option is unknown, or a value is wrong.
     """
     if isinstance(rule, str):
         if rule not in rules():
@@ -43,49 +53,69 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
 
 
 def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -> dict[str, float]:
-    """Hyperparameters by full name, checked and completed, but for those that are known later.
+    """Check hyperparameters and return them with the defaults of the others.
+
+    Args:
+        rule: the rule.
+        given: values by full name.
+        later: names whose values are not known yet, such as values of a schedule; they are neither checked
+            nor returned.
 
     Raises:
-        InputError: for an unknown name, a missing value or one outside its interval.
+        InputError: when a name is unknown, or a value is missing or outside its interval.
     """
     if "lr" in given:
         raise InputError(f"{rule.name}: the learning rate is called learning_rate, not lr")
-    now = {
+    numbers = {
         name: value for name, value in given.items() if not (name in later and name in rule.hyperparameters)
     }
     with as_input_errors():
-        return rule.complete(now, later)
+        return rule.complete(numbers, later)
 
 
-def refuse_needs(rule: Rule, what: str) -> None:
-    """Refuse a rule that needs more of the loss than its gradient.
+def refuse_needs(rule: Rule, interface: str) -> None:
+    """Check that a rule uses nothing of the loss but its gradient.
+
+    Args:
+        rule: the rule.
+        interface: name of the interface that receives only gradients, for the message.
 
     Raises:
-        InputError: for such a rule.
+        InputError: when the rule has needs, such as the Hessian.
     """
     elsewhere = ", or as_torch with the model" if fisher_of(rule.needs) else ""
     for need in rule.needs:
         raise InputError(
-            f"{rule.name} needs {need.description} of the loss at every step, and {what} is given gradients "
-            f"alone; run it in a study{elsewhere}"
+            f"{rule.name} needs {need.description} of the loss at every step, and {interface} receives only "
+            f"gradients; run it in a study{elsewhere}"
         )
 
 
 def check_kind(owner: str, kind: Any) -> None:
-    """Whether a kind is one, or None, which means: by the number of axes.
+    """Check that `kind` is a kind of parameters, or None; the number of axes then decides the kind.
+
+    Args:
+        owner: beginning of the message, such as `the parameter 'w'`.
+        kind: the value to check.
 
     Raises:
-        InputError: for anything else.
+        InputError: when it is anything else.
     """
     if kind is not None and kind not in KINDS:
         raise InputError(unknown(owner, "kind", kind, KINDS))
 
 
 def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> None:
-    """Whether rules can update such an array.
+    """Check that rules can update an array of this shape and precision.
+
+    Args:
+        owner: beginning of the message, such as `the parameter 'w'`.
+        shape: shape of the array.
+        dtype: name of its precision.
+        remedy: end of the message about the precision.
 
     Raises:
-        InputError: for one without entries, or in a precision that rules do not compute in.
+        InputError: when the array has no entries, or its precision is not one of FLOATS.
     """
     if 0 in shape:
         raise InputError(f"{owner} has the shape {shape} and no entries; leave it out")
@@ -94,8 +124,8 @@ def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> 
 
 
 def label(rule: Rule) -> str:
-    """A rule's name, with the options that are not at their defaults."""
-    different = [
+    """Return the name of a rule, followed by the options that differ from their defaults."""
+    changed = [
         f"{name} {value}" for name, value in rule.chosen.items() if value != rule.options[name].default
     ]
-    return f"{rule.name} ({', '.join(different)})" if different else rule.name
+    return f"{rule.name} ({', '.join(changed)})" if changed else rule.name

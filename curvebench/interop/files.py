@@ -1,4 +1,4 @@
-"""Single files of users as modules."""
+"""Import of single Python files of users, which belong to no package."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from types import ModuleType
 
 from curvebench.spec.errors import InputError
 
-FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")  # a path, and perhaps a name in it
+# The path of a Python file, and optionally the name of an object in it after a colon: `my.py:Lion`
+FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
 
 
 @cache
 def load_file(path: Path) -> ModuleType:
-    """A file as a module, under a name that no package has.
+    """Import a file as a module, once per process.
+
+    Its name in `sys.modules` is a hash of the path, so that it collides with no package.
 
     Raises:
-        InputError: where there is none; what the file itself raises comes through.
+        InputError: when there is no such file. Exceptions that the file itself raises are not caught.
     """
     name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # Dataclasses look up their module there while they are defined.
     spec.loader.exec_module(module)
     return module
 
 
 def error_at(error: Exception, path: Path) -> str:
-    """What a file raises, and at which of its lines."""
-    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if Path(one.filename) == path]
+    """Return a message for an exception from a user's file: type, text and last line in the file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
     return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")

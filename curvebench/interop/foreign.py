@@ -1,4 +1,10 @@
-"""Optimizers of other libraries as contestants: any torch.optim.Optimizer, any optax transformation."""
+"""Optimizers of other libraries as rules: any `torch.optim.Optimizer`, any gradient transformation of Optax.
+
+A study names them by a *locator*, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`. `rule` makes
+the rule of a locator without importing the library, because planning must be fast. An optimizer of PyTorch
+becomes a `TorchRule`, which the PyTorch engine recognizes and steps itself. A transformation of Optax becomes
+an ordinary rule of scope `named`.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +39,18 @@ from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
 
-RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
-EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}
+RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # By library, its name of the learning rate
+EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # For messages
 NUMBER = Hyperparameter("a number that the study tunes")
-GROUPS, CLOSURE, VALUE = "groups", "closure", "value"  # arguments of the engine, and of no constructor
-REFUSES = "refuses its arguments"  # what a message says of a constructor that raises
-OTHERS = "others"  # the group of all parameters that no other group has
+# Keys of `arguments` that curvebench uses itself and does not pass to the constructor
+GROUPS, CLOSURE, VALUE = "groups", "closure", "value"
+REFUSES = "refuses its arguments"  # Part of the message about a constructor that raises an error
+OTHERS = "others"  # Key of the group with all parameters that belong to no other group
 LOSS = Need(
     name="loss",
     description="the value",
     evaluate=lambda at: at.loss(at.point),
-    gradient_evaluations=lambda model: 0,  # it is known with the gradient
+    gradient_evaluations=lambda model: 0,  # The gradient is computed together with the value.
     entries=lambda model: 1,
     example=lambda model: np.zeros(()),
     change_basis=lambda ops, to_coordinates, values: values,
@@ -51,14 +58,14 @@ LOSS = Need(
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a contestant of another library is found.
+class Location:
+    """The module that defines an optimizer of another library, and its name there.
 
     Args:
-        library: whose optimizers it is like, `torch` or `optax`.
-        module: a dotted name, or the path of a file.
-        name: in the module.
-        is_file: whether the module is a file.
+        library: library whose interface the optimizer has, `torch` or `optax`.
+        module: dotted name of the module, or path of a file.
+        name: name of the class or function in the module.
+        is_file: whether `module` is the path of a file.
     """
 
     library: str
@@ -68,81 +75,84 @@ class Place:
 
     @property
     def package(self) -> str:
-        """The top package of the dotted name, or the library of a file's class."""
+        """Top-level package of the module; for a file, the library."""
         return self.library if self.is_file else self.module.split(".")[0]
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name says `library:dotted.name` or `library:path.py:name`."""
+    """Return whether a name is a locator: `library:dotted.name` or `library:path.py:name`."""
     return name.partition(":")[0] in LIBRARIES and ":" in name
 
 
-def place(locator: str) -> Place:
-    """What a locator says.
+def location(locator: str) -> Location:
+    """Parse a locator.
 
     Raises:
-        InputError: for what is neither a dotted name nor a file and a name in it.
+        InputError: when the part after the library is neither a dotted name nor a file with a name in it.
     """
     library, _, rest = locator.partition(":")
     if match := FILE.fullmatch(rest):
         if match["item"] is None:
-            raise InputError(f"{locator}: name what is in the file after a colon: {locator}:NAME")
-        return Place(library, match["path"], match["item"], is_file=True)
+            raise InputError(f"{locator}: add the name of the optimizer in the file: {locator}:NAME")
+        return Location(library, match["path"], match["item"], is_file=True)
     module, _, name = rest.rpartition(".")
     if not all(part.isidentifier() for part in rest.split(".")) or not module:
         raise InputError(f"{locator}: {rest!r} is no dotted name such as {EXAMPLES[library]}")
-    return Place(library, module, name, is_file=False)
+    return Location(library, module, name, is_file=False)
 
 
 def label(locator: str) -> str:
-    """What tables call a contestant of another library: `torch-nadam`."""
-    at = place(locator)
+    """Return the name of an optimizer of another library in tables, such as `torch-nadam`."""
+    at = location(locator)
     return f"{at.library}-{at.name}".lower().replace("_", "-")
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """The distributions that decide what it computes."""
-    at = place(locator)
+    """Return the names of the installed distributions whose versions decide what the optimizer computes."""
+    at = location(locator)
     return tuple(sorted({name for top in (at.library, at.package) for name in _distributions().get(top, ())}))
 
 
 def named_in(value: Any) -> Iterator[str]:
-    """The locators that an option's value names, such as the optimizer of a group."""
+    """Yield the locators in the value of an option, such as the optimizer of a group of parameters."""
     if isinstance(value, str) and is_foreign(value):
         yield value
     elif isinstance(value, Mapping):
-        yield from (name for item in value.items() for one in item for name in named_in(one))
+        yield from (locator for pair in value.items() for item in pair for locator in named_in(item))
     elif isinstance(value, list | tuple):
-        yield from (name for one in value for name in named_in(one))
+        yield from (locator for item in value for locator in named_in(item))
 
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
+    """Return the distributions that provide each top-level package; cached because finding them is slow."""
     return packages_distributions()
 
 
 def rule(locator: str) -> Rule:
-    """The contestant of a name such as `torch:torch.optim.NAdam` or `optax:own.py:descent`.
+    """Return an optimizer of another library as a rule.
 
-    Its options are `arguments`, what its constructor is called with, and `tuned`, the names of arguments that
-    arrive as hyperparameters. Nothing is imported: what the library refuses is said when it is tried
-    (curvebench.interop.trial) and when a job starts.
+    The rule has two options: `arguments`, the arguments of the constructor, and `tuned`, the names of
+    arguments that are hyperparameters of the rule, which a study tunes. The library is not imported. Its
+    errors, such as refused arguments, are raised by a first step (`curvebench.interop.trial`) and at the
+    start of a job.
+
+    Args:
+        locator: such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
 
     Raises:
-        InputError: where the package is not installed, or the file is not there.
+        InputError: when the package is not installed, or there is no such file.
     """
-    at = place(locator)
+    at = location(locator)
     if at.is_file and not Path(at.module).is_file():
         raise InputError(f"{locator}: there is no such file")
     if find_spec(at.package) is None:
         near = nearest(at.package, filter(str.isidentifier, _distributions()))
-        get = f"; pip install {at.package}, or name a file by its path, {at.library}:PATH.py:{at.name}"
-        raise InputError(f"{locator}: the package {at.package!r} is not installed{near or get}")
+        remedy = f"; pip install {at.package}, or name a file by its path, {at.library}:PATH.py:{at.name}"
+        raise InputError(f"{locator}: the package {at.package!r} is not installed{near or remedy}")
     defaults = dict(NEEDED.get(f"{at.module}.{at.name}", {}))
     options = {
-        "arguments": Option(
-            defaults, "what its constructor is given, by name", _arguments(locator, defaults)
-        ),
+        "arguments": Option(defaults, "arguments of its constructor, by name", _arguments(locator, defaults)),
         "tuned": Option(["learning_rate"], "arguments that the study tunes", _tuned(locator)),
     }
 
@@ -167,16 +177,18 @@ def rule(locator: str) -> Rule:
 
 
 def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Return the function that checks the option `arguments` and adds the defaults to it."""
+
     def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise OptionError("is no mapping of arguments")
-        for name, given in value.items():
+        for name, argument in value.items():
             _check(locator, name)
             try:
-                json.dumps(given)
+                json.dumps(argument)
             except TypeError as error:
-                raise OptionError(f"has {name} = {given!r}, no plain number, text or list") from error
-        if place(locator).library == "torch" and GROUPS in value:
+                raise OptionError(f"has {name} = {argument!r}, no plain number, text or list") from error
+        if location(locator).library == "torch" and GROUPS in value:
             _check_groups(value[GROUPS])
         return {**defaults, **value}
 
@@ -184,20 +196,27 @@ def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any
 
 
 def _check_groups(groups: Any) -> None:
-    if not isinstance(groups, Mapping) or not all(isinstance(one, Mapping) for one in groups.values()):
+    """Check the argument `groups`, a mapping from kinds or names of parameters to the options of their group.
+
+    Raises:
+        OptionError: when it has another form, or a group has an invalid learning rate or optimizer.
+    """
+    if not isinstance(groups, Mapping) or not all(isinstance(group, Mapping) for group in groups.values()):
         raise OptionError(
             f"has groups = {groups!r}, no mapping of kinds of parameters ({', '.join((*KINDS, OTHERS))}) or "
-            "their names to what each group has"
+            "their names to the options of a group"
         )
     for group in groups.values():
         if "lr" in group:
             raise OptionError("has a group with lr; a learning rate of its own is called learning_rate")
-        other = group.get("optimizer", ADAMW)
-        if not isinstance(other, str) or not other.startswith("torch:"):
-            raise OptionError(f"has a group whose optimizer is {other!r}; name it as in {ADAMW}")
+        optimizer = group.get("optimizer", ADAMW)
+        if not isinstance(optimizer, str) or not optimizer.startswith("torch:"):
+            raise OptionError(f"has a group whose optimizer is {optimizer!r}; name it as in {ADAMW}")
 
 
 def _tuned(locator: str) -> Callable[[Any], Any]:
+    """Return the function that checks the option `tuned`."""
+
     def read(value: Any) -> Any:
         for name in value:
             if name != "learning_rate":
@@ -208,6 +227,11 @@ def _tuned(locator: str) -> Callable[[Any], Any]:
 
 
 def _check(locator: str, name: str) -> None:
+    """Check that a name is not the learning rate, which every rule has as a hyperparameter.
+
+    Raises:
+        OptionError: when it is.
+    """
     if name in ("learning_rate", RATE_NAMES[locator.partition(":")[0]]):
         raise OptionError("gives the learning rate, which the study tunes")
 
@@ -215,20 +239,30 @@ def _check(locator: str, name: str) -> None:
 # --- PyTorch --------------------------------------------------------------------------------------
 
 
-def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
-    own = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
+def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
+    """Return the rule of an optimizer class of PyTorch.
+
+    Args:
+        locator: the optimizer.
+        arguments: the option `arguments`, complete.
+        fields: the other fields of the rule.
+    """
+    constructor_arguments = {
+        name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)
+    }
     groups = arguments.get(GROUPS)
-    named = [locator, *(one["optimizer"] for one in (groups or {}).values() if "optimizer" in one)]
+    in_groups = (group["optimizer"] for group in (groups or {}).values() if "optimizer" in group)
+    optimizers = [locator, *in_groups]
 
     def make(
         leaves: Mapping[str, Any], roles: Mapping[str, ParameterRole], values: Mapping[str, float]
     ) -> list[Any]:
-        given = {name: _resolved(value) for name, value in own.items()}
+        resolved = {name: _resolved(value) for name, value in constructor_arguments.items()}
         for name, value in values.items():
-            _set(locator, given, "lr" if name == "learning_rate" else name, value)
+            _set(locator, resolved, "lr" if name == "learning_rate" else name, value)
         if groups is None:
-            return [_constructed(locator, list(leaves.values()), given)]
-        return _grouped(locator, given, groups, leaves, roles)
+            return [_constructed(locator, list(leaves.values()), resolved)]
+        return _grouped(locator, resolved, groups, leaves, roles)
 
     return TorchRule(
         init=_nothing,
@@ -236,29 +270,43 @@ def _torch(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
         evaluated_at=_at_their_point,
         make=make,
         closure=bool(arguments.get(CLOSURE)),
-        needs_closure=lambda: any(map(_needs_closure, named)),
-        **about,
+        needs_closure=lambda: any(map(_needs_closure, optimizers)),
+        **fields,
     )
 
 
 def _needs_closure(locator: str) -> bool:
-    """Return whether steps may need a closure; a function that makes an optimizer does not say."""
+    """Return whether the steps of an optimizer may need a closure.
+
+    This is known from the signature of `step` of a class. For a function that makes an optimizer it is
+    unknown, and the answer is True.
+    """
     step = getattr(_load(locator), "step", None)
     return step is None or requires_closure(step)
 
 
 def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:
-    """Set an argument to a number that is tuned, or one of its items: `betas.1` is the second of `betas`."""
-    whole, dot, place_in_it = name.partition(".")
+    """Set an argument, or an item of one, to a tuned number: `betas.1` is the second item of `betas`.
+
+    Args:
+        locator: the optimizer.
+        arguments: arguments of its constructor; changed in place.
+        name: name of the argument, or name and index of the item.
+        value: the number.
+
+    Raises:
+        InputError: when the argument has no such item.
+    """
+    argument, dot, index = name.partition(".")
     if not dot:
         arguments[name] = value
         return
-    made = _load(locator)
-    known = {one: parameter.default for one, parameter in signature(made).parameters.items()}
-    items = {**known, **arguments}.get(whole)
-    if not isinstance(items, list | tuple) or place_in_it not in map(str, range(len(items))):
-        raise InputError(f"{locator}: {name} is tuned, and {whole} = {items!r} has no such item")
-    arguments[whole] = tuple(value if place_in_it == str(at) else item for at, item in enumerate(items))
+    parameters = signature(_load(locator)).parameters.items()
+    defaults = {key: parameter.default for key, parameter in parameters}
+    items = {**defaults, **arguments}.get(argument)
+    if not isinstance(items, list | tuple) or index not in map(str, range(len(items))):
+        raise InputError(f"{locator}: {name} is tuned, and {argument} = {items!r} has no such item")
+    arguments[argument] = tuple(value if index == str(number) else item for number, item in enumerate(items))
 
 
 def _grouped(
@@ -268,44 +316,59 @@ def _grouped(
     leaves: Mapping[str, Any],
     roles: Mapping[str, ParameterRole],
 ) -> list[Any]:
-    """An optimizer with a parameter group of each group's parameters, and those that groups name instead.
+    """Construct an optimizer with parameter groups, and the optimizers that groups name instead of it.
 
-    A group is looked for by a parameter's name, then by its kind, then among the others.
+    A parameter belongs to the group with its name; without one, to the group of its kind; else to `others`.
+
+    Args:
+        locator: the optimizer of all groups that name no other optimizer.
+        arguments: arguments of its constructor, with the learning rate `lr`.
+        groups: by name, kind or `others`, the options of the group.
+        leaves: the parameters by name.
+        roles: their roles by name.
+
+    Raises:
+        InputError: when a key of `groups` is unknown, or a parameter belongs to no group.
     """
     members: dict[str, list[Any]] = {key: [] for key in groups}
     for key in groups:
         if key not in (*leaves, *KINDS, OTHERS):
             raise InputError(f"{locator}: {unknown('groups', 'parameter or kind', key, (*KINDS, OTHERS))}")
     for name, leaf in leaves.items():
-        found = next((key for key in (name, roles[name].kind, OTHERS) if key in groups), None)
-        if found is None:
+        group = next((key for key in (name, roles[name].kind, OTHERS) if key in groups), None)
+        if group is None:
             raise InputError(
                 f"{locator}: groups: none has {name!r}, a {roles[name].kind}; add {OTHERS}: {{}}"
             )
-        members[found].append(leaf)
-    own: list[dict[str, Any]] = []
-    others: list[Any] = []
+        members[group].append(leaf)
+    param_groups: list[dict[str, Any]] = []
+    separate: list[Any] = []
     for key, params in members.items():
         options = {name: _resolved(value) for name, value in groups[key].items() if name != "optimizer"}
         if "learning_rate" in options:
             options["lr"] = options.pop("learning_rate")
         if params and "optimizer" in groups[key]:
-            others.append(_constructed(groups[key]["optimizer"], params, {"lr": arguments["lr"], **options}))
+            optimizer = groups[key]["optimizer"]
+            separate.append(_constructed(optimizer, params, {"lr": arguments["lr"], **options}))
         elif params:
-            own.append({"params": params, **options})
-    return [_constructed(locator, own, arguments), *others] if own else others
+            param_groups.append({"params": params, **options})
+    return [_constructed(locator, param_groups, arguments), *separate] if param_groups else separate
 
 
 def _constructed(locator: str, params: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
-    """An optimizer of parameters, by name where what comes first is another optimizer that it goes around."""
-    made = _load(locator)
-    if not callable(made) or next(iter(signature(made).parameters), "params") not in arguments:
+    """Construct an optimizer of the given parameters or parameter groups.
+
+    The parameters are the first argument. If `arguments` already has the first argument, as for an optimizer
+    that wraps another one, they are passed by the name `params`.
+    """
+    constructor = _load(locator)
+    if not callable(constructor) or next(iter(signature(constructor).parameters), "params") not in arguments:
         return _called(locator, params, **arguments)
     return _called(locator, params=params, **arguments)
 
 
 def _resolved(value: Any) -> Any:
-    """What an argument names: a class or function of another library, or one with its own arguments."""
+    """Replace a locator in an argument by the class or function, or by the object that its arguments make."""
     if isinstance(value, str) and is_foreign(value):
         return _load(value)
     if isinstance(value, Mapping) and len(value) == 1 and is_foreign(next(iter(value))):
@@ -315,15 +378,19 @@ def _resolved(value: Any) -> Any:
 
 
 def _nothing(ops: Ops, param: Any) -> list[Any]:
-    return []  # the engine puts what steps there
+    """Return an empty state: the engine of PyTorch appends the optimizers of all lanes to it."""
+    return []
 
 
 def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
-    raise InputError("an optimizer of torch.optim runs in the harness' PyTorch engine alone")
+    raise InputError("an optimizer of torch.optim runs only in the PyTorch engine of curvebench")
 
 
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where optimizers with a mode of evaluation want to be judged."""
+    """Return the point at which metrics are evaluated.
+
+    For optimizers with an evaluation mode, such as schedule-free ones, it differs from the parameters.
+    """
     if not any(contestant.has_modes for contestant in state):
         return param
     lanes = [contestant.evaluated() for contestant in state]
@@ -336,34 +403,45 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 # --- optax ----------------------------------------------------------------------------------------
 
 
-def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
-    numbers = about["hyperparameters"]
-    own = {name: value for name, value in arguments.items() if name != VALUE}
+def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
+    """Return the rule of a function that makes a gradient transformation of Optax.
+
+    The transformation is made again at every traced step, because its hyperparameters are traced values.
+    Optax writes it for one run, so that it is mapped over the seeds and settings of a bundle.
+
+    Args:
+        locator: the function.
+        arguments: the option `arguments`, complete.
+        fields: the other fields of the rule.
+    """
+    tuned = fields["hyperparameters"]
+    fixed = {name: value for name, value in arguments.items() if name != VALUE}
     needs = (LOSS,) if arguments.get(VALUE) else ()
 
     def transformation(values: Mapping[str, Any]) -> Any:
-        given = {name: _resolved(value) for name, value in own.items()}
-        made = _called(locator, **given, **values)
-        if not (hasattr(made, "init") and hasattr(made, "update")):
-            raise InputError(f"{locator}: gives a {type(made).__name__}, no optax.GradientTransformation")
-        return made
+        resolved = {name: _resolved(value) for name, value in fixed.items()}
+        result = _called(locator, **resolved, **values)
+        if not (hasattr(result, "init") and hasattr(result, "update")):
+            raise InputError(f"{locator}: gives a {type(result).__name__}, no optax.GradientTransformation")
+        return result
 
     def init(ops: Ops, param: Mapping[str, Array]) -> Any:
         import jax
 
-        # A state has no learning rate: any number will do.
-        one = transformation(dict.fromkeys(numbers, 0.5)).init
+        # The first state does not depend on the hyperparameters; any number will do.
+        init_of_run = transformation(dict.fromkeys(tuned, 0.5)).init
 
-        def begin(param: Mapping[str, Array]) -> Any:
-            # A copy, since a state may begin with the parameters themselves.
-            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(one))(param))
+        def init_of_lanes(param: Mapping[str, Array]) -> Any:
+            # Copy the arrays, because a state may contain the parameters themselves, whose buffers are
+            # donated.
+            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(init_of_run))(param))
 
-        # Compiled as a whole: JAX would compile each of its operations, once for each shape. On NumPy nothing
-        # but the number of entries is asked for, which tracing gives.
-        made = partial(jax.eval_shape, begin) if ops.backend == "numpy" else jax.jit(begin)
+        # Compile the function as a whole; otherwise JAX would compile each of its operations for each shape.
+        # On NumPy only the shapes of the state are used, which tracing gives.
+        traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)
         try:
-            return made({name: ops.asarray(value) for name, value in param.items()})
-        except Exception as error:  # whatever another library raises
+            return traced({name: ops.asarray(value) for name, value in param.items()})
+        except Exception as error:  # Another library may raise anything.
             raise InputError(f"{locator}: cannot begin ({type(error).__name__}: {error})") from error
 
     def update(
@@ -376,45 +454,48 @@ def _optax(locator: str, arguments: Mapping[str, Any], **about: Any) -> Rule:
         import jax
         import optax
 
-        def one(grad: Any, state: Any, param: Any, values: Any, known: Any) -> Any:
+        def update_of_run(grad: Any, state: Any, param: Any, values: Any, extra: Any) -> Any:
             try:
-                updates, new = transformation(values).update(grad, state, param, **known)
-                moved = optax.apply_updates(param, updates)
+                updates, new = transformation(values).update(grad, state, param, **extra)
+                new_param = optax.apply_updates(param, updates)
                 for name, value in param.items():
-                    if moved[name].shape != value.shape:
+                    if new_param[name].shape != value.shape:
                         raise InputError(
                             f"{locator}: changes the shape of a parameter from {value.shape} to "
-                            f"{moved[name].shape}"
+                            f"{new_param[name].shape}"
                         )
             except InputError:
                 raise
-            except Exception as error:  # whatever another library raises
+            except Exception as error:  # Another library may raise anything.
                 raise InputError(
-                    f"{locator}: takes no step by one gradient ({type(error).__name__}: {error}); "
-                    "what needs the value of the loss wants value: true, and what is tuned must be a number"
+                    f"{locator}: takes no step by one gradient ({type(error).__name__}: {error}); if it "
+                    "needs the value of the loss, give value: true; tuned arguments must be numbers"
                 ) from error
-            return moved, new
+            return new_param, new
 
         lanes = next(iter(param.values())).shape[:2]
-        values = {name: ops.broadcast_to(hyper[name][..., 0], lanes) for name in numbers}
-        known = {VALUE: hyper[LOSS.name]} if needs else {}
-        return jax.vmap(jax.vmap(one))(grad, state, param, values, known)
+        values = {name: ops.broadcast_to(hyper[name][..., 0], lanes) for name in tuned}
+        extra = {VALUE: hyper[LOSS.name]} if needs else {}
+        return jax.vmap(jax.vmap(update_of_run))(grad, state, param, values, extra)
 
-    return Rule(init=init, update=update, evaluated_at=_at_the_average, needs=needs, **about)
+    return Rule(init=init, update=update, evaluated_at=_at_the_average, needs=needs, **fields)
 
 
 def _at_the_average(ops: Ops, state: Any, param: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Where schedule-free transformations want to be judged; the parameters themselves for others."""
+    """Return the point at which metrics are evaluated: the average of schedule-free transformations.
+
+    For all other transformations it is the parameters.
+    """
     import jax
     from optax.contrib import ScheduleFreeState, schedule_free_eval_params
 
     def is_average(node: Any) -> bool:
         return isinstance(node, ScheduleFreeState)
 
-    found = [node for node in jax.tree.leaves(state, is_leaf=is_average) if is_average(node)]
-    if not found:
+    states = [node for node in jax.tree.leaves(state, is_leaf=is_average) if is_average(node)]
+    if not states:
         return param
-    averaged: Mapping[str, Array] = jax.vmap(jax.vmap(schedule_free_eval_params))(found[0], dict(param))
+    averaged: Mapping[str, Array] = jax.vmap(jax.vmap(schedule_free_eval_params))(states[0], dict(param))
     return averaged
 
 
@@ -422,13 +503,18 @@ MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}
 
 
 def _load(locator: str) -> Any:
-    at = place(locator)
+    """Import the class or function that a locator names.
+
+    Raises:
+        InputError: when the module cannot be imported, or lacks the name.
+    """
+    at = location(locator)
     path = Path(at.module).resolve()
     try:
         module = load_file(path) if at.is_file else import_module(at.module)
     except InputError:
         raise
-    except Exception as error:  # whatever a module raises
+    except Exception as error:  # A module may raise anything when it is imported.
         raise InputError(f"{locator}: {at.module} cannot be imported ({error_at(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")
@@ -436,13 +522,18 @@ def _load(locator: str) -> Any:
 
 
 def _called(locator: str, *params: Any, **arguments: Any) -> Any:
+    """Call the class or function that a locator names.
+
+    Raises:
+        InputError: when it raises an error; the message shows the arguments that the study gave.
+    """
     function = _load(locator)
     try:
         return function(*params, **arguments)
-    except Exception as error:  # whatever another library raises
-        ours = ("params", "lr", "learning_rate")
-        given = {name: value for name, value in arguments.items() if name not in ours}
-        shown = f" {given}" if given else ""
+    except Exception as error:  # Another library may raise anything.
+        added = ("params", "lr", "learning_rate")
+        from_study = {name: value for name, value in arguments.items() if name not in added}
+        shown = f" {from_study}" if from_study else ""
         rate = "lr" if "lr" in arguments else "learning_rate"
         hint = f"; it is called with {rate}" if isinstance(error, TypeError) else ""
         raise InputError(f"{locator}: {REFUSES}{shown} ({type(error).__name__}: {error}){hint}") from error

@@ -1,4 +1,8 @@
-"""What optimizers of other libraries must be given to run at all, where a study does not say otherwise."""
+"""Default arguments for optimizers of other libraries that cannot run with the defaults of their library.
+
+A study may override each of them. The keys `groups`, `closure` and `value` are not arguments of a
+constructor; they tell curvebench how to call the optimizer (docs/how-to/plug-in.md).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 ADAMW = "torch:torch.optim.AdamW"
-# Takes matrices alone.
+# For optimizers that accept only matrices: AdamW updates all other parameters.
 MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
-# Is told in parameter groups what to orthogonalize.
+# For optimizers whose parameter groups say which parameters are orthogonalized
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
-# Takes two gradients a step.
+# For optimizers that compute two gradients per step, and therefore call a closure
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
-# Needs the value of the loss.
+# For transformations of Optax that need the value of the loss
 VALUE = {"value": True}
-# Goes around another optimizer.
+# For optimizers that wrap another optimizer
 AROUND = {"optimizer": ADAMW}
 
 NEEDED: Mapping[str, Mapping[str, Any]] = {

@@ -1,4 +1,9 @@
-"""Update rules as gradient transformations of Optax: compiled, chained, masked and scheduled."""
+"""Update rules as gradient transformations of Optax, which can be compiled, chained, masked and scheduled.
+
+Optax calls `init` and `update` with a tree of arrays. A rule expects either one array per parameter or one
+vector of all parameters; `_BoundRule` converts between the two, and is derived again from the parameters at
+every call, which costs nothing inside compiled code.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +29,52 @@ Arrays = Sequence[Array]
 
 
 class RuleState(NamedTuple):
-    count: Array  # updates so far, int32 ()
-    rule: Any  # the rule's state of each parameter, in a tree like them; one where it sees the whole model
+    count: Array  # Number of updates so far, an int32 scalar
+    # State of the rule: a tree like the parameters with one state each, or one state if the rule sees the
+    # model
+    rule: Any
 
 
 def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None, **hyper: Any) -> Any:
-    """An update rule as an `optax.GradientTransformation`.
+    """Return an update rule as an `optax.GradientTransformation`.
 
-    Its updates are what is added to the parameters: it contains the learning rate and is the last of a chain.
-    Parameters are any tree of arrays in float32 or float64, and weights have the shape (outputs, inputs).
+    The updates include the learning rate and are added to the parameters, so the transformation is the last
+    of a chain. The parameters are any tree of arrays in float32 or float64; weights have the shape (outputs,
+    inputs).
 
-    A hyperparameter is a number, an array, or a schedule: a function of the number of updates so far. For
-    `optax.inject_hyperparams`, write a function that takes the hyperparameters by name and calls this one.
+    A hyperparameter is a number, an array, or a schedule, which is a function of the number of updates so
+    far. For `optax.inject_hyperparams`, write a function that takes the hyperparameters by name and calls
+    this one.
 
     Args:
-        rule: a registered name, or a rule.
-        options: the rule's options by name; what is left out has its default.
-        kinds: what each parameter is inside the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
-            `head` or `vector`. A tree like the parameters, or a function of a path such as `layers/0/w`.
-            Where it is or gives None, the number of axes says it. A rule that sees layers, such as symo,
-            takes the order of weights in the tree for that of the layers, and needs the kind of each bias.
-        hyper: hyperparameters by full name; what has a default may be left out.
+        rule: name of a registered rule, or a rule.
+        options: options of the rule by name. Omitted options have their defaults.
+        kinds: kind of each parameter in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
+            `head` or `vector`. Either a tree like that of the parameters, or a function of a path such as
+            `layers/0/w`. For a parameter whose kind is None, the number of axes decides. Rules that use
+            layers, such as symo, assume that the weights in the tree are in the order of the layers, and
+            require the kind of each bias.
+        hyper: hyperparameters by full name. Those with a default may be omitted.
 
     Returns:
-        The transformation. `update` takes gradients, state and parameters, all three.
+        The transformation. Its `update` requires the parameters as the third argument.
 
     Raises:
-        ImportError: where Optax is not installed.
-        InputError: for a rule that needs the Hessian, or its gradient elsewhere than at the parameters; for
-            an unknown name or a wrong value; from `init` and `update`, for what rules cannot update.
+        ImportError: when Optax is not installed.
+        InputError: when the rule needs the Hessian, or its gradient at another point than the parameters;
+            when a name is unknown or a value wrong. `init` and `update` raise it for parameters that the rule
+            cannot update.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> from curvebench import as_optax
+        >>> optimizer = as_optax("sgd", learning_rate=optax.linear_schedule(0.5, 0.0, 10))
+        >>> params = {"x": jnp.array([1.0, 2.0])}
+        >>> state = optimizer.init(params)
+        >>> updates, state = optimizer.update({"x": jnp.array([1.0, -1.0])}, state, params)
+        >>> optax.apply_updates(params, updates)["x"].tolist()
+        [0.5, 2.5]
     """
     try:
         import optax
@@ -60,94 +82,114 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         raise ImportError("as_optax needs Optax, which is not installed: pip install optax") from error
     rule = chosen(rule, options)
     _refuse(rule)
-    given = _checked(rule, hyper)
+    hyperparameters = _checked(rule, hyper)
 
     def init(params: Any) -> RuleState:
-        seen = _seen(rule, kinds, params)
-        states = [leaf.init(array) for leaf, array in zip(seen.leaves, seen.arrays(params), strict=True)]
-        return RuleState(jnp.zeros((), jnp.int32), seen.tree_of_states(states))
+        bound = _bound(rule, kinds, params)
+        states = [leaf.init(array) for leaf, array in zip(bound.leaves, bound.arrays(params), strict=True)]
+        return RuleState(jnp.zeros((), jnp.int32), bound.tree_of_states(states))
 
     def update(grads: Any, state: RuleState, params: Any = None) -> tuple[Any, RuleState]:
         if params is None:
             raise InputError(f"{rule.name} needs the parameters: update(gradients, state, parameters)")
-        seen = _seen(rule, kinds, params)
-        values = {name: value(state.count) if callable(value) else value for name, value in given.items()}
+        bound = _bound(rule, kinds, params)
+        values = {
+            name: value(state.count) if callable(value) else value for name, value in hyperparameters.items()
+        }
         values |= {"schedule": 1.0, "step": state.count + 1}
-        arrays = (seen.arrays(grads), seen.states(state.rule), seen.arrays(params))
-        changes, states = seen.moved(*arrays, values)
+        arrays = (bound.arrays(grads), bound.states(state.rule), bound.arrays(params))
+        changes, states = bound.updates(*arrays, values)
         count = optax.safe_increment(state.count)
-        return seen.tree_of_arrays(changes), RuleState(count, seen.tree_of_states(states))
+        return bound.tree_of_arrays(changes), RuleState(count, bound.tree_of_states(states))
 
     return optax.GradientTransformation(init, update)
 
 
 def _refuse(rule: Rule) -> None:
+    """Check that a rule uses only the gradient at the parameters, which is all that Optax passes on.
+
+    Raises:
+        InputError: when the rule uses more, or a gradient at another point.
+    """
     refuse_needs(rule, "a transformation of Optax")
     if rule.gradient_at is not None:
         raise InputError(
-            f"{rule.name} takes its gradient elsewhere than at the parameters, and a transformation of Optax "
-            "is given the gradient there; run it in a study, or as_torch with a closure"
+            f"{rule.name} takes its gradient at another point than the parameters, and a transformation of "
+            "Optax receives the gradient at the parameters; run it in a study, or as_torch with a closure"
         )
 
 
 def _checked(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters completed; schedules and traced values as they are.
+    """Check hyperparameters and add the defaults of the others.
+
+    Schedules and traced values are returned unchecked, since their values are not known here. An array that
+    is 0 is not checked either: it may be the last value of a schedule.
 
     Raises:
-        InputError: for an unknown name or a wrong value.
+        InputError: when a name is unknown, or a value is missing or wrong.
     """
     numbers: dict[str, Any] = {}
     later: list[str] = []
     for name, value in hyper.items():
-        array = isinstance(value, (np.generic, np.ndarray, jax.Array)) and value.ndim == 0
-        # An array may come from a schedule, which may come down to 0.
-        if callable(value) or isinstance(value, jax.core.Tracer) or (array and value == 0):
+        is_array = isinstance(value, (np.generic, np.ndarray, jax.Array)) and value.ndim == 0
+        if callable(value) or isinstance(value, jax.core.Tracer) or (is_array and value == 0):
             later.append(name)
-        numbers[name] = value.item() if array and name not in later else value
+        numbers[name] = value.item() if is_array and name not in later else value
     return {**completed(rule, numbers, later), **hyper}
 
 
 @dataclass(frozen=True)
 class _Leaf:
-    """An array that the rule updates: a parameter, or all of them as one vector."""
+    """An array that one call of the rule updates: a parameter, or all parameters as one vector.
+
+    Args:
+        update: the rule bound to the layout of this array.
+        ops: the array functions in its precision.
+    """
 
     update: Update
     ops: Ops
 
     def init(self, array: Array) -> Any:
-        """The state at the first parameters, without an axis of leaves."""
+        """Return the first state of the rule, without the leading axis that counts leaves."""
         return jax.tree.map(
-            lambda value: value[0], self.update.groups[0].rule.init(self.ops, self._seen(array))
+            lambda value: value[0], self.update.groups[0].rule.init(self.ops, self._as_lane(array))
         )
 
-    def moved(
+    def update_of(
         self, grad: Array, state: Any, param: Array, values: Mapping[str, Any], work: Work
     ) -> tuple[Array, Any]:
-        """The change of the parameter, and the new state."""
-        kind = jnp.dtype(self.ops.dtype)
-        numbers = {name: jnp.reshape(jnp.asarray(value, kind), (1,)) for name, value in values.items()}
+        """Return the update, which is added to the parameter, and the new state.
+
+        Args:
+            grad, state, param: gradient, state and parameter of this leaf.
+            values: hyperparameters, `step` and `schedule`, each a number or a scalar array.
+            work: amortized work of the step.
+        """
+        dtype = jnp.dtype(self.ops.dtype)
+        numbers = {name: jnp.reshape(jnp.asarray(value, dtype), (1,)) for name, value in values.items()}
         state = jax.tree.map(lambda value: value[None], state)
-        group = self.update.groups[0]
-        new, state = updated(self.ops, group.part, self._seen(grad), state, self._seen(param), numbers, work)
+        group, grad_lane, param_lane = self.update.groups[0], self._as_lane(grad), self._as_lane(param)
+        new, state = updated(self.ops, group.part, grad_lane, state, param_lane, numbers, work)
         flat = new if group.named is None else group.flatten(self.ops, new, (1,))
         return flat[0] - param, jax.tree.map(lambda value: value[0], state)
 
-    def _seen(self, array: Array) -> Any:
-        """The array as the rule's only lane, by name where it is all parameters that the rule takes so."""
+    def _as_lane(self, array: Array) -> Any:
+        """Return the array as the only lane of a rule; by name, if the rule sees all parameters by name."""
         group = self.update.groups[0]
         return array[None] if group.named is None else group.take(self.ops, array[None])
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """How the rule sees a tree of parameters.
+class _BoundRule:
+    """A rule bound to a tree of parameters, with conversions between the tree and the arrays it updates.
 
     Args:
-        structure: of the tree.
-        paths: of its arrays, in its order.
-        dtypes: of its arrays.
-        whole: the rule bound to all of them.
-        leaves: what the rule updates.
+        structure: structure of the tree.
+        paths: paths of the parameters, such as `layers/0/w`, in the order of the tree.
+        dtypes: their precisions.
+        whole: the rule bound to the layout of all parameters; parameters are named by their numbers.
+        leaves: the arrays that the rule updates: one per parameter, or one vector if the rule sees the model.
     """
 
     structure: Any
@@ -158,18 +200,22 @@ class _Seen:
 
     @property
     def as_one(self) -> bool:
-        """Whether the rule sees all parameters together."""
+        """Whether the rule updates all parameters as one vector."""
         return self.whole.rule.sees_model and bool(self.paths)
 
     def arrays(self, tree: Any) -> Arrays:
-        """The arrays, or the one vector, of a tree of parameters or gradients."""
+        """Return the arrays of a tree of parameters or gradients, one for each of `leaves`.
+
+        Raises:
+            InputError: when a gradient is missing or has another shape than its parameter.
+        """
         arrays = self.structure.flatten_up_to(tree)
         shapes = self.whole.layout.shapes
         for number, (path, array) in enumerate(zip(self.paths, arrays, strict=True)):
             shape = shapes[str(number)]
             if array is None or jnp.shape(array) != shape:
-                found = "no gradient" if array is None else f"a gradient of shape {jnp.shape(array)}"
-                raise InputError(f"the parameter {path!r} of shape {shape} has {found}")
+                gradient = "no gradient" if array is None else f"a gradient of shape {jnp.shape(array)}"
+                raise InputError(f"the parameter {path!r} of shape {shape} has {gradient}")
         if not self.as_one:
             return [jnp.asarray(array, dtype) for array, dtype in zip(arrays, self.dtypes, strict=True)]
         ops = self.leaves[0].ops
@@ -177,91 +223,107 @@ class _Seen:
         return [self.whole.layout.flatten(ops, named, 0)]
 
     def tree_of_arrays(self, arrays: Arrays) -> Any:
-        """The inverse of `arrays`."""
+        """Return the tree with the given arrays; the inverse of `arrays`."""
         if self.as_one:
             named = self.whole.layout.unflatten(self.leaves[0].ops, arrays[0])
             arrays = [named[str(number)].astype(dtype) for number, dtype in enumerate(self.dtypes)]
         return self.structure.unflatten(arrays)
 
     def states(self, tree: Any) -> Sequence[Any]:
-        """The state of each leaf."""
+        """Return the states in `RuleState.rule`, one for each of `leaves`."""
         return [tree] if self.as_one else self.structure.flatten_up_to(tree)
 
     def tree_of_states(self, states: Sequence[Any]) -> Any:
-        """The inverse of `states`."""
+        """Return `RuleState.rule` with the given states; the inverse of `states`."""
         return states[0] if self.as_one else self.structure.unflatten(states)
 
-    def moved(
+    def updates(
         self, grads: Arrays, states: Sequence[Any], params: Arrays, values: Mapping[str, Any]
     ) -> tuple[Arrays, Sequence[Any]]:
-        """The changes of all leaves and their new states, with the amortized work of this step."""
+        """Return the updates of all leaves and their new states, after the amortized work of the step.
 
-        def moves(work: Work, grads: Arrays, states: Sequence[Any], params: Arrays) -> Any:
+        The number of the step is traced, so that compiled code contains a branch for each kind of amortized
+        work and selects one of them at run time.
+
+        Args:
+            grads, states, params: gradients, states and parameters, one for each of `leaves`.
+            values: hyperparameters, `step` and `schedule`.
+        """
+
+        def branch(work: Work, grads: Arrays, states: Sequence[Any], params: Arrays) -> Any:
             leaves = zip(self.leaves, grads, states, params, strict=True)
-            pairs = [leaf.moved(grad, state, param, values, work) for leaf, grad, state, param in leaves]
-            return [change for change, _ in pairs], [state for _, state in pairs]
+            pairs = [leaf.update_of(grad, state, param, values, work) for leaf, grad, state, param in leaves]
+            return [update for update, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        works = [self.whole.work_of(step) for step in range(1, every + 2)]  # then again from the second on
+        # The work of step 1, which may be special, and of one period after it, which then repeats
+        works = [self.whole.work_of(step) for step in range(1, every + 2)]
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):
             if len(distinct) == 1:
-                return moves(distinct[0], grads, states, params)
-            place = jnp.where(values["step"] == 1, 0, 1 + (values["step"] - 2) % every)
-            which = jnp.asarray([distinct.index(work) for work in works])[place]
-            return jax.lax.switch(which, [partial(moves, work) for work in distinct], grads, states, params)
+                return branch(distinct[0], grads, states, params)
+            index = jnp.where(values["step"] == 1, 0, 1 + (values["step"] - 2) % every)
+            selected = jnp.asarray([distinct.index(work) for work in works])[index]
+            branches = [partial(branch, work) for work in distinct]
+            return jax.lax.switch(selected, branches, grads, states, params)
 
 
-def _seen(rule: Rule, kinds: Any, params: Any) -> _Seen:
-    """How a rule sees parameters, which are checked.
+def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
+    """Bind a rule to a tree of parameters.
+
+    Args:
+        rule: the rule.
+        kinds: kinds of the parameters, as `as_optax` takes them.
+        params: the parameters.
 
     Raises:
-        InputError: for a parameter that rules cannot update, or one whose kind is missing or unknown.
+        InputError: when the rule cannot update a parameter, or the kind of a parameter is missing or unknown.
     """
-    found, structure = jax.tree_util.tree_flatten_with_path(params)
-    paths = [_text(path) for path, _ in found]
-    dtypes = [jnp.result_type(array) for _, array in found]
-    shapes = {str(number): tuple(jnp.shape(array)) for number, (_, array) in enumerate(found)}
+    leaves_with_paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    paths = [_text(path) for path, _ in leaves_with_paths]
+    dtypes = [jnp.result_type(array) for _, array in leaves_with_paths]
+    shapes = {str(number): tuple(jnp.shape(array)) for number, (_, array) in enumerate(leaves_with_paths)}
     for path, shape, dtype in zip(paths, shapes.values(), dtypes, strict=True):
         remedy = "cast it, or leave it out by optax.masked"
         check_array(f"the parameter {path!r}", shape, jnp.dtype(dtype).name, remedy)
     kind_of = _kinds(kinds)
-    given = {name: kind_of(path) for name, path in zip(shapes, paths, strict=True)}
-    for kind, path in zip(given.values(), paths, strict=True):
+    kinds_by_number = {name: kind_of(path) for name, path in zip(shapes, paths, strict=True)}
+    for kind, path in zip(kinds_by_number.values(), paths, strict=True):
         check_kind(f"the parameter {path!r}", kind)
-    roles = roles_of(shapes, {name: kind for name, kind in given.items() if kind is not None})
+    roles = roles_of(shapes, {name: kind for name, kind in kinds_by_number.items() if kind is not None})
     whole = Update(rule, layout(shapes, roles))
-    if found:
+    if paths:
         with as_input_errors():
-            assert whole.groups  # they may be none that the rule takes
+            assert whole.groups  # Forming the groups raises an error for parameters that the rule refuses.
             rule.check_dtype(jnp.result_type(*dtypes).name)
     if rule.sees_model:
-        leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if found else []
+        leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if paths else []
     else:
-        alone = (Update(rule, layout({name: shapes[name]}, {name: roles[name]})) for name in shapes)
-        leaves = [_Leaf(update, jax_ops(dtype.name)) for update, dtype in zip(alone, dtypes, strict=True)]
+        single = (Update(rule, layout({name: shapes[name]}, {name: roles[name]})) for name in shapes)
+        leaves = [_Leaf(update, jax_ops(dtype.name)) for update, dtype in zip(single, dtypes, strict=True)]
     for leaf in leaves:
         _refuse(leaf.update.groups[0].rule)
-    return _Seen(structure, paths, dtypes, whole, leaves)
+    return _BoundRule(structure, paths, dtypes, whole, leaves)
 
 
 def _text(path: Any) -> str:
+    """Return the path of a leaf of a tree as text, such as `layers/0/w`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _kinds(kinds: Any) -> Callable[[str], Any]:
-    """Kinds as a function of a parameter's path."""
+    """Return the argument `kinds` of `as_optax` as a function of a parameter's path."""
     if kinds is None:
         return lambda path: None
     if callable(kinds) and jax.tree_util.all_leaves([kinds]):
         return kinds
-    # By path and not by structure: where parameters are masked, theirs differs.
-    found, _ = jax.tree_util.tree_flatten_with_path(kinds, is_leaf=lambda kind: kind is None)
-    known = {_text(path): kind for path, kind in found}
+    # Look up kinds by path and not by structure, because `optax.masked` changes the structure of parameters.
+    entries, _ = jax.tree_util.tree_flatten_with_path(kinds, is_leaf=lambda kind: kind is None)
+    by_path = {_text(path): kind for path, kind in entries}
 
     def kind_of(path: str) -> Any:
-        if path not in known:
-            raise InputError(f"kinds has none for the parameter {path!r} (it has: {', '.join(known)})")
-        return known[path]
+        if path not in by_path:
+            raise InputError(f"kinds has none for the parameter {path!r} (it has: {', '.join(by_path)})")
+        return by_path[path]
 
     return kind_of

@@ -1,4 +1,8 @@
-"""Given gradients fed to an optimizer on any backend: the entry for oracles and tools."""
+"""Update rules called from plain Python: the caller computes the gradients, on any backend or on none.
+
+Reference implementations in tests, property claims and the comparison of backends use this module. The update
+is the code that runs execute (`Program.apply`).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,11 @@ Basis = np.ndarray | Mapping[str, np.ndarray] | None
 
 
 def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, ...], np.ndarray]:
+    """Return the matrix V of each group of parameters that a basis changes together, by their names.
+
+    Raises:
+        InputError: when a parameter is unknown, or a matrix has a wrong shape or is not orthogonal.
+    """
     if basis is None:
         return {}
     blocks: dict[tuple[str, ...], np.ndarray]
@@ -51,6 +60,16 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
 
 
 def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -> dict[str, np.ndarray]:
+    """Return gradients as NumPy arrays, in the order of the parameters.
+
+    Args:
+        grads: gradients by parameter name.
+        params: the parameters by name.
+        number: number of the step, for messages.
+
+    Raises:
+        InputError: when a name is missing or unknown, or a shape is wrong.
+    """
     if set(grads) != set(params):
         raise InputError(
             f"grads of step {number} name {sorted(grads)} where the parameters are {sorted(params)}"
@@ -66,10 +85,24 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
 
 
 class Online:
-    """An optimizer that is given its gradients one by one, as in online learning.
+    """An optimizer that receives one gradient at a time, which may depend on its latest parameters.
 
-    It is the engine's own update (`Program.apply`), compiled as in a run. The arguments are
-    those of `replay`.
+    The update is the code that runs execute, compiled in the same way. The arguments are explained in
+    `replay`.
+
+    Raises:
+        InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import Online
+        >>> optimizer = Online("momentum", {"x": np.array([4.0])}, {"learning_rate": 0.5, "momentum": 0.5})
+        >>> for _ in range(3):
+        ...     gradient = optimizer.params["x"]  # of x^2 / 2
+        ...     print(optimizer.step({"x": gradient})["x"])
+        [2.]
+        [0.]
+        [-1.]
     """
 
     def __init__(
@@ -96,15 +129,14 @@ class Online:
         shapes = {name: value.shape for name, value in start.items()}
         try:
             rule.check_dtype(dtype)
-            lay = layout(shapes, roles_of(shapes, kinds), tuple(blocks))
-            update = Update(rule, lay)
-            assert update.groups  # an option may be wrong for a shape
-        except ValueError as error:  # the layout's too
+            update = Update(rule, layout(shapes, roles_of(shapes, kinds), tuple(blocks)))
+            assert update.groups  # Forming the groups raises an error if an option is wrong for a shape.
+        except ValueError as error:  # OptionError is one, and the layout raises others.
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
         self._program = Program(self._ops, update, _no_evaluation, parameter_dtype=self._ops.dtype)
-        self._moves: dict[int, Any] = {}
+        self._compiled: dict[int, Any] = {}  # The compiled update, by the amortized work of a step
         with self._context():
             self._constants = Constants(
                 data={},
@@ -116,26 +148,33 @@ class Online:
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        """The parameters by name, in the original coordinates."""
+        """Present parameters by name, in the original coordinates."""
         with self._context():
             return self._named(self._program.parameters(self._carry.coordinates, self._constants.matrices))
 
     def gradient_at(self, schedule: float = 1.0) -> dict[str, np.ndarray]:
-        """Where the optimizer wants its next gradient: at the parameters, or where it looks ahead to."""
+        """Return the point, by parameter name, at which the optimizer requires its next gradient.
+
+        For most optimizers it is the present parameters; some, such as `nesterov_lookahead`, look ahead.
+
+        Args:
+            schedule: the factor of the learning rate that the next `step` will have.
+        """
         with self._context():
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
 
     def step(self, grads: Mapping[str, Any], schedule: float = 1.0, **needed: Any) -> dict[str, np.ndarray]:
-        """The parameters after an update.
+        """Update the parameters, and return them by name.
 
         Args:
-            grads: gradients by parameter name.
-            schedule: what this step's learning rate is multiplied with.
-            needed: what the rule needs besides, by name, such as a `hessian` (d, d), for parameters that are
-                raveled in row-major order and laid end to end, in the order in which they were given.
+            grads: gradients by parameter name, in the original coordinates.
+            schedule: factor of the learning rate in this step.
+            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d). Its rows and
+                columns are the entries of all parameters, each raveled in row-major order, in the order in
+                which the parameters were given.
 
         Raises:
-            InputError: for a wrong name or shape, or where something is needed that is not given.
+            InputError: when a name or shape is wrong, or a need of the rule is missing.
         """
         program, number = self._program, self._steps + 1
         arrays = _checked(grads, self._start, number)
@@ -143,9 +182,9 @@ class Online:
         with self._context():
             info = StepInfo(self._ops.zeros((1, 1)), self._lane(arrays), {}, self._needed(needed, work))
             arguments = (self._carry, info, self._constants, self._inputs(schedule))
-            if work not in self._moves:
-                self._moves[work] = self._compile(partial(program.apply, work=work), *arguments)
-            self._carry = self._moves[work](*arguments)
+            if work not in self._compiled:
+                self._compiled[work] = self._compile(partial(program.apply, work=work), *arguments)
+            self._carry = self._compiled[work](*arguments)
             self._steps = number
             return self.params
 
@@ -154,26 +193,35 @@ class Online:
         return Inputs(asarray(np.array(float(self._steps + 1))), asarray(np.array(float(schedule))))
 
     def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
+        """Return arrays of the backend by name, as one lane: with two leading axes of length 1."""
         return {
             name: self._ops.asarray(np.asarray(arrays[name], self._dtype)[None, None]) for name in self._start
         }
 
-    def _needed(self, given: Mapping[str, Any], work: Work) -> dict[str, Any]:
-        """What the rule needs besides the gradient, (1, 1, ...) in the order of the layout."""
+    def _needed(self, values: Mapping[str, Any], work: Work) -> dict[str, Any]:
+        """Return the values of the rule's needs for one lane, (1, 1, ...), in the order of the layout.
+
+        Args:
+            values: values by name, in the order in which the parameters were given.
+            work: amortized work of the step; amortized needs are required only if it observes.
+
+        Raises:
+            InputError: when a name is unknown, or a value is missing or has a wrong shape.
+        """
         update, asarray = self._program.update, self._ops.asarray
-        given_order = {name: value.shape for name, value in self._start.items()}
-        places = by_name(numpy_ops(), given_order, np.arange(update.layout.entries))
-        order = end_to_end(numpy_ops(), update.layout.parameters, places, 0)
+        user_shapes = {name: value.shape for name, value in self._start.items()}
+        indices = by_name(numpy_ops(), user_shapes, np.arange(update.layout.entries))
+        order = end_to_end(numpy_ops(), update.layout.parameters, indices, 0)
         names = {need.name for need in update.bound.needs}
-        for name in given:
+        for name in values:
             if name not in names:
                 raise InputError(unknown(update.rule.name, "need", name, names))
-        found = {}
+        lanes = {}
         for need in update.bound.needs:
             if need.amortized and not work & Work.OBSERVE:
                 continue
-            value, example = given.get(need.name), need.example(model_of(update.layout))
-            if not _alike(value, example):
+            value, example = values.get(need.name), need.example(model_of(update.layout))
+            if not _same_shapes(value, example):
                 raise InputError(
                     f"{update.rule.name} needs {need.description} of shape {_shapes(example)} at every step"
                     f"{' that observes' if need.amortized else ''}, and got "
@@ -182,23 +230,23 @@ class Online:
             lane = map_arrays(lambda array: np.asarray(array, np.float64)[None, None], value)
             if need.change_basis is not None:
                 lane = need.change_basis(numpy_ops(), lambda flat: flat[..., order], lane)
-            found[need.name] = map_arrays(lambda array: asarray(np.asarray(array, self._dtype)), lane)
-        return found
+            lanes[need.name] = map_arrays(lambda array: asarray(np.asarray(array, self._dtype)), lane)
+        return lanes
 
     def _named(self, params: Mapping[str, Array]) -> dict[str, np.ndarray]:
         return {name: np.array(self._ops.to_numpy(params[name])[0, 0]) for name in self._start}
 
 
 def _shapes(value: Any) -> Any:
-    """The shape of an array, or those of nested mappings of arrays."""
+    """Return the shape of an array, or the shapes of nested mappings of arrays."""
     return map_arrays(np.shape, value)
 
 
-def _alike(value: Any, example: Any) -> bool:
-    """Whether a value has the names and shapes of an example."""
+def _same_shapes(value: Any, example: Any) -> bool:
+    """Return whether a value, an array or nested mappings, has the names and shapes of an example."""
     if isinstance(example, Mapping):
         same = isinstance(value, Mapping) and set(value) == set(example)
-        return same and all(_alike(value[name], one) for name, one in example.items())
+        return same and all(_same_shapes(value[name], item) for name, item in example.items())
     return value is not None and not isinstance(value, Mapping) and np.shape(value) == np.shape(example)
 
 
@@ -214,48 +262,66 @@ def replay(
     kinds: Mapping[str, str | Role] | None = None,
     needs: Sequence[Mapping[str, Any] | None] | None = None,
 ) -> list[dict[str, np.ndarray]]:
-    """Feed given gradients to an optimizer and return the parameters after each step.
+    """Feed a sequence of gradients to an optimizer, and return the parameters after each step.
 
     Args:
-        optimizer: a rule's name.
-        params: initial parameters by name, any shapes.
-        grads: one mapping of gradients a step, with the names and shapes of `params`, in the original
-            coordinates also where there is a basis.
-        hyper: hyperparameters by full name; what has a default may be left out.
+        optimizer: name of an update rule; `curvebench list` prints them.
+        params: initial parameters by name, arrays of any shape.
+        grads: for each step the gradients by name, with the shapes of `params`, in the original coordinates
+            even if a basis is given.
+        hyper: hyperparameters by full name. Those with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
-        dtype: `float64` or `float32`.
-        basis: None; or one orthogonal (d, d) matrix for all parameters together, each raveled in row-major
-            order and laid end to end in the order of `params`; or such a matrix by parameter name. Columns
-            are the basis vectors: the optimizer sees V^T theta (000 Alg. 2.1).
-        options: the optimizer's options by name; what is left out has its default.
-        kinds: the kind of each parameter's role, such as `weight`, `convolution` or `bias`, or the role
-            itself, with its layer; what is left out is what the number of axes suggests, and layers are
-            numbered in the order of `params` (curvebench.steps.layout.roles_of).
-        needs: of each step what the optimizer needs besides, by name: a `hessian` (d, d), in the order of a
-            basis for all parameters, or `layers`, at the steps that observe them; None where nothing is.
+        dtype: precision, `float64` or `float32`.
+        basis: orthogonal matrix V whose columns are the basis vectors. The optimizer receives V^T theta (000
+            Alg. 2.1). Either one matrix (d, d) for all parameters together, each raveled in row-major order,
+            in the order of `params`; or matrices by parameter name, each for one parameter. None for no
+            basis.
+        options: options of the optimizer by name. Omitted options have their defaults.
+        kinds: by parameter name, its kind, such as `weight`, `convolution` or `bias`, or its role, which also
+            has the number of its layer. For omitted parameters, the number of axes decides the kind, and
+            layers are numbered in the order of `params` (curvebench.steps.layout.roles_of).
+        needs: for each step the values of the rule's needs by name: a `hessian` (d, d), with rows and columns
+            in the order described for `basis`, or `layers` at the steps that observe; None for a step
+            without.
 
     Returns:
-        One mapping of parameters a step, in the original coordinates.
+        For each step the parameters by name, in the original coordinates.
 
     Raises:
-        InputError: for an unknown name, a wrong option or shape, or a matrix that is not orthogonal.
+        InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
+
+    Example:
+        >>> import numpy as np
+        >>> from curvebench import replay
+        >>> grads = [{"x": np.array([1.0, -1.0])}] * 2
+        >>> steps = replay("sgd", {"x": np.zeros(2)}, grads, {"learning_rate": 0.1}, "numpy")
+        >>> [step["x"].tolist() for step in steps]
+        [[-0.1, 0.1], [-0.2, 0.2]]
     """
     if needs is not None and len(needs) != len(grads):
         raise InputError(f"needs: there are {len(needs)} for {len(grads)} steps; give one a step")
     online = Online(optimizer, params, hyper, backend, dtype, basis, options, kinds)
-    for number, one in enumerate(grads, start=1):
-        _checked(one, params, number)  # all of them before the first is computed with
-    return [online.step(one, 1.0, **((needs and needs[number]) or {})) for number, one in enumerate(grads)]
+    # Check the gradients of all steps before the first step is computed.
+    for number, gradients in enumerate(grads, start=1):
+        _checked(gradients, params, number)
+    return [
+        online.step(gradients, 1.0, **((needs and needs[index]) or {}))
+        for index, gradients in enumerate(grads)
+    ]
 
 
 def _no_evaluation(*arguments: Any) -> StepInfo:
-    raise NotImplementedError("a replay is given its gradients")
+    raise NotImplementedError("the caller computes the gradients")
 
 
 def _tools(backend: str, dtype: str) -> tuple[Ops, Callable[[], AbstractContextManager[Any]], Any]:
+    """Return the array functions of a backend, a context to call them in, and a function that compiles.
+
+    NumPy does not compile: its function returns the Python function unchanged.
+    """
     if backend == "numpy":
         return numpy_ops(dtype), nullcontext, lambda function, *arguments: function
     from curvebench.backends.engine import engine
 
-    made = engine(backend, dtype)
-    return made.ops, made.context, made.compiled
+    backend_engine = engine(backend, dtype)
+    return backend_engine.ops, backend_engine.context, backend_engine.compiled

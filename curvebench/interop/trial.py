@@ -1,4 +1,4 @@
-"""A step of an optimizer of another library, before anything is spent on it."""
+"""The first step of an optimizer of another library, taken before a study spends time on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.values import Precision
 from curvebench.workloads.workload import Arrays, Metric, Problem, Role, Workload, loss_of
 
-MOST = 400  # characters of what a library says
+MAX_CHARACTERS = 400  # Length at which the message of another library is cut off
 
 
 def try_steps(
@@ -26,10 +26,19 @@ def try_steps(
     values: Mapping[str, float],
     precision: Precision,
 ) -> None:
-    """One step on a quadratic of the parameters, as a job would take it.
+    """Take one step of an optimizer, as a job would, on the squared distance of all parameters from 1.
+
+    Args:
+        locator: name of the optimizer, such as `torch:torch.optim.NAdam`, for messages.
+        rule: the optimizer as a rule.
+        parameters: the initial parameters of a workload, by name.
+        roles: the roles of the parameters, by name.
+        values: values of all hyperparameters.
+        precision: precision policy.
 
     Raises:
-        InputError: in one line, for an optimizer that cannot be made, takes no step, or is not finite then.
+        InputError: with a message of one line, when the optimizer cannot be constructed, fails in the step,
+            or makes the loss infinite or NaN.
     """
     bundle = Bundle(
         workload=workload_of(_squared_distance, roles, precision),
@@ -41,11 +50,11 @@ def try_steps(
     )
     try:
         losses = execute(bundle, engine(rule.backend or "jax", precision)).metrics["train_loss"]
-    except Exception as error:  # whatever another library raises
-        own = isinstance(error, InputError) and str(error).startswith(locator)
-        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        line = " ".join((said if own else f"{locator}: a step fails ({said})").split())
-        raise InputError(line if len(line) <= MOST else f"{line[:MOST]}...") from error
+    except Exception as error:  # Another library may raise anything.
+        names_optimizer = isinstance(error, InputError) and str(error).startswith(locator)
+        message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        line = " ".join((message if names_optimizer else f"{locator}: a step fails ({message})").split())
+        raise InputError(line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}...") from error
     if not np.isfinite(losses[-1, 0, 0]):
         numbers = ", ".join(f"{name} = {value:g}" for name, value in values.items())
         raise InputError(f"{locator}: is not finite after a step at {numbers}")
@@ -54,11 +63,17 @@ def try_steps(
 def workload_of(
     objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
 ) -> Workload:
-    """A workload whose problem is given, by `objective(ops, params, batch)`."""
+    """Return a workload that consists of an objective; its problems are given and not drawn.
+
+    Args:
+        objective: `objective(ops, params, batch) -> scalar`, the loss and the metric `train_loss`.
+        roles: the roles of the parameters, by name.
+        precision: precision policy.
+    """
     return Workload(
         name="trial",
-        description="what an optimizer is tried on",
-        source="the harness",
+        description="first step of an optimizer",
+        source="curvebench",
         metrics={"train_loss": Metric("the objective", "minimize")},
         settings={},
         dtype=precision,

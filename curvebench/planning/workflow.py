@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from curvebench.paths import WORKERS
 from curvebench.planning.wiring import Wiring
 from curvebench.spec.errors import InputError
 
@@ -48,4 +52,6 @@ def wiring(raw: Mapping[str, Any], is_main_process: bool) -> Wiring:
 
     plan = prepare(raw)
     os.environ[VARIABLE] = str(plan.wiring_path)
+    os.environ[WORKERS] = tempfile.mkdtemp(prefix="curvebench-workers-")
+    atexit.register(shutil.rmtree, os.environ[WORKERS], ignore_errors=True)
     return plan.wiring

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
 
 from curvebench.spec.errors import unknown
 
@@ -136,8 +138,8 @@ def explained(
         raw: the document as people wrote it.
     """
     found = errors.errors()
-    # Errors that follow from others: a list is also called too short when its items are invalid, since pydantic
-    # counts valid items only, and a key is also called missing when it is given under its earlier name.
+    # Errors that follow from others: a list is also called too short when its items are invalid, since
+    # pydantic counts valid items only, and a key is also called missing when it has its earlier name.
     implied: dict[str, set[tuple[Any, ...]]] = {
         "too_short": {error["loc"][:length] for error in found for length in range(len(error["loc"]))},
         "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in found},
@@ -155,7 +157,7 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     key = dotted(location)
     if kind == "extra_forbidden":
         place = location[:-1]
-        valid = _keys(whole, error["loc"][:-1])
+        valid = [field.alias or name for name, field in _fields(whole, error["loc"][:-1])]
         if (name := NEW_NAMES.get(str(location[-1]))) in valid:
             return f"{key}: is now called {name}; rename it, or let curvebench convert rename all such keys"
         return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], valid)}"
@@ -163,8 +165,15 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
         about = error["ctx"]
         name, valid = about["discriminator"].strip("'"), about["expected_tags"].replace("'", "").split(", ")
         return f"{key}.{name}: {unknown(owner, name, about['tag'], valid)}"
+    if kind == "union_tag_not_found":
+        name = error["ctx"]["discriminator"].strip("'")
+        tags = [get_args(field.annotation) for key, field in _fields(whole, error["loc"]) if key == name]
+        valid = list(itertools.chain(*tags))
+        return f"{dotted((*location, name))}: is missing; give one of {', '.join(valid)}"
+    if kind == "missing":
+        return f"{key}: is missing; add it"
     said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
-    value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
+    value = "" if kind == "value_error" else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{said}".removeprefix(": ")
 
 
@@ -186,8 +195,8 @@ def dotted(location: tuple[str | int, ...]) -> str:
     return text.removeprefix(".")
 
 
-def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are valid at a place of a document, where unions have pydantic's names."""
+def _fields(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[tuple[str, FieldInfo]]:
+    """Return the fields that are valid at a place of a document, where unions have pydantic's names."""
     models = [whole]
     for step in location:
         fields = [
@@ -199,7 +208,7 @@ def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
         if fields:  # an index or the key of a mapping leads no further down
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models
-    return [field.alias or name for model in models for name, field in model.model_fields.items()]
+    return [item for model in models for item in model.model_fields.items()]
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:

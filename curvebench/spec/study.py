@@ -235,6 +235,13 @@ class StudyFile(Asked, StudyTraining):
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_workload(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping) and isinstance(raw.get("workload"), list):
+            raise ValueError("workload: is a single one; give a list under workloads")
+        return raw
+
     @model_validator(mode="after")
     def _tunes(self) -> StudyFile:
         for name, scale in self.scales.items():

@@ -31,11 +31,14 @@ def _as_list(value: Any) -> Any:
     return None if value is None else as_list(value)
 
 
-def _fraction(value: Any) -> Any:
+def _share(value: Any) -> Any:
     try:
-        return Fraction(str(value))  # 0.2 is a fifth, as it is written
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"{value!r} is no share such as 1/4") from error
+        share = Fraction(str(value))  # 0.2 is a fifth, as it is written
+    except (ValueError, ZeroDivisionError):
+        share = Fraction()
+    if not 0 < share <= 1:
+        raise ValueError(f"{value!r} is no share above 0 and up to 1, such as 1/4")
+    return share
 
 
 class TieCriterion(Document):
@@ -76,7 +79,7 @@ class Protocol(Document):
     tuned_bases: Annotated[
         Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)
     ] = None
-    length: Annotated[Fraction, Field(gt=0, le=1), BeforeValidator(_fraction)] = Fraction(1)
+    length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
 
     @model_validator(mode="after")
     def _ties_apart(self) -> Protocol:
@@ -121,6 +124,12 @@ class Protocol(Document):
     def shares(self) -> tuple[Fraction, ...]:
         """The length of each round's runs as a share of the length of final runs."""
         return (self.length,) * len(self.rounds)
+
+    @property
+    def compared_settings(self) -> int:
+        """The number of settings in the rounds with the longest runs: only their results can be compared."""
+        shares = self.shares
+        return sum(n for n, share in zip(self.rounds, shares, strict=True) if share == max(shares))
 
     @property
     def trials(self) -> int:

@@ -1,4 +1,4 @@
-"""Checking claims: in the terminal with progress, and as a job of the stage `checks`."""
+"""Checks of property claims: in the terminal (`curvebench claims check`), and as a checks job."""
 
 from __future__ import annotations
 
@@ -21,48 +21,61 @@ from curvebench.stages.supervision import failure_of
 
 @dataclass(frozen=True)
 class Checked:
-    """What checking gave: rows and series of all parts, and the error of each that could not be measured."""
+    """Result of checking some claims.
+
+    Args:
+        rows: measures of all instances of all subclaims.
+        traces: series of values for figures.
+        errors: by claim, subclaim and variant, the exception of a subclaim that could not be measured.
+    """
 
     rows: list[Row] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     errors: dict[tuple[str, str, Variant], Exception] = field(default_factory=dict)
 
     def raise_errors(self) -> None:
-        """Raise what went wrong, if anything.
+        """Raise the errors, if there are any.
 
         Raises:
-            ExceptionGroup: naming each claim and part.
+            ExceptionGroup: all errors, with a message that names each claim and subclaim.
         """
         if self.errors:
-            said = [
+            messages = [
                 f"{claim}: {_name(part, variant)} ({type(error).__name__}: {error})"
                 for (claim, part, variant), error in self.errors.items()
             ]
-            raise ExceptionGroup(f"not measured: {'; '.join(said)}", list(self.errors.values()))
+            raise ExceptionGroup(f"not measured: {'; '.join(messages)}", list(self.errors.values()))
 
 
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
-    """Measure every part of every claim; one that raises does not keep the others from being measured."""
+    """Measure all subclaims of some claims. If one raises an exception, the others are still measured.
+
+    Args:
+        claims: the claims.
+        scale: scale that sets the number of instances.
+        title: title of the progress bar.
+    """
     parts = [(claim.id, part, check_rule(claim)) for claim in claims for part in claim.checks]
     progress = Progress(title, sum(part.count(scale) + part.bound for _, part, _ in parts), even=False)
-    found = Checked()
+    checked = Checked()
     for claim, part, rule in parts:
-        total, begun = part.count(scale) + part.bound, 0
+        total, reported = part.count(scale) + part.bound, 0
         try:
             for row in part_results(claim, part, scale, rule):
                 if isinstance(row, Trace):
-                    found.traces.append(row)
+                    checked.traces.append(row)
                     continue
-                found.rows.append(row)
-                done = min(row.instance, part.count(scale))  # a part's searches count as one instance
-                if done > begun:
-                    progress.advance(done - begun, f"({claim})")
-                    begun = done
-        except Exception as error:  # whatever a check raises
+                checked.rows.append(row)
+                # All searches of a subclaim count as one instance.
+                done = min(row.instance, part.count(scale))
+                if done > reported:
+                    progress.advance(done - reported, f"({claim})")
+                    reported = done
+        except Exception as error:  # A check may raise any exception.
             error.add_note(f"while checking {claim}: {_name(part.part, part.variant)}")
-            found.errors[claim, part.part, part.variant] = error
-        progress.advance(total - begun, f"({claim})")
-    return found
+            checked.errors[claim, part.part, part.variant] = error
+        progress.advance(total - reported, f"({claim})")
+    return checked
 
 
 def _name(part: str, variant: Variant) -> str:
@@ -70,73 +83,79 @@ def _name(part: str, variant: Variant) -> str:
 
 
 def check_claims(job: Job) -> None:
-    """Check the claims of the spec's module whose data are there and write their measures.
+    """Check the claims of a module, and write the tables `checks` and `series`.
 
-    A claim of which a part could not be measured has failed, and no rows.
+    Claims whose data are missing are left out, with a note. A claim of which a subclaim could not be measured
+    is recorded as a failure, and has no rows.
     """
     spec = job.spec
     (module,) = (optimizer.name for optimizer in spec.optimizers)
     claims, skipped = with_data(claims_of(module))
     with job.clock.phase("evaluation"):
-        found = check(claims, spec.scale, f"claims of {module}")
-    for (claim, part, variant), error in found.errors.items():
+        checked = check(claims, spec.scale, f"claims of {module}")
+    for (claim, part, variant), error in checked.errors.items():
         job.trace(error)
         failure = failure_of(error)
         job.fail(claim, failure._replace(reason=f"{_name(part, variant)}: {failure.reason}"))
-    failed = {claim for claim, _, _ in found.errors}
+    failed = {claim for claim, _, _ in checked.errors}
     sources = {(claim.id, part.part, part.variant): part.source for claim in claims for part in claim.checks}
-    about = {"scale": spec.scale, "spec_hash": spec.hash, "machine": job.machine}
+    of_job = {"scale": spec.scale, "spec_hash": spec.hash, "machine": job.machine}
     table = [
-        {**columns(row), "source": sources[row.claim, row.part, row.variant], **about}
-        for row in found.rows
+        {**columns(row), "source": sources[row.claim, row.part, row.variant], **of_job}
+        for row in checked.rows
         if row.claim not in failed
     ]
-    series = series_table(trace for trace in found.traces if trace.claim not in failed)
-    job.write("series", series.with_columns(**{name: pl.lit(value) for name, value in about.items()}))
+    series = series_table(trace for trace in checked.traces if trace.claim not in failed)
+    job.write("series", series.with_columns(**{name: pl.lit(value) for name, value in of_job.items()}))
     job.write("checks", table)
     job.own_notes.extend(f"not checked: {claims} ({reason})" for claims, reason in by_reason(skipped))
 
 
 def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dict[str, str]]:
-    """The claims whose data are there; and what the others lack and how to get it, by their ids."""
-    lacking = {claim.id: (claim, missing_of(at_defaults(claim.workloads))) for claim in claims}
-    there = [claim for claim, reason in lacking.values() if reason is None]
-    return there, {name: reason for name, (_, reason) in lacking.items() if reason is not None}
+    """Separate claims whose data are available from claims whose data are missing.
+
+    Returns:
+        The claims with data; and by id of each other claim, a sentence on the missing data and how to get
+        them.
+    """
+    reasons = {claim.id: (claim, missing_of(at_defaults(claim.workloads))) for claim in claims}
+    available = [claim for claim, reason in reasons.values() if reason is None]
+    return available, {name: reason for name, (_, reason) in reasons.items() if reason is not None}
 
 
 def columns(row: Row) -> dict[str, Any]:
-    """What a row says, as columns of the table `checks`."""
-    found = {**vars(row), **asdict(row.measure), "holds": row.measure.holds}
-    return {name: value for name, value in found.items() if name not in ("measure", "sampled")}
+    """Return the columns of a row in the table `checks`, except the columns that describe the job."""
+    fields = {**vars(row), **asdict(row.measure), "holds": row.measure.holds}
+    return {name: value for name, value in fields.items() if name not in ("measure", "sampled")}
 
 
 def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
-    """A row a point, with the columns of the table `series` but for those of the job."""
+    """Return the table `series`, with a row per point, without the columns that describe the job."""
     job = ("scale", "spec_hash", "machine")
     columns = {name: dtype for name, dtype in schema.SERIES.items() if name not in job}
     parts = [pl.DataFrame(schema=columns)]
     for trace in traces:
-        about = {**vars(trace), **vars(trace.series)}
-        about |= zip(("x_name", "y_name"), trace.series.axes, strict=True)
-        points = pl.DataFrame({"x": about.pop("x"), "y": about.pop("y")})
-        said = points.with_columns(pl.lit(about[name]).alias(name) for name in columns.keys() - {"x", "y"})
-        parts.append(said.select(pl.col(name).cast(dtype) for name, dtype in columns.items()))
+        values = {**vars(trace), **vars(trace.series)}
+        values |= zip(("x_name", "y_name"), trace.series.axes, strict=True)
+        points = pl.DataFrame({"x": values.pop("x"), "y": values.pop("y")})
+        rows = points.with_columns(pl.lit(values[name]).alias(name) for name in columns.keys() - {"x", "y"})
+        parts.append(rows.select(pl.col(name).cast(dtype) for name, dtype in columns.items()))
     return pl.concat(parts)
 
 
 # --- the command ---------------------------------------------------------------------------------
 
 
-def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
-    """What was found of a claim, in plain JSON types: verdicts by variant, and the worst measure by part.
+def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any]:
+    """Summarize the result of a claim in JSON types: verdicts by variant, and each subclaim's worst measure.
 
-    There are no verdicts where a part could not be measured.
+    There are no verdicts if a subclaim could not be measured.
     """
-    own = [row for row in found.rows if row.claim == claim.id]
+    rows = [row for row in checked.rows if row.claim == claim.id]
     parts = []
     for part in claim.checks:
-        measured = [row for row in own if (row.part, row.variant) == (part.part, part.variant)]
-        failed = (claim.id, part.part, part.variant) in found.errors
+        measured = [row for row in rows if (row.part, row.variant) == (part.part, part.variant)]
+        failed = (claim.id, part.part, part.variant) in checked.errors
         parts.append(
             {
                 "part": part.part,
@@ -154,7 +173,7 @@ def summary(claim: PropertyClaim, scale: str, found: Checked) -> dict[str, Any]:
         "sentence": claim.sentence,
         "source": claim.source,
         "scale": scale,
-        "verdicts": {} if any(part["failed"] for part in parts) else verdicts(claim, own),
+        "verdicts": {} if any(part["failed"] for part in parts) else verdicts(claim, rows),
         "parts": parts,
     }
 
@@ -165,22 +184,22 @@ def _share(row: Row) -> float:
 
 
 def _measure(row: Row) -> dict[str, Any]:
-    about = ("instance", "quantity", "value", "relation", "limit", "tolerance", "holds")
-    return {key: value for key, value in columns(row).items() if key in about}
+    names = ("instance", "quantity", "value", "relation", "limit", "tolerance", "holds")
+    return {key: value for key, value in columns(row).items() if key in names}
 
 
 def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The summaries as text: a line a part with its worst measure, then one a verdict."""
-    said = []
-    for one in summaries:
-        for part in one["parts"]:
+    """Format summaries as text: a line per subclaim with its worst measure, then a line per verdict."""
+    texts = []
+    for claim in summaries:
+        for part in claim["parts"]:
             words = {None: "inconclusive", True: "holds", False: "misses"}
             verdict = "not measured" if part["failed"] else words[part["holds"]]
             worst = f" ({_worst(part)})" if part["worst"] else ""
-            said.append(f"{one['claim']}: {_name(part['part'], part['variant'])}: {verdict}{worst}")
-        for variant, verdict in one["verdicts"].items():
-            said.append(f"{one['claim']}: {_name('all parts', variant)}: {verdict}")
-    return said
+            texts.append(f"{claim['claim']}: {_name(part['part'], part['variant'])}: {verdict}{worst}")
+        for variant, verdict in claim["verdicts"].items():
+            texts.append(f"{claim['claim']}: {_name('all parts', variant)}: {verdict}")
+    return texts
 
 
 def _worst(part: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""GPUs of this machine: each job has one for itself until its process ends; the energy that they use."""
+"""GPUs of this machine: a job reserves one until its process ends, and reads the energy that it uses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from pathlib import Path
 
 from curvebench.results.provenance import output_of
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # what CUDA, and so PyTorch and JAX, may see of the devices
-ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"  # how CUDA numbers them; by default not as the driver does
-EVERY = 1.0  # seconds between looks at devices that are taken
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that CUDA, and so PyTorch and JAX, can use
+# CUDA numbers GPUs by speed, unless this variable says to number them as the driver does, by bus.
+ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A GPU that this process has for itself.
+class ReservedGpu:
+    """A GPU that this process has reserved for itself.
 
     Args:
-        name: as CUDA names it.
+        name: number or UUID, as CUDA names it.
         waited: seconds until it was free.
     """
 
@@ -33,75 +34,77 @@ class Taken:
     waited: float
 
 
-def devices(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA names them; none where there is none.
+def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names by which CUDA knows the GPUs that this process may use.
 
     Args:
-        variables: of the environment. Where `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, they are
-            those that it names; else all that `nvidia-smi` lists.
+        variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, it lists
+            the GPUs; otherwise they are all GPUs that `nvidia-smi` lists.
     """
     if VISIBLE in variables:
-        named = [name.strip() for name in variables[VISIBLE].split(",")]
-        end = next((at for at, name in enumerate(named) if name in ("", "-1", "NoDevFiles")), len(named))
-        return tuple(dict.fromkeys(named[:end]))  # as CUDA does: those after an invalid name do not count
-    listed = (output_of(["nvidia-smi", "--list-gpus"]) or "").splitlines()
-    return tuple(map(str, range(sum(line.startswith("GPU ") for line in listed))))
+        names = [name.strip() for name in variables[VISIBLE].split(",")]
+        # Like CUDA, ignore all names after the first invalid one.
+        end = next((at for at, name in enumerate(names) if name in ("", "-1", "NoDevFiles")), len(names))
+        return tuple(dict.fromkeys(names[:end]))
+    lines = (output_of(["nvidia-smi", "--list-gpus"]) or "").splitlines()
+    return tuple(map(str, range(sum(line.startswith("GPU ") for line in lines))))
 
 
-def see_own(device: str) -> None:
-    """Have this process see the GPUs of its job alone, before a backend is imported: one, or none.
+def restrict_devices(device: str) -> None:
+    """Let this process see only the GPU of its job, or none; call it before a backend is imported.
 
-    On a CPU JAX would make itself a context on every GPU that it sees, beside the runs that are there; and
-    complain of none where it looks for one.
+    JAX on a CPU would otherwise create a context on every GPU that it sees, which disturbs the runs there,
+    and would complain if it finds none.
 
     Args:
-        device: of the job, `cpu` or `gpu`.
+        device: the device of the job, `cpu` or `gpu`.
     """
     if device == "gpu":
-        take_device()
+        reserve_gpu()
     else:
         os.environ[VISIBLE] = ""
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-@cache  # a process has one, however many jobs it does
-def take_device() -> Taken | None:
-    """Take the first GPU that no other job has, wait for one where all are taken, and see no other.
+@cache  # All jobs of a process share one reservation.
+def reserve_gpu() -> ReservedGpu | None:
+    """Reserve the first GPU that no other job has reserved, and hide the others from this process.
 
-    The lock is held until the process ends, however it ends.
+    If all GPUs are reserved, wait for one. The reservation is a file lock, which the system releases when the
+    process ends, in whatever way.
 
     Returns:
-        None where there is none, of which the backend then tells.
+        The GPU; None if there is no GPU, which the backend reports later.
     """
-    known = devices(os.environ)
-    if not known:
+    names = visible_gpus(os.environ)
+    if not names:
         return None
     folder = lock_folder(os.environ)
-    begun = time.monotonic()
-    while (name := _first_free(known, folder)) is None:
-        if time.monotonic() - begun < EVERY:
-            several = f"all {len(known)} GPUs are" if len(known) > 1 else "the GPU is"
-            _say(f"{several} taken by other jobs ({', '.join(known)}, {folder}): waiting for one")
-        time.sleep(EVERY)
-    waited = time.monotonic() - begun
+    start = time.monotonic()
+    while (name := _first_free(names, folder)) is None:
+        if time.monotonic() - start < POLL_SECONDS:
+            subject = f"all {len(names)} GPUs are" if len(names) > 1 else "the GPU is"
+            _report(f"{subject} taken by other jobs ({', '.join(names)}, {folder}): waiting for one")
+        time.sleep(POLL_SECONDS)
+    waited = time.monotonic() - start
     os.environ[VISIBLE] = name
     os.environ.setdefault(ORDER, BY_BUS)
-    _say(f"GPU {name}")
-    return Taken(name, waited)
+    _report(f"GPU {name}")
+    return ReservedGpu(name, waited)
 
 
 def joules_used(device: str | None) -> float | None:
-    """The energy in joules that a GPU has used since its driver was loaded, as the driver counts it.
+    """Return the energy in joules that a GPU has used since its driver was loaded, by the driver's counter.
 
     Args:
-        device: its number or UUID, as CUDA names it; None: there is none.
+        device: number or UUID of the GPU, as CUDA names it; None if the process has none.
 
     Returns:
-        None where nobody tells: no GPU, one before Volta, a part of one (MIG), a number in another order than
-        the driver's, or no package nvidia-ml-py.
+        The energy. It is None if it is not known: without a GPU, for a GPU older than Volta or a partition of
+        one (MIG), for a number in another order than the driver's, or without the package nvidia-ml-py.
     """
-    numbered_as_the_driver_does = os.environ.get(ORDER) == BY_BUS
-    if device is None or (device.isdecimal() and not numbered_as_the_driver_does):
+    is_drivers_number = os.environ.get(ORDER) == BY_BUS
+    if device is None or (device.isdecimal() and not is_drivers_number):
         return None
     try:
         import pynvml
@@ -109,31 +112,35 @@ def joules_used(device: str | None) -> float | None:
         return None
     try:
         pynvml.nvmlInit()
-        of_number, of_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
-        handle = of_number(int(device)) if device.isdecimal() else of_uuid(device)
+        by_number, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+        handle = by_number(int(device)) if device.isdecimal() else by_uuid(device)
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
     except pynvml.NVMLError:
         return None
 
 
 def lock_folder(variables: Mapping[str, str]) -> Path:
-    """Where this user's jobs on this machine lock devices; those of a Slurm job number its own devices."""
+    """Return the folder in which the jobs of this user lock GPUs.
+
+    Each Slurm job has a folder of its own, because CUDA numbers the GPUs of each Slurm job from 0.
+    """
     step = [variables[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if name in variables]
     name = "-".join(["curvebench", "devices", str(os.getuid()), *step])
     return Path(tempfile.gettempdir()) / name
 
 
-def _first_free(known: Sequence[str], folder: Path) -> str | None:
+def _first_free(names: Sequence[str], folder: Path) -> str | None:
+    """Lock the first GPU that is not locked, and return its name; None if all are locked."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    for device in known:
-        file = os.open(folder / f"{device.replace('/', '_')}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    for name in names:
+        file = os.open(folder / f"{name.replace('/', '_')}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return device  # and the file stays open
+            return name  # The file stays open, and thus locked.
         os.close(file)
     return None
 
 
-def _say(what: str) -> None:
-    sys.stderr.write(f"{what}\n")
+def _report(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,7 +1,8 @@
 """Rough cost of a plan on the CPU, before anything is run: `curvebench estimate`.
 
-Each method takes a few steps and each basis is estimated for one seed. Studies with jobs on a GPU are left
-out, with the reason: no GPU need be here, and a count of operations says little of what a run takes on one.
+Each method takes a few measured steps, and each basis is estimated for one seed; the cost of a job is
+extrapolated from these. Studies with jobs on a GPU are left out, with the reason: this machine need not have
+a GPU, and the time of a run on one cannot be predicted from its number of operations.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from curvebench.stages.job import Instance, Job, instance, steps_of, workload_of
 from curvebench.stages.run_jobs import run_lanes
 
 STEPS = 20  # measured steps of a run
-LANES = 32  # runs that are measured together; more of them are assumed to take proportionally longer
-SEED = 0  # all seeds cost the same
-START_SECONDS = 3.0  # until a process has imported its backend
+MAX_LANES = 32  # runs that are measured together; the time of more runs is extrapolated proportionally
+SEED = 0  # All seeds are assumed to cost the same.
+START_SECONDS = 3.0  # time for a process to start and import its backend
+# Fields of a runs job that do not change the time of a step, or that are not needed to measure it.
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
@@ -43,7 +45,7 @@ NO_NAMES: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, 
 ON_GPU = "it has jobs on a GPU, whose cost is not estimated"
 ROUGH = (
     "With n jobs side by side: process time over n, at least the longest job.",
-    f"{STEPS} steps of at most {LANES} runs, measured on one thread of this machine as it is now;",
+    f"{STEPS} steps of at most {MAX_LANES} runs, measured on one thread of this machine as it is now;",
     "work that comes more rarely is not in it, and jobs side by side take longer.",
     "Not in it: step times, parity and property checks, merging tables, figures and the site.",
 )
@@ -54,10 +56,10 @@ class Cost:
     """Cost of a job, of a study or of several studies.
 
     Args:
-        jobs: number of processes.
-        runs: number of single runs; 0 for bases.
-        process_seconds: time of one thread that does one job after the other.
-        longest_seconds: time of the longest job, which jobs side by side take at least.
+        jobs: number of jobs, each of which is a process.
+        runs: number of single runs; 0 for basis-estimation jobs.
+        process_seconds: sum of the times of all jobs.
+        longest_seconds: time of the longest job. Parallel execution takes at least this long.
     """
 
     jobs: int = 0
@@ -75,16 +77,19 @@ class Cost:
 
 
 def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
-    """Return the studies of a plan whose cost can be estimated; and of the others, by name, why it cannot.
+    """Separate the studies of a plan whose cost can be estimated from the others.
+
+    Returns:
+        The studies; and the reason for each other study, by name.
 
     Raises:
-        InputError: when no study's cost can be; says why of each, and with it which scales it has.
+        InputError: if there is no study whose cost can be estimated. The message has the reason for each.
     """
-    on_gpu = [one for one in plan.studies if any(job.spec.device != "cpu" for job in one.jobs)]
+    on_gpu = [study for study in plan.studies if any(job.spec.device != "cpu" for job in study.jobs)]
     reasons = {study.name: study.reason for study in plan.report.skipped}
     reasons |= {planned.study.name: ON_GPU for planned in on_gpu}
-    if found := [one for one in plan.studies if one not in on_gpu]:
-        return found, reasons
+    if on_cpu := [study for study in plan.studies if study not in on_gpu]:
+        return on_cpu, reasons
     names = ", ".join(plan.config.studies)
     reasons = reasons or {names: "only property checks, whose cost is not estimated; name a study"}
     head = f"nothing to estimate at scale {plan.config.scale}"
@@ -92,10 +97,10 @@ def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
 
 
 def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, Cost]]:
-    """Yield the cost of each study; only a temporary folder is written to.
+    """Measure and yield the cost of each study. Files are written to a temporary folder only.
 
     Raises:
-        InputError: when a run or a basis fails.
+        InputError: if a measured run or basis fails.
     """
     with TemporaryDirectory(prefix="curvebench-") as folder:
         meter = _Meter(Path(folder))
@@ -111,10 +116,10 @@ def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, C
 
 
 class _Meter:
-    """Measures each kind of cell once.
+    """Measures the cost of cells. Cells that would be measured in the same way are measured once.
 
     Args:
-        folder: the jobs that are measured write into it.
+        folder: results folder of the jobs that are run as measurements.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -123,7 +128,7 @@ class _Meter:
         self.instances: dict[str, Instance] = {}
 
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
-        """Yield the cost of each cell of a job that estimates bases or makes runs."""
+        """Yield the cost of each cell of a basis-estimation job or a runs job."""
         for workload, basis in product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
                 yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
@@ -131,22 +136,22 @@ class _Meter:
                 yield self.runs(spec, workload, basis)
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> float:
-        """Return the seconds of estimating one basis."""
+        """Return the seconds that one seed's basis takes."""
         return sum(self.estimated(spec, workload, basis).clock.seconds.values())
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of all rounds of a job on a workload in a basis, whose program is compiled once."""
-        rounds = [one for one in map(spec.in_round, spec.rounds) if basis in one.bases]
-        counts = [len(one.seeds) * one.tries(one.rounds[0]) for one in rounds]
-        few, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), LANES)
+        """Return the cost of all rounds of a job on a workload in a basis, which share a compiled program."""
+        rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
+        counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
+        few, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
         settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
         clock = self.measured(spec, workload, basis, few, settings[:1] * lanes)
         step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
-        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first step and after the last
+        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first and after the last step
         seconds = clock.seconds["compile"]
-        for one, runs in zip(rounds, counts, strict=True):
-            steps = steps_of(one, self.instance(workload))
-            seconds += runs * (steps * step + (one.training.evaluations + 1) * evaluation)
+        for in_round, runs in zip(rounds, counts, strict=True):
+            steps = steps_of(in_round, self.instance(workload))
+            seconds += runs * (steps * step + (in_round.training.evaluations + 1) * evaluation)
         return Cost(0, sum(counts), seconds)
 
     def measured(
@@ -157,9 +162,9 @@ class _Meter:
         steps: int,
         settings: tuple[Setting, ...],
     ) -> Clock:
-        """Return the clock of a job that makes a run of a few steps at each setting."""
+        """Run a job with one run of a few steps for each setting, and return its clock."""
         stored = bases()[basis.name].stored
-        needed = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
+        bases_jobs = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule
         short = spec.changed(
             rounds=(spec.final_round,),
@@ -168,16 +173,16 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            schedule=schedule.model_copy(update={"warmup_epochs": None}),  # may be longer than the steps
+            schedule=schedule.model_copy(update={"warmup_epochs": None}),  # It may be longer than the run.
             evaluations=1,
-            upstream={"bases": needed},
+            upstream={"bases": bases_jobs},
             **NOTHING_ELSE,
             **NO_NAMES,
         )
         return self.done(short, run_lanes).clock
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
-        """Return a job that has estimated a basis for one seed."""
+        """Run a basis-estimation job for one seed, and return it."""
         backend, device = estimated_at(workload_of(workload).separate_jobs, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
@@ -186,7 +191,11 @@ class _Meter:
         return self.done(short, estimate_bases)
 
     def done(self, spec: JobSpec, stage: Callable[[Job], Any]) -> Job:
-        """Return the job of a spec, done now or before."""
+        """Run the job of a spec, unless it was run before, and return it.
+
+        Raises:
+            InputError: if something in the job fails.
+        """
         if spec.hash not in self.jobs:
             job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
@@ -197,7 +206,7 @@ class _Meter:
         return self.jobs[spec.hash]
 
     def instance(self, workload: WorkloadSpec) -> Instance:
-        """Return the problem of a workload."""
+        """Return the problem of a workload with the seed SEED."""
         key = repr(workload)
         if key not in self.instances:
             self.instances[key] = instance(workload_of(workload), workload.settings, SEED)
@@ -210,23 +219,29 @@ HEAD = f"{'study':<32}{'jobs':>6}{'runs':>8}{'process time':>20}{'longest job':>
 
 
 def described(
-    scale: str, found: Sequence[tuple[PlannedStudy, Cost]], skipped: Mapping[str, str]
+    scale: str, costs: Sequence[tuple[PlannedStudy, Cost]], skipped: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return all estimates in plain JSON types, and by study why it has none."""
+    """Return all estimates in JSON types.
+
+    Args:
+        scale: the scale of the plan.
+        costs: the studies with their costs.
+        skipped: for each study without an estimate, the reason.
+    """
     return {
         "scale": scale,
         "studies": [
             {"name": planned.study.name, "backends": list(planned.plan.backends), **asdict(cost)}
-            for planned, cost in found
+            for planned, cost in costs
         ],
-        "total": asdict(sum((cost for _, cost in found), Cost())),
+        "total": asdict(sum((cost for _, cost in costs), Cost())),
         "skipped": dict(skipped),
         "rough": list(ROUGH),
     }
 
 
 def line(name: str, cost: Cost) -> str:
-    """Return the line of a study, or of the total."""
+    """Format the line of a study, or of the total, under HEAD."""
     process, longest = (
         str(timedelta(seconds=round(seconds))) for seconds in (cost.process_seconds, cost.longest_seconds)
     )

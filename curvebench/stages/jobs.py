@@ -24,7 +24,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.sources import check_unchanged
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
-from curvebench.stages.devices import joules_used, take_device
+from curvebench.stages.devices import joules_used, reserve_gpu
 from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Attendance, Failure, Interrupted, failure_of
 from curvebench.timing.clocks import limit_threads
@@ -73,7 +73,7 @@ def run_job(
     check_unchanged(spec)
     limit_threads(threads)
     facts: dict[str, Any] = provenance(threads)
-    taken = take_device() if spec.device == "gpu" else None
+    taken = reserve_gpu() if spec.device == "gpu" else None
     device, waited = (None, 0.0) if taken is None else (taken.name, taken.waited)
     before = joules_used(device)
     _keep_compiled(threads, facts["machine"])
@@ -172,7 +172,8 @@ def _interruptible(once: bool) -> Iterator[None]:
 
 def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     """What the job took, but for the seconds in which it `waited` for a GPU that others had."""
-    spec, seconds, total = job.spec, job.clock.seconds, _total_seconds() - waited + job.clock.earlier
+    spec, seconds = job.spec, job.clock.seconds
+    total = _total_seconds(job.attendance.since) - waited + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     return {
         **facts,
@@ -196,8 +197,10 @@ def _joules_since(before: float | None, device: str | None, job: Job) -> float |
     return None if now is None or before is None else now - before
 
 
-def _total_seconds() -> float:
-    """Seconds since this process started."""
+def _total_seconds(since: float | None) -> float:
+    """Return the seconds since a worker received the job, or since this process started."""
+    if since is not None:
+        return time.monotonic() - since
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
         # Both since the machine started: a date of the start would be rounded to a second (proc(5)).

@@ -1,4 +1,4 @@
-"""Rows of the runs and curves tables from the trajectories of a bundle."""
+"""Rows of the tables `runs` and `curves`, made of the trajectories of a bundle."""
 
 from __future__ import annotations
 
@@ -17,30 +17,49 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-LOSSES = ("train_loss", "validation_loss", "test_loss")  # the first that is evaluated shows a divergence
+# The first of these that the workload evaluates shows whether a run has diverged in its last step.
+LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What one lane did: what its evaluations gave up to its end, and how it ended."""
+    """Result of one lane, with C evaluations up to its end.
 
-    steps: np.ndarray  # (C,) of the evaluations up to its end
-    values: Mapping[str, np.ndarray]  # metric to (C,) values
+    Args:
+        steps: (C,) number of steps before each evaluation.
+        values: by metric, the values (C,).
+        outcome: outcome of the run (`curvebench.results.outcomes`).
+        outcome_step: number of steps after which the outcome was known, such as the step of a divergence;
+            None if the run spent its budget without reaching a target.
+        total_steps: number of updates.
+        gradients: number of steps whose gradient was computed.
+        closure_gradients: (C,) gradients that closures have computed in addition.
+        reached: by metric with a target, the step at which the target was reached, or None.
+    """
+
+    steps: np.ndarray
+    values: Mapping[str, np.ndarray]
     outcome: str
     outcome_step: int | None
-    total_steps: int  # updates made
-    gradients: int  # steps whose gradient was taken
-    closure_gradients: np.ndarray  # (C,) gradients that closures have taken
-    reached: Mapping[str, int | None] = field(default_factory=dict)  # the step of each target, or None
+    total_steps: int
+    gradients: int
+    closure_gradients: np.ndarray
+    reached: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def lane_of(
     trajectories: Trajectories, seed: int, setting: int, targets: Mapping[str, float], workload: Workload
 ) -> Lane:
-    """The record of one lane: the curve up to its divergence or stop, and its outcome.
+    """Extract one lane of a bundle: its curve up to its divergence or stop, and its outcome.
 
-    A lane that stops at its t-th gradient has made t - 1 updates; the evaluation after it, whose values are
-    those of the stop, is recorded at that step.
+    A lane that stops at the gradient of step t has made t - 1 updates. Its parameters do not change after
+    that, so the next evaluation is recorded at step t - 1.
+
+    Args:
+        trajectories: results of the bundle.
+        seed, setting: indices of the lane.
+        targets: threshold of each metric that has a target.
+        workload: the workload, which declares the direction of metrics.
     """
     steps = trajectories.steps
     values = {name: table[:, seed, setting] for name, table in trajectories.metrics.items()}
@@ -51,34 +70,34 @@ def lane_of(
     if not diverged and losses and not np.isfinite(losses[0][-1]):
         diverged = total
     end = diverged or (stopped - 1 if stopped else total)
-    kept = int(np.searchsorted(steps, end)) + 1
-    steps = np.minimum(steps[:kept], end)
-    values = {name: value[:kept] for name, value in values.items()}
-    closure_gradients = trajectories.closure_gradients[:kept]
+    count = int(np.searchsorted(steps, end)) + 1
+    steps = np.minimum(steps[:count], end)
+    values = {name: value[:count] for name, value in values.items()}
+    closure_gradients = trajectories.closure_gradients[:count]
     reached = {
         metric: steps_to(steps, values[metric], threshold, workload.metrics[metric].direction)
         for metric, threshold in targets.items()
         if metric in values
     }
-    met = [step for step in reached.values() if step is not None]
+    target_steps = [step for step in reached.values() if step is not None]
     outcome, at, updates, gradients = "budget", None, total, total
     if diverged:
         outcome, at, updates, gradients = "diverged", diverged, diverged, diverged
     elif stopped:
         outcome, at, updates, gradients = "reached", end, end, stopped
-    elif met:
-        outcome, at = "reached", min(met)
+    elif target_steps:
+        outcome, at = "reached", min(target_steps)
     return Lane(steps, values, outcome, at, updates, gradients, closure_gradients, reached)
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
-    """The step of the first evaluation at which a target is met, or None."""
-    met = values <= threshold if direction == "minimize" else values >= threshold
-    return int(steps[np.argmax(met)]) if met.any() else None
+    """Return the step of the first evaluation at which a target is reached; None if there is none."""
+    is_reached = values <= threshold if direction == "minimize" else values >= threshold
+    return int(steps[np.argmax(is_reached)]) if is_reached.any() else None
 
 
 def best(steps: np.ndarray, values: np.ndarray, direction: str) -> tuple[float, int]:
-    """The best value of a curve and its step; NaN and the first step where no value is a number."""
+    """Return the best value of a curve and its step; NaN and the first step if all values are NaN."""
     if np.isnan(values).all():
         return float("nan"), int(steps[0])
     index = int(np.nanargmin(values) if direction == "minimize" else np.nanargmax(values))
@@ -90,27 +109,38 @@ def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
 
 
 class RunTables(NamedTuple):
-    """Rows of the tables of runs, and of their curves."""
+    """Rows of the tables `curves` and `runs`, in the order in which they are stored.
+
+    The runs are stored last, so that a stored run always has its curve.
+    """
 
     curves: pl.DataFrame
-    runs: pl.DataFrame  # stored last: where they are, the curves are
+    runs: pl.DataFrame
 
 
 def rows(
     job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
 ) -> RunTables:
-    """The rows of lanes that were run together."""
+    """Return the rows of a bundle.
+
+    Args:
+        job, cell: the job and its cell.
+        bundle: the bundle that was run.
+        trajectories: its results.
+        basis: its basis, whose cost is a part of the rows.
+        lanes: indices of the bundle's first seed and first setting in the cell.
+    """
     runs: list[dict[str, Any]] = []
-    done: list[Lane] = []
+    by_run: list[Lane] = []
     targets = job.training.targets_on(cell.workload.name)
     for s, k in np.ndindex(*bundle.lanes):
         lane = lane_of(trajectories, s, k, targets, cell.workload)
-        place = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
-        run = _row(job, cell, place, lane, (bundle, basis), math.prod(bundle.lanes))
+        indices = (lanes.cell, lanes.first_seed + s, lanes.first_setting + k)
+        run = _row(job, cell, indices, lane, (bundle, basis), math.prod(bundle.lanes))
         run["basis_seconds"] += float(trajectories.reestimation_seconds[s, k])
         runs.append({**run, "state_bytes": trajectories.state_bytes})
-        done.append(lane)
-    curves = _curves([run["run"] for run in runs], done, bundle)
+        by_run.append(lane)
+    curves = _curves([run["run"] for run in runs], by_run, bundle)
     return RunTables(curves, pl.DataFrame(runs, schema=schema.RUNS))
 
 
@@ -122,15 +152,21 @@ def failed_rows(
     failure: Failure,
     built: tuple[Bundle, LoadedBasis] | None = None,
 ) -> RunTables:
-    """The rows of lanes (seed, setting) that failed: without curves, their targets not reached.
+    """Return the rows of runs that failed. They have no curves, and reach no targets.
 
-    What they cost is that of their steps and of their basis, where the cell's bundle and basis were `built`.
+    Args:
+        job, cell: the job and its cell.
+        number: number of the cell in the job.
+        lanes: seed and setting of each run, by index.
+        failure: how they failed.
+        built: the bundle and the basis of the whole cell, by which the cost of the runs is computed; None if
+            they could not be built, which makes the cost 0.
     """
     steps = failure.step or 0
     lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
     runs = [
-        {**_row(job, cell, (number, *one), lane, built, len(lanes)), "reason": failure.reason}
-        for one in lanes
+        {**_row(job, cell, (number, *pair), lane, built, len(lanes)), "reason": failure.reason}
+        for pair in lanes
     ]
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
 
@@ -138,29 +174,34 @@ def failed_rows(
 def _row(
     job: Job,
     cell: Cell,
-    place: tuple[int, int, int],
+    indices: tuple[int, int, int],
     lane: Lane,
     built: tuple[Bundle, LoadedBasis] | None,
-    together: int,
+    bundle_lanes: int,
 ) -> dict[str, Any]:
-    """A lane's row, by the numbers of its cell, seed and setting; `built` where its cell was built.
+    """Return a lane's row of the table `runs` (`curvebench.results.schema.RUNS`). Missing columns are null.
 
-    Columns of `curvebench.results.schema.RUNS` that the row leaves out are null.
+    Args:
+        job, cell: the job and its cell.
+        indices: indices of the cell, the seed and the setting.
+        lane: the result of the lane.
+        built: the bundle and the basis of the cell; None if they could not be built.
+        bundle_lanes: number of lanes that were run together.
     """
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
     gradients += int(lane.closure_gradients[-1]) if len(lane.closure_gradients) else 0
     bests = {name: best(lane.steps, values, direction[name]) for name, values in lane.values.items()}
-    spec, (number, seed, setting) = job.runs, place
-    (in_round,) = spec.rounds
+    spec, (number, seed, setting) = job.runs, indices
+    (round_number,) = spec.rounds
     rule = rule_of(cell.optimizer, job.training.schedule.name)
     hyper = rule.complete({**cell.optimizer.hyperparameters, **cell.settings[setting]})
     return {
         "run": f"{spec.hash[:12]}-{number:02d}-{seed:03d}-{setting:03d}",
         **job.columns(cell.workload.name, cell.optimizer.label, cell.basis.label),
         "dtype": precision_of(job.spec, cell.workload),
-        "stage": "tuning" if in_round < spec.final_round else "alternative" if setting else "final",
-        "round": in_round,
+        "stage": "tuning" if round_number < spec.final_round else "alternative" if setting else "final",
+        "round": round_number,
         "seed": spec.seeds[seed],
         "learning_rate": float(hyper["learning_rate"]),
         "hyperparameters": _named({name: float(v) for name, v in hyper.items() if name != "learning_rate"}),
@@ -180,21 +221,21 @@ def _row(
             for metric, at in job.training.targets_on(cell.workload.name).items()
             if metric in cell.workload.metrics
         ],
-        "bundle_lanes": together,
+        "bundle_lanes": bundle_lanes,
     }
 
 
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
-    """Return the curves of the named runs, all in one frame: a frame for each run takes a millisecond."""
+    """Return the curves of the named runs in one frame, which is faster than a frame for each run."""
     steps = np.concatenate([lane.steps for lane in lanes])
     evaluations = bundle.evaluations_of(steps) + np.concatenate([lane.closure_gradients for lane in lanes])
-    about = {
+    keys = {
         "run": np.repeat(runs, [len(lane.steps) for lane in lanes]),
         "step": steps,
         "gradient_evaluations": evaluations,
         "examples": evaluations * bundle.batch_size,
     }
     values = {name: np.concatenate([lane.values[name] for lane in lanes]) for name in lanes[0].values}
-    wide = pl.DataFrame({**about, **values})
-    long = wide.unpivot(index=[*about], variable_name="metric", value_name="value")
+    wide = pl.DataFrame({**keys, **values})
+    long = wide.unpivot(index=[*keys], variable_name="metric", value_name="value")
     return long.with_columns(seconds=pl.lit(None, pl.Float64)).select(schema.CURVES.names())

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from curvebench.stages.workers import Worker, folder_of_workers
+
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # the process' own doing
 # Python's, NumPy's, torch's on GPU and host, XLA's, those of CUDA's libraries, C++'s
 MEMORY_ERRORS = (
@@ -133,12 +135,14 @@ class Attendance:
         lost: what took earlier processes of the job with it.
         ended: why nothing more is to be computed; None while the job goes on.
         kept: how things failed before, by their names, where nothing is tried again.
+        since: when a worker received the job, on the monotonic clock; None: the process has this job alone.
     """
 
     journal: Journal = field(default_factory=Journal)
     lost: Mapping[Lanes, Failure] = field(default_factory=dict)
     ended: Failure | None = None
     kept: Mapping[str, Failure] = field(default_factory=dict)
+    since: float | None = None
 
     def not_tried(self, what: str) -> Failure | None:
         """Why something is not to be computed: None where it is."""
@@ -146,35 +150,39 @@ class Attendance:
 
 
 def attended(text: str) -> Attendance:
-    """What `supervise` hands on, read in the job's process, which from here on dies with its parent."""
-    if sys.platform == "linux":
+    """Return what the supervisor hands on, read in the job's process; a child dies with its supervisor."""
+    handed_on = json.loads(text)
+    since = handed_on.get("since")
+    if since is None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
-    given = json.loads(text)
-    lost = {Lanes(*lanes): Failure(*failure) for lanes, failure in given["lost"]}
-    ended = Failure(*given["ended"]) if given["ended"] else lost.get(NOTHING)
-    return Attendance(Journal(given["journal"]), lost, ended)
+    lost = {Lanes(*lanes): Failure(*failure) for lanes, failure in handed_on["lost"]}
+    ended = Failure(*handed_on["ended"]) if handed_on["ended"] else lost.get(NOTHING)
+    return Attendance(Journal(handed_on["journal"]), lost, ended, since=since)
 
 
-def supervise(command: Sequence[str], minutes: float | None = None) -> int:
-    """Run a job's command in a process of its own, and again for the rest of the job where that dies.
+def supervise(command: Sequence[str], minutes: float | None = None, workers: Path | None = None) -> int:
+    """Run a job's command in another process, and again for the rest of the job where that dies.
 
     Args:
         command: takes `--attended TEXT` (`attended`).
         minutes: the most that all lanes of a cell may take; None for no limit.
+        workers: the folder of workers, one of which runs the command if it can; None: a child runs it.
 
     Returns:
         The exit status.
     """
     with tempfile.TemporaryFile() as file:
         file.truncate(Journal.FORM.size)
-        return _Supervisor(command, minutes, file.fileno()).run()
+        return _Supervisor(command, minutes, file.fileno(), workers).run()
 
 
 class _Supervisor:
-    def __init__(self, command: Sequence[str], minutes: float | None, file: int) -> None:
-        self.command, self.minutes, self.file = command, minutes, file
+    def __init__(
+        self, command: Sequence[str], minutes: float | None, file: int, workers: Path | None = None
+    ) -> None:
+        self.command, self.minutes, self.file, self.workers = command, minutes, file, workers
         self.journal = Journal(file)
-        self.child: subprocess.Popen[bytes] | None = None
+        self.child: subprocess.Popen[bytes] | Worker | None = None
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
@@ -196,17 +204,21 @@ class _Supervisor:
             kills, ending, self.late = _memory_kills(), self.ended is not None, None
             if ending:  # which the child inherits: it is to write what there is, however often it is told to
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            self.child = subprocess.Popen(
-                [*self.command, "--attended", self._handed_on()], pass_fds=[self.file]
-            )
+            self.child = self._started(ending)
             try:
                 status = self.child.wait()
-            except KeyboardInterrupt:  # which the terminal sends to both
-                self.child.wait()
+            except KeyboardInterrupt:  # the terminal sends it to a child too; a worker dies with this process
+                if not isinstance(self.child, Worker):
+                    self.child.wait()
                 return 128 + signal.SIGINT
             if status in (0, BAD_INPUT):
                 return status
+            self.workers = None
             lanes, step = self._under_way()
+            if status is None:  # nobody knows why the worker died
+                if lanes != DONE and self.ended is None and self.late is None:
+                    continue
+                status = -signal.SIGKILL
             if lanes == DONE:  # it died at exit
                 return 0
             if ending or lanes in self.lost:  # it died again where nothing is computed
@@ -214,8 +226,15 @@ class _Supervisor:
             if self.ended is None:
                 self.lost[lanes] = self._failure(status, step, kills)
 
-    def _handed_on(self) -> str:
-        return json.dumps({"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended})
+    def _started(self, ending: bool) -> subprocess.Popen[bytes] | Worker:
+        """Start the job in a worker or in a child process."""
+        attendance = {"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended}
+        if self.workers is not None and not ending:
+            worker = Worker.found_in(self.workers)
+            worker.begin(self.command[3:], attendance)  # without `python -m curvebench`
+            return worker
+        command = [*self.command, "--attended", json.dumps(attendance)]
+        return subprocess.Popen(command, pass_fds=[self.file])
 
     def _under_way(self) -> tuple[Lanes, int | None]:
         """What a process that died was at: what it was killed for, else what it noted last."""
@@ -270,8 +289,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--minutes", type=float, metavar="NUMBER", help="the most that the runs of a cell may take"
     )
+    parser.add_argument("--threads", default="1", help="processor threads of the job (default: %(default)s)")
     given, rest = parser.parse_known_args(arguments)
-    return supervise([sys.executable, "-m", "curvebench", *rest], given.minutes)
+    command = [sys.executable, "-m", "curvebench", *rest, "--threads", given.threads]
+    return supervise(command, given.minutes, folder_of_workers(Path(rest[1]), given.threads))
 
 
 if __name__ == "__main__":

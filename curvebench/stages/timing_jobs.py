@@ -1,4 +1,7 @@
-"""The timing stage: time and memory of every method's single run with its chosen setting, one at a time."""
+"""The timing stage: step times and memory of each method in a single run with its chosen setting.
+
+A timing job runs by itself on the machine, and the methods take turns.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ from curvebench.stages.job import Cell, Job, basis_of, bundle_of, instance, prec
 from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 
-STEPS = 50  # the least of a stretch
-REPETITIONS = 9  # the least number at which a 95 % interval of a median leaves out both extremes
+MIN_STEPS = 50  # smallest number of steps in a measurement
+# With 9 repetitions, the 95 % interval of the median does not reach to the smallest and the largest value.
+REPETITIONS = 9
 NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
 Method = tuple[str, str]  # optimizer, basis
 
 
 def time_study(job: Job) -> None:
-    """Measure the methods of a study that come to their end on one backend."""
+    """Measure the methods of a study on one backend, except methods whose final run did not finish."""
     spec = job.spec
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("runs")])
     finals = runs.filter(finished(), stage="final")
@@ -44,14 +48,14 @@ def time_study(job: Job) -> None:
         measured = measure_methods(
             {" @ ".join(method): bundle for method, bundle in bundles.items()},
             job.engine(precision_of(job.spec, workload_of(workload))),
-            STEPS,
+            MIN_STEPS,
             REPETITIONS,
             lambda method: progress.advance(1, f"({'no optimizer' if method == NULL.name else method})"),
             lambda method, error: job.fail(f"times of {method} on {workload.name}", error),
         )
         _charge(job, measured)
-        timings.extend(_row(job, workload.name, asdict(one)) for one in measured.timings)
-        memory.extend(_row(job, workload.name, asdict(one)) for one in measured.memory)
+        timings.extend(_row(job, workload.name, asdict(timing)) for timing in measured.timings)
+        memory.extend(_row(job, workload.name, asdict(peak)) for peak in measured.memory)
 
     with pinned(job.threads) as processors:
         for workload in spec.workloads:
@@ -63,7 +67,10 @@ def time_study(job: Job) -> None:
 
 
 def _charge(job: Job, measured: Measured) -> None:
-    """Charge the timings to the job's clock; a warm-up is neither compilation nor steps, and stays other."""
+    """Add the measured seconds to the phases of the job's clock.
+
+    Warm-up is neither compilation nor steps, and stays in the rest of the job's time.
+    """
     for timing in measured.timings:
         phase = "step" if timing.phase == "null_step" else timing.phase
         if phase in PHASES:
@@ -71,11 +78,11 @@ def _charge(job: Job, measured: Measured) -> None:
 
 
 def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
-    """One run of each method: that of the job's seed, where it is among the runs."""
+    """Build a bundle of one lane for each method: its final run with the job's seed, if the run finished."""
     spec, seed, bundles = job.spec, job.spec.seeds[0], dict[Method, Bundle]()
     with job.clock.phase("data"):
-        found = workload_of(workload, job.training.evaluated_splits)
-        one = instance(found, workload.settings, seed)
+        loaded = workload_of(workload, job.training.evaluated_splits)
+        problem = instance(loaded, workload.settings, seed)
         runs = {
             (run["optimizer"], run["basis"]): run
             for run in finals.filter(workload=workload.name, seed=seed).iter_rows(named=True)
@@ -86,12 +93,16 @@ def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Met
                 continue
             setting = {item["name"]: item["value"] for item in run["hyperparameters"]}
             setting["learning_rate"] = run["learning_rate"]
-            cell = Cell(found, workload, optimizer, basis, [setting])
-            bundles[method] = bundle_of(job, cell, [one], basis_of(job, basis, [one]))
+            cell = Cell(loaded, workload, optimizer, basis, [setting])
+            bundles[method] = bundle_of(job, cell, [problem], basis_of(job, basis, [problem]))
     return bundles
 
 
 def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a timing or of a memory; its `method` is an optimizer, or one in a basis."""
+    """Return a row of the table `timings` or `memory`.
+
+    Args:
+        measured: the fields of the measurement, with `method` as `optimizer` or `optimizer @ basis`.
+    """
     optimizer, _, basis = measured.pop("method").partition(" @ ")
     return {**job.columns(workload, optimizer, basis or "identity"), **measured}

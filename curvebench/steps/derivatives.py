@@ -22,10 +22,10 @@ class StepInfo(NamedTuple):
     """Loss, gradient and needs of a step, for lanes (S, K) of S seeds and K settings."""
 
     loss: Array  # (S, K)
-    gradient: dict[str, Array]  # by parameter name (S, K, *shape), in the original coordinates
+    gradient: dict[str, Array]  # each (S, K, *shape), by parameter name and in the original coordinates
     model: dict[str, Array]  # the state of the model after the loss, each (S, K, ...)
-    # The values of the rule's needs by name, each (S, K, ...) or nested mappings of such arrays, in the
-    # original coordinates. Amortized needs are missing at steps that do not observe.
+    # The values of the rule's needs by name, each (S, K, ...) or nested mappings of such arrays.
+    # Coordinates are the original ones. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
 
 
@@ -42,10 +42,10 @@ class Derivatives(Protocol):
 
     ops: Ops  # array functions for rules and needs
     model_ops: Ops  # array functions for losses and metrics, which may compute products in a lower precision
-    # Array functions for losses and metrics of single runs, if no second derivative is taken: they may use
-    # kernels that can be neither mapped nor differentiated twice.
+    # Array functions for losses and metrics of single runs, whose second derivatives are not taken.
+    # These functions may use kernels that can be neither mapped nor differentiated twice.
     single_run_ops: Ops
-    many_examples: float  # from this number of examples on, it is faster to compute lanes one after another
+    many_examples: float  # lanes with at least this number of examples are faster one after another
 
     def products(self) -> AbstractContextManager[Any]:
         """Return a context with the precision of a model's products, for a library with such a setting."""
@@ -119,8 +119,8 @@ class OverLanes:
             result = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *lane_noises)
             return map_arrays(lambda array: array[None, None], result)
         shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
-        # Only arrays with more examples than numbers per example count. A large square matrix, for example
-        # the data of a matrix problem, is faster to multiply with all lanes at once.
+        # Only arrays with more examples than numbers per example count.
+        # A large square matrix is faster to multiply with all lanes at once.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         is_sequential = examples >= self.derivatives.many_examples
         mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
@@ -188,8 +188,7 @@ class StepEvaluation:
         return self._differentiated(single=False)
 
     def _differentiated(self, single: bool) -> Function:
-        # The arrays that a need computes must be the same as those of the gradient, so needs exclude
-        # `single_run_ops`.
+        # A need computes with `model_ops`, and its arrays must be the same as those of the gradient.
         table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:

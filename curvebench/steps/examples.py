@@ -71,8 +71,7 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
             step`.
         first: the number of row 0.
     """
-    # Philox is counter-based: a key has 2^64 independent streams, and to start one takes a fraction of the
-    # time that a new seed takes.
+    # Philox is counter-based: starting one of the 2^64 streams of a key is faster than making a new seed.
 
     @cache
     def key(row: int, seed: int) -> np.ndarray:

@@ -80,14 +80,14 @@ class Carry(NamedTuple):
     model: dict[str, Array]  # state of the model, such as statistics of a normalization, each (S, K, ...)
     diverged_at: Array  # (S, K), number of the first step whose loss was not finite; 0 if none was
     stopped_at: Array  # (S, K), number of the step whose gradient was below the threshold; 0 if none was
-    losses: StepLosses | None = None  # None if no metric is computed from the losses of steps
+    losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
 class Constants(NamedTuple):
     """Arrays that every step of a bundle reads and none changes."""
 
-    # The training data: (examples, ...) if all seeds share them, otherwise (S, examples, ...). The mapping is
-    # empty if the workload is streamed, because each minibatch is then sent with the inputs of its step.
+    # The training data: (examples, ...) if all seeds share them, otherwise (S, examples, ...).
+    # The mapping is empty for a streamed workload, whose minibatches are sent with the inputs.
     data: dict[str, Array]
     rows: Array | None  # (S, 1), the index of each seed in `data`; None if all seeds share the data
     matrices: tuple[Array, ...]  # the matrix V of each block of the layout, (S, n, r)
@@ -320,8 +320,7 @@ class Program:
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
         factor = (self.protocol.clip_gradient_norm / largest) / relative_norm
-        # The factor is NaN for a gradient that is not finite; the comparison is then false, which leaves it
-        # as it is.
+        # A gradient that is not finite has the factor NaN, which is not less than 1.
         factor = ops.where(factor < 1, factor, 1.0)
         return info._replace(gradient=by_name(ops, shapes, flat * factor))
 
@@ -379,8 +378,7 @@ class Program:
         count = ops.sum(ops.astype_float(active), axis=-1)
         is_first = (carry.losses.count == 0) & (count > 0)
         total, counted = carry.losses.total, ops.where(active, losses, 0.0)
-        # Add one step at a time: the rounding of a sum over T would depend on how a run is divided into
-        # segments.
+        # Steps are added one by one: the rounding of a sum would depend on the length of segments.
         for step in range(len(steps)):
             total = total + counted[..., step]
         return carry._replace(

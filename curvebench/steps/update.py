@@ -15,21 +15,24 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# A call of a rule takes at most this many entries (or one leaf, if a leaf has more), because the intermediate
-# arrays of a rule take several times the memory of its input. The limit is a share of all entries in models
-# with fewer, and there is none in models of less than MANY_ENTRIES.
+# The intermediate arrays of a rule take several times the memory of its inputs.
+# Therefore one call updates at most ENTRIES_AT_ONCE entries, or a single leaf.
+# A model with at least MANY_ENTRIES entries is updated by at least MIN_CALLS calls, if no leaf is too large.
 ENTRIES_AT_ONCE = 1 << 22
-SHARE_AT_ONCE = 8  # The share is one eighth.
+MIN_CALLS = 8
 MANY_ENTRIES = 1 << 19
 
 
 class Work(IntFlag):
-    """Amortized work of a step: expensive work of a rule that only some steps do, before their update."""
+    """Amortized work of a step: expensive work of a rule that only some steps do, before their update.
+
+    Amortized needs are evaluated only at the steps that observe them, such as the statistics of K-FAC.
+    """
 
     NONE = 0
     REFRESH = 1  # `Rule.refresh`, such as an eigendecomposition
     START = 2  # `Rule.start`, which replaces the refresh of the first step
-    OBSERVE = 4  # `Rule.observe`, which reads the amortized needs; they are evaluated at these steps only
+    OBSERVE = 4  # `Rule.observe`, which reads the amortized needs
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ class Update:
         default = Part(self.rule)
         part_of = self.rule.part or (lambda role, shape: default)
         total = self.layout.total
-        entries_at_once = min(ENTRIES_AT_ONCE, total // SHARE_AT_ONCE if total >= MANY_ENTRIES else total)
+        entries_at_once = min(ENTRIES_AT_ONCE, total // MIN_CALLS if total >= MANY_ENTRIES else total)
         groups = []
         for stack in self.layout.stacks:
             parts = [part_of(role, stack.shape) for role in stack.roles]

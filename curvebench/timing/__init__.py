@@ -1,1 +1,1 @@
-"""Step times and memory: pinned clocks, interleaved methods."""
+"""Measurement of step times and memory."""

@@ -1,4 +1,4 @@
-"""The stopwatch of all benchmarks, and the processors, threads and garbage collector of its process."""
+"""Timing of functions, with control of the processors, threads and garbage collection of the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_TASKS = Path("/proc/self/task")  # one folder a thread, on Linux
+_TASKS = Path("/proc/self/task")  # on Linux, a folder with one entry per thread of this process
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 
 
@@ -28,7 +28,7 @@ def seconds_of(run: Callable[[], None], calls: int) -> float:
 
 
 def calls_for(run: Callable[[], None], seconds: float) -> int:
-    """Return how many calls in a row take about `seconds`; calling for that long also warms up."""
+    """Return how many calls in a row take about `seconds`; finding this out also warms up `run`."""
     fastest = math.inf
     end = time.perf_counter() + seconds
     while fastest == math.inf or time.perf_counter() < end:
@@ -50,7 +50,7 @@ def one_thread() -> Iterator[None]:
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    values = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     torch = sys.modules.get("torch")
     threads = torch.get_num_threads() if torch else None
@@ -60,7 +60,7 @@ def one_thread() -> Iterator[None]:
         with pinned(1), threadpool_limits(1):
             yield
     finally:
-        for name, value in before.items():
+        for name, value in values.items():
             if value is None:
                 del os.environ[name]
             else:
@@ -70,49 +70,50 @@ def one_thread() -> Iterator[None]:
 
 
 def limit_threads(threads: int) -> None:
-    """Hold this process to so many threads of a library.
+    """Limit each numerical library of this process to a number of threads.
 
-    Call it before libraries are imported that read the number then, such as JAX.
+    Call it before the import of libraries that read the limit at that time, such as JAX.
     """
     from threadpoolctl import threadpool_limits
 
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    threadpool_limits(threads)  # what is loaded by now, such as NumPy's linear algebra
+    threadpool_limits(threads)  # applies to libraries that are already loaded, such as NumPy's linear algebra
 
 
 @contextmanager
 def pinned(count: int) -> Iterator[tuple[int, ...]]:
-    """Hold this process to some of its processors until the end of the block, where the system can.
+    """Restrict this process to some of its processors until the end of the block, if the system supports it.
 
-    All threads are held, those of libraries that were loaded before too.
+    All threads are restricted, including threads of libraries that were loaded before.
 
     Args:
-        count: how many processors, at least 1; the last ones that the process may use are taken.
+        count: number of processors, at least 1; those with the highest numbers are used.
 
     Yields:
-        The numbers of the processors; none where the system cannot pin (macOS, Windows).
+        The numbers of the processors; empty if the system cannot restrict processes (macOS, Windows).
     """
     if not hasattr(os, "sched_setaffinity"):
         yield ()
         return
     allowed = os.sched_getaffinity(0)
-    chosen = sorted(allowed)[-count:]
-    before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
-    _hold({thread: set(chosen) for thread in before})
+    processors = sorted(allowed)[-count:]
+    previous = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+    _set_affinity({thread: set(processors) for thread in previous})
     try:
-        yield tuple(chosen)
+        yield tuple(processors)
     finally:
-        _hold({thread: before.get(thread, allowed) for thread in _threads()})
+        _set_affinity({thread: previous.get(thread, allowed) for thread in _threads()})
 
 
 def _threads() -> list[int]:
-    """The numbers of this process' threads; 0 is the calling one where the others cannot be listed."""
+    """Return the ids of this process's threads; if they cannot be listed, [0] for the calling thread."""
     return [int(task.name) for task in _TASKS.iterdir()] if _TASKS.is_dir() else [0]
 
 
-def _hold(processors: dict[int, set[int]]) -> None:
+def _set_affinity(processors: dict[int, set[int]]) -> None:
+    """Restrict each thread to a set of processors."""
     for thread, allowed in processors.items():
-        with suppress(ProcessLookupError):  # it ended meanwhile
+        with suppress(ProcessLookupError):  # the thread has ended since the list was read
             os.sched_setaffinity(thread, allowed)
 
 

@@ -1,7 +1,7 @@
-"""The one interleaved clock: code that is compared in speed is timed in turn, so that a drift falls on all.
+"""Interleaved timing: functions that are compared are timed in turn, so that drift affects all.
 
-Step times of studies, ratios to other libraries, networks on a GPU and the gate take their samples in the
-order of `turns`.
+Step times of studies, ratios to other libraries, networks on a GPU and the performance gate take their
+samples in the order of `turns`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.timing.clocks import calls_for, seconds_of
 
-# Calls are bundled until a sample takes this long, so that the clock's resolution and interrupts are small.
+# A sample consists of as many calls as take this long, so that clock resolution and interrupts matter little.
 SAMPLE_SECONDS = 0.002
 
 
@@ -22,10 +22,10 @@ SAMPLE_SECONDS = 0.002
 class Ratios:
     """Ratio of the seconds of `a` to the seconds of `b`.
 
-    Args:
-        ratio: median over repetitions with its distribution-free interval.
-        same: the same for `a` over `a` timed a second time (A/A), which shows what no difference looks like.
-        seconds: median seconds of a call of `a` and of `b`.
+    ratio: median over repetitions, with a distribution-free confidence interval.
+    same: the same for `a` divided by `a` timed a second time (A/A), which shows the noise of the
+        measurement.
+    seconds: median seconds of a call of `a` and of `b`.
     """
 
     ratio: MedianInterval
@@ -36,38 +36,40 @@ class Ratios:
 def turns(count: int, repetitions: int) -> Iterator[tuple[int, int]]:
     """Yield (repetition, contestant) in the order in which samples are taken.
 
-    A repetition takes each contestant once. Orders go forth and back (A B C, C B A), and then forth and back
-    from the next contestant on (B C A, A C B, ...). So the mean moment of all contestants is the same in each
-    two repetitions, and each follows the others as often as it precedes them, which is what caches call for.
+    Each repetition contains every contestant once. The order is A B C, then reversed (C B A), then rotated by
+    one and reversed again (B C A, A C B), and so on. Thus the mean time of measurement of all contestants is
+    equal in each pair of repetitions, and each contestant follows and precedes the others equally often,
+    because what runs before it determines the contents of the caches.
 
     Args:
         count: number of contestants.
-        repetitions: samples of each; an even number lets a linear drift cancel.
+        repetitions: samples of each contestant; with an even number a linear drift cancels out.
     """
     for repetition in range(repetitions):
-        order = [(repetition // 2 + place) % count for place in range(count)]
+        order = [(repetition // 2 + number) % count for number in range(count)]
         yield from ((repetition, contestant) for contestant in (order[::-1] if repetition % 2 else order))
 
 
 def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) -> Ratios:
-    """Time two functions in turn, `a` twice as often, so that equal functions are seen too.
+    """Time two functions in turn, and the first one twice per repetition, to see how equal functions compare.
 
-    Both functions must return only when their work is done. Call inside `one_thread`.
+    Both functions must return only when their work is done. Call this inside `one_thread`.
 
     Args:
-        a, b: the contestants, compiled; they are warmed up here.
+        a: first function, compiled; it is warmed up here.
+        b: second function, likewise.
         repetitions: samples of each, at least 1; with 6 or more the intervals have 95 % coverage.
     """
     calls = [calls_for(run, SAMPLE_SECONDS) for run in (a, b)]
     contestants = ((a, calls[0]), (b, calls[1]), (a, calls[0]))
     samples = np.empty((repetitions, len(contestants)))
-    for repetition, place in turns(len(contestants), repetitions):
-        run, number = contestants[place]
-        run()  # brings its arrays into the caches: a function that follows another would start without them
-        samples[repetition, place] = seconds_of(run, number)
-    first, other, again = samples.T
+    for repetition, contestant in turns(len(contestants), repetitions):
+        run, calls_per_sample = contestants[contestant]
+        run()  # loads its arrays into the caches, from which the function before it has removed them
+        samples[repetition, contestant] = seconds_of(run, calls_per_sample)
+    first, second, first_again = samples.T
     return Ratios(
-        ratio=median_interval(np.sqrt(first * again) / other),
-        same=median_interval(again / first),
-        seconds=(float(np.median(first)), float(np.median(other))),
+        ratio=median_interval(np.sqrt(first * first_again) / second),
+        same=median_interval(first_again / first),
+        seconds=(float(np.median(first)), float(np.median(second))),
     )

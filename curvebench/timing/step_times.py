@@ -1,6 +1,7 @@
-"""Step times and memory of single runs: one at a time, warmed up, synchronized, methods interleaved.
+"""Step times and memory of single runs, which are measured one after the other, warmed up and synchronized.
 
-Peak memory is that of the resident process, where the system can reset it (Linux).
+Peak memory is the peak of resident memory of the process. It is measured on Linux only, where it can be
+reset.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
 
 PROCESS = Path("/proc/self")
-RESET_PEAK = "5"  # what the kernel takes in clear_refs: the peak becomes what is resident now (proc(5))
+# Value to write to clear_refs: the kernel sets the peak of resident memory to its present value (see
+# proc(5)).
+RESET_PEAK = "5"
 
 
 def resident_bytes(process: Path = PROCESS) -> int | None:
-    """What this process has in memory, with what it no longer uses given back; None where nobody says."""
+    """Free unused memory and return the bytes of resident memory of this process; None if unknown."""
     gc.collect()
     if sys.platform == "linux":
-        # the GNU library's; others give back themselves
+        # malloc_trim is a function of the GNU C library. Other libraries return unused memory by themselves.
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
@@ -49,7 +52,7 @@ def resident_bytes(process: Path = PROCESS) -> int | None:
 
 
 def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int | None:
-    """The most that this process has in memory while `run` runs; None where the peak cannot be reset."""
+    """Return the peak of this process's resident memory during `run`; None if the peak cannot be reset."""
     try:
         (process / "clear_refs").write_text(RESET_PEAK)
     except OSError:
@@ -60,25 +63,26 @@ def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int
 
 
 def _status(process: Path, key: str) -> int | None:
+    """Return an entry of the file `status` of a process in bytes; None if there is no such entry."""
     try:
         text = (process / "status").read_text()
     except OSError:
         return None
-    found = re.search(rf"^{key}:\s+(\d+) kB$", text, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(rf"^{key}:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
-# Short stretches are taken several times in a row until a sample takes this long, at most MOST_CALLS times,
-# so that the clock's resolution and interrupts are small.
+# A segment is taken several times in a row, at most MAX_CALLS times, until a sample takes this long, so that
+# clock resolution and interrupts matter little.
 SAMPLE_SECONDS = 0.01
-MOST_CALLS = 50
+MAX_CALLS = 50
 
 
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # The condition is never true, so that parameters stay. A compiler does not know that: it can neither
-    # leave the gradient out nor move it out of a loop.
+    # The condition is never true, so that parameters do not change. A compiler cannot know this, and can
+    # neither remove the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -94,7 +98,7 @@ NULL = Rule(
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one phase of one method; `steps` is the number of optimizer steps in them."""
+    """Duration of one phase of one method, and the number of optimizer steps in it."""
 
     method: str
     phase: str
@@ -105,12 +109,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that one method needs while its steps run and no other method is loaded.
+    """Memory that a method needs during its steps while no other method is loaded.
 
     Args:
-        host_baseline_bytes, host_peak_bytes: resident bytes of the process before the method's arrays were
-            loaded, and their maximum while its steps ran; None where the system cannot reset the peak.
-        device_peak_bytes: peak bytes of arrays, as the backend counts them; None where it does not count.
+        method: name of the method.
+        host_baseline_bytes: resident memory of the process before the arrays of the method were loaded; None
+            if the system cannot reset the peak.
+        host_peak_bytes: maximum of the resident memory during its steps; None likewise.
+        device_peak_bytes: peak of the bytes of arrays as the backend counts them; None if it does not.
     """
 
     method: str
@@ -121,14 +127,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Measured:
-    """Timings in the order in which they were taken, and the memory of each method, the null one first."""
+    """Timings in the order of measurement, and the memory of each method; the null optimizer comes first."""
 
     timings: list[Timing]
     memory: list[Memory]
 
 
-class _Contestant:
-    """A compiled method, whose arrays are loaded anew for each use."""
+class _Compiled:
+    """A compiled method, whose arrays are loaded for each use and freed afterwards."""
 
     def __init__(self, method: str, phase: str, bundle: Bundle, engine: Engine, steps: int) -> None:
         self.method, self.phase, self.bundle, self.engine = method, phase, bundle, engine
@@ -141,19 +147,20 @@ class _Contestant:
             self.segment = engine.segment(loaded, inputs, len(bundle.schedule))
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
-        """Load the arrays before the first step, from another bundle than the method's where one is given."""
+        """Load the arrays for the first step, from `bundle` instead of the method's bundle if it is given."""
         loaded = load(bundle or self.bundle, self.engine, self.clock, self.programs)
         with self.clock.phase("data"):
             self.engine.synchronize(loaded.carry)
         return loaded
 
     def memory(self) -> Memory:
-        """Measure the memory of the method, from before its arrays are loaded to the end of a stretch."""
+        """Measure the memory of the method from before its arrays are loaded to the end of a segment."""
         baseline = resident_bytes()
-        # Depending on its address, a backend shares a host array or copies it. A copy made here counts once.
+        # Depending on the address of a host array, a backend shares or copies it. From a copy that is made
+        # here, the memory is counted once in both cases.
         loaded = self.load(_copied(self.bundle))
         inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
-        resident_bytes()  # frees those arrays of the copy that the backend does not share
+        resident_bytes()  # frees the arrays of the copy that the backend does not share
         device: list[int | None] = []
 
         def run() -> None:
@@ -183,9 +190,9 @@ def _copied(bundle: Bundle) -> Bundle:
 
 
 class _TimedRun:
-    """A timed run of a method: its arrays stay loaded, and each stretch continues the stretch before."""
+    """A run of a method whose segments are timed. Its arrays stay loaded, and segments follow each other."""
 
-    def __init__(self, contestant: _Contestant) -> None:
+    def __init__(self, contestant: _Compiled) -> None:
         self.contestant = contestant
         engine, bundle, clock = contestant.engine, contestant.bundle, contestant.clock
         self.loaded = contestant.load()
@@ -197,24 +204,24 @@ class _TimedRun:
         self.evaluate()
         self.warm_up_seconds = time.perf_counter() - start
         seconds = self.advance(contestant.start)
-        most = 1 if bundle.workload.streamed else MOST_CALLS
-        self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / most))
+        limit = 1 if bundle.workload.streamed else MAX_CALLS
+        self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / limit))
 
     def advance(self, start: int, calls: int = 1) -> float:
-        """Return the seconds of a stretch taken `calls` times; inputs are made before the clock starts."""
+        """Return the seconds of `calls` segments; their inputs are computed before the clock starts."""
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [segment_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
         engine.synchronize(inputs)
 
         def run() -> None:
-            for given in inputs:
-                self.carry = self.contestant.segment(self.carry, self.loaded.constants, given)
+            for segment_input in inputs:
+                self.carry = self.contestant.segment(self.carry, self.loaded.constants, segment_input)
             engine.synchronize(self.carry)
 
         return seconds_of(run, 1)
 
     def evaluate(self) -> float:
-        """Return the seconds of an evaluation, its results on the host."""
+        """Return the seconds of one evaluation, including the transfer of its results to the host."""
 
         def run() -> None:
             self.measure(self.carry, self.loaded.constants)
@@ -223,20 +230,20 @@ class _TimedRun:
 
 
 def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
-    """Return the number of steps of a measured stretch, and the number of steps of the run before it.
+    """Return the number of steps of a measured segment, and the number of steps that precede it.
 
-    The length is a multiple of k where a rule does amortized work every k steps and the run is long enough,
-    so that each stretch has an equal share of it. The first step, in which some rules do more work than in
-    others, belongs to the warm-up.
+    If a rule has amortized work every k steps, the length is a multiple of k, so that each segment contains
+    its share of the work, unless the run is too short. The first step belongs to the warm-up, since some
+    rules do more work in it.
 
     Args:
         bundle: the run.
-        steps: the minimum number of steps, where the run has as many.
+        steps: minimum number of steps, if the run has that many.
     """
     every = bundle.rule.refresh_every or 1
-    steps = max(split_interval(bundle, steps))  # what is sent at once fits
-    before = min(1, len(bundle.schedule) - 1)
-    return min(every * math.ceil(steps / every), len(bundle.schedule) - before), before
+    steps = max(split_interval(bundle, steps))  # the inputs of a segment must fit on the device
+    first_steps = min(1, len(bundle.schedule) - 1)
+    return min(every * math.ceil(steps / every), len(bundle.schedule) - first_steps), first_steps
 
 
 def measure_methods(
@@ -247,25 +254,27 @@ def measure_methods(
     progress: Callable[[str], None] = lambda method: None,
     fail: Callable[[str, Exception], None] | None = None,
 ) -> Measured:
-    """Measure single runs of several methods: memory one after the other, then time, interleaved.
+    """Measure single runs of several methods: first the memory of each, then their times, interleaved.
 
-    Every repetition takes one stretch and one evaluation of each method in the order of `turns`, so that a
-    drift of the machine, and what a method leaves in the caches, fall on all alike. The stretches of a
-    repetition are pairs to compare.
+    Every repetition consists of a segment and an evaluation of each method in the order of `turns`, so that
+    drift of the machine, and caches left by the method before, affect all methods alike. The times of a
+    repetition are pairs that can be compared.
 
     Args:
-        bundles: one seed and one setting each, by method; the first also gives the null optimizer's
-            gradients.
-        engine: the backend.
-        steps: the least number of steps in one measured stretch; short ones are taken several times.
-        repetitions: measured stretches of each method.
-        progress: is called with the name of a method when it is compiled, and after each of its repetitions.
-        fail: is called with the name of a method that raises, which is left out then, and the exception;
-            where it is None, the exception is raised.
+        bundles: bundle of one seed and one setting for each method. The null optimizer uses the gradients of
+            the first one.
+        engine: engine of the backend.
+        steps: minimum number of steps of a measured segment; short segments are repeated.
+        repetitions: number of measured segments of each method.
+        progress: called with the name of a method when it is compiled, and after each of its repetitions.
+        fail: called with the name of a method that has raised an exception, and the exception; the method is
+            then left out. None raises the exception.
 
     Returns:
-        Phases `data` (loading), `compile`, `warm_up` (a first stretch and evaluation, with what backends
-        compile or allocate at first use), `step`, `null_step` and `evaluation`, of a method named `null` too.
+        Timings of the phases `data` (loading), `compile`, `warm_up` (a first segment and evaluation, with
+        everything that backends compile or allocate at first use), `step` (`null_step` for the null
+        optimizer) and `evaluation`. The null optimizer, which computes gradients and does not move, is a
+        method named `null`.
     """
     first = next(iter(bundles.values()))
     null = dataclasses.replace(
@@ -277,17 +286,19 @@ def measure_methods(
     )
     entries = [("null", "null_step", null), *((name, "step", bundle) for name, bundle in bundles.items())]
     with engine.context():
-        contestants: dict[str, _Contestant] = {}
+        contestants: dict[str, _Compiled] = {}
         memory: dict[str, Memory] = {}
         runs: dict[str, _TimedRun] = {}
         for method, phase, bundle in entries:
             with _left_out(method, fail):
-                contestants[method] = _Contestant(method, phase, bundle, engine, steps)
+                contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
-        contestants["null"].memory()  # once, so that memory for threads and libraries is charged to no method
-        for method, contestant in contestants.items():
-            with _left_out(method, fail):
-                memory[method] = contestant.memory()
+        with _few_objects_to_visit():
+            # The first measurement includes memory for threads and libraries, which belongs to no method.
+            contestants["null"].memory()
+            for method, contestant in contestants.items():
+                with _left_out(method, fail):
+                    memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])
@@ -296,8 +307,19 @@ def measure_methods(
 
 
 @contextmanager
+def _few_objects_to_visit() -> Iterator[None]:
+    """Let the garbage collector skip objects that exist now; to visit all compiled methods takes 0.1 s."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
 def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Iterator[None]:
-    """Pass what a method raises to `fail`. The null method must not fail: all are compared with it."""
+    """Pass an exception of a method to `fail`, except for the null method, which all are compared with."""
     try:
         yield
     except Exception as error:
@@ -307,16 +329,17 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
 
 
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
+    """Return the timings of the preparation of all runs, then of their segments and evaluations in turn."""
     timings = []
     for run in runs:
-        one, seconds = run.contestant, run.contestant.clock.seconds
-        timings += [Timing(one.method, phase, 0, 0, seconds[phase]) for phase in ("data", "compile")]
-        timings.append(Timing(one.method, "warm_up", 0, one.steps, run.warm_up_seconds))
-    for repetition, place in turns(len(runs), repetitions):
-        run = runs[place]
-        one = run.contestant
-        taken = run.advance(one.start, run.calls)
-        timings.append(Timing(one.method, one.phase, repetition, run.calls * one.steps, taken))
-        timings.append(Timing(one.method, "evaluation", repetition, 0, run.evaluate()))
-        progress(one.method)
+        method, seconds = run.contestant, run.contestant.clock.seconds
+        timings += [Timing(method.method, phase, 0, 0, seconds[phase]) for phase in ("data", "compile")]
+        timings.append(Timing(method.method, "warm_up", 0, method.steps, run.warm_up_seconds))
+    for repetition, position in turns(len(runs), repetitions):
+        run = runs[position]
+        method = run.contestant
+        elapsed = run.advance(method.start, run.calls)
+        timings.append(Timing(method.method, method.phase, repetition, run.calls * method.steps, elapsed))
+        timings.append(Timing(method.method, "evaluation", repetition, 0, run.evaluate()))
+        progress(method.method)
     return timings

@@ -55,7 +55,7 @@ CLOCKS = {
     "charged_seconds": "seconds, compiling left out",
     "compiled_seconds": "seconds, compiling included",
 }
-CLOCK_PANEL = (2.6, 2.2)  # width and height, inches
+CLOCK_PANEL = (2.6, 2.2)  # Width and height of a panel that compares costs, inches.
 SPARSE = 0.12  # Distance between two markers of a curve, as a share of its length.
 
 
@@ -157,7 +157,6 @@ def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     Without such a run, or if the study has no number of epochs, return None.
     """
     epochs = study.training.budget.get("epochs")
-    # without a stop, runs go on past a target
     # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
     complete_outcomes = ["budget"] if study.training.stop else ["budget", "reached"]
     complete_steps = final.filter(pl.col("outcome").is_in(complete_outcomes))["steps"]

@@ -94,7 +94,7 @@ WAYS = (
 def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
     rule, entry = rules()[name], BATTERY[name]
     if rule.needs or rule.gradient_at is not None:
-        reason = f"needs {rule.needs[0].description}" if rule.needs else "takes its gradient elsewhere"
+        reason = f"needs {rule.needs[0].description}" if rule.needs else "takes its gradient at another point"
         with pytest.raises(InputError, match=f"{name} {reason}.* run it in a study"):
             as_optax(name, **entry.hyper)
         return

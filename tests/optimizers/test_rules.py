@@ -63,7 +63,7 @@ class Compiled(Online):
             entry.optimizer, params, hyper, "jax", dtype, options=entry.options, kinds=entry.kinds
         )
         shapes = {name: value.shape for name, value in params.items()}
-        self._moves = compiled(entry.optimizer, repr(entry.options), repr(shapes), dtype)
+        self._compiled = compiled(entry.optimizer, repr(entry.options), repr(shapes), dtype)
 
 
 def replayed(

@@ -22,6 +22,7 @@ from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import Condition
+from curvebench.spec.conditions.learning_rates import GainOverRates
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
@@ -33,6 +34,8 @@ from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
+
+FEWEST_RATES = 3  # minimum number of learning rates that a gain over learning rates is computed from
 
 
 def read_study(path: Path) -> Study:
@@ -132,9 +135,24 @@ class _Reader:
                 options = canonical_in(entry.options, folder)
                 entry_in_full = entry.model_copy(update={"options": options})
                 specs.append(_optimizer(self.file, entry_in_full, canonical(entry.name, folder)))
+                self._check_tuned(f"optimizers.{entry.name}.space", specs[-1])
         labels = [spec.label for spec in specs]
         self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
         return tuple(specs)
+
+    def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
+        """Check both ends of each tuned range, so that no job fails on a setting that tuning proposes.
+
+        Args:
+            own_space: the key of the optimizer's search space, for messages; not used if it has none.
+        """
+        rule, tuning = rule_of(optimizer, self.file.schedule.name), self.file.tuning
+        bounds = tuning.for_optimizer(optimizer).bounds
+        key = own_space if optimizer.space else f"tuning.{'space' if 'space' in dict(tuning) else 'coarse'}"
+        with self.problems.caught(f"{key}: "):
+            for ends in zip(*bounds.values(), strict=True):
+                values = dict(zip(bounds, ends, strict=True))
+                completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
@@ -219,6 +237,11 @@ class _Reader:
         if condition.of_tuning and untried:
             remedy = "add its basis to tuning.tuned_bases"
             self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
+        for name, scale in file.scales.items() if isinstance(condition, GainOverRates) else ():
+            if (rates := file.tuning.sized(scale.tuning).compared_settings) < FEWEST_RATES:
+                needed = f"{condition.quantity} needs at least {FEWEST_RATES} settings with full-length runs"
+                remedy = "try more, or halve them less often"
+                self.problems.add(f"{key}.quantity: {needed}; tuning at scales.{name} has {rates}; {remedy}")
         direction = definition.direction if definition else None
         for message in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
             self.problems.add(f"{key}.{message}")
@@ -375,15 +398,14 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     """Resolve one entry of a study's optimizers: separate its options, and fill in defaults.
 
     Raises:
-        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range. Also
-            for both ends of each tuned range, so that no job fails on a setting that tuning proposes.
+        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range.
     """
     rule = find_rule(locator)
     if entry.space and not isinstance(file.tuning, SpaceSearch):
         raise InputError(f"space: {file.tuning.protocol} tunes the learning rate alone; leave the space out")
     if entry.space and "learning_rate" not in entry.space:
         raise InputError("space: is no mapping of hyperparameters to axes with learning_rate among them")
-    tuned = {name: (axis.low, axis.high) for name, axis in entry.space.items()} or file.tuning.bounds
+    tuned = entry.space or file.tuning.bounds
     for name in entry.options:
         if name in tuned:
             raise InputError(f"{name}: is tuned by this study; remove it here or there")
@@ -400,9 +422,6 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     for name in hyperparameters:
         if name not in valid:
             raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))
-    for ends in zip(*tuned.values(), strict=True):
-        values = dict(zip(tuned, ends, strict=True))
-        completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
     rates_first = sorted(entry.space, key=lambda name: name != "learning_rate")
     return OptimizerSpec(
         rule.name,

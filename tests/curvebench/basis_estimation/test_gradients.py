@@ -10,7 +10,7 @@ import pytest
 
 from curvebench.backends.engine import engine
 from curvebench.basis_estimation import gradients as module
-from curvebench.basis_estimation.gradients import CHUNK, CHUNK_BYTES, GradientSampling, chunk_of, sampler
+from curvebench.basis_estimation.gradients import CHUNK_BYTES, MAX_CHUNK, GradientSampling, chunk_of, sampler
 from curvebench.seeding import WorkloadRandom, batch_order
 from tests.curvebench.toys import TANH, central_differences
 
@@ -27,7 +27,7 @@ def gathered(pieces: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
     settings, random = {"batch_size": 10}, WorkloadRandom("tanh_regression", 3)
     problem = TANH.problem(settings, random)
-    count = CHUNK + 5  # two chunks, the last one padded
+    count = MAX_CHUNK + 5  # two chunks, the last one padded
     for backend in ("jax", "torch"):
         other = WorkloadRandom("tanh_regression", 8)  # compiled for another seed's problem
         sample = sampler(
@@ -40,7 +40,7 @@ def test_samples_are_minibatch_gradients_at_drawn_parameters() -> None:
         rng = random("egop sampling")
         drawn = [TANH.sample_parameters(settings, rng) for _ in range(count)]
         order = batch_order(random, 30, 10, count, purpose="egop batches")
-        for number in (0, 1, CHUNK, count - 1):
+        for number in (0, 1, MAX_CHUNK, count - 1):
             batch = {name: values[order[number]] for name, values in problem.splits["train"].items()}
             for name, gradients in sampled.items():
                 assert gradients.shape == (count, *problem.parameters[name].shape)

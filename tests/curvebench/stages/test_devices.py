@@ -21,9 +21,9 @@ from tests.curvebench.stages.test_jobs import SWEEP, written
 
 TAKING = """
 import os, sys
-from curvebench.stages.devices import take_device
-own = take_device()
-assert own is take_device(), "a process has one"
+from curvebench.stages.devices import reserve_gpu
+own = reserve_gpu()
+assert own is reserve_gpu(), "a process has one"
 print(own and own.name, os.environ.get("CUDA_VISIBLE_DEVICES"), own and own.waited, flush=True)
 sys.stdin.read()
 """
@@ -60,7 +60,7 @@ def taken(process: subprocess.Popen[str], waits: bool = False) -> str:
     assert process.stdout is not None
     device, visible, waited = process.stdout.readline().split()
     assert device == visible
-    assert (float(waited) >= devices.EVERY) == waits
+    assert (float(waited) >= devices.POLL_SECONDS) == waits
     return device
 
 
@@ -113,7 +113,7 @@ def test_without_a_device_nothing_is_taken(start: Start, given: str):
     ],
 )
 def test_what_is_given_from_outside_counts(given: str, found: tuple[str, ...]):
-    assert devices.devices({"CUDA_VISIBLE_DEVICES": given}) == found
+    assert devices.visible_gpus({"CUDA_VISIBLE_DEVICES": given}) == found
 
 
 LISTED = (
@@ -131,7 +131,7 @@ def test_else_they_are_counted(
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert devices.devices({}) == tuple(map(str, range(count)))
+    assert devices.visible_gpus({}) == tuple(map(str, range(count)))
 
 
 RUNNING = """
@@ -139,9 +139,9 @@ import os, sys
 from curvebench.__main__ import main
 from curvebench.stages import devices, jobs
 
-see = devices.see_own
+see = devices.restrict_devices
 loaded = lambda: [name for name in ("torch", "jax") if name in sys.modules]
-devices.see_own = lambda device: (print("before", loaded()), see(device))
+devices.restrict_devices = lambda device: (print("before", loaded()), see(device))
 visible = lambda: print("visible", *map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "JAX_PLATFORMS")), sep=":")
 jobs.run_job = lambda *given, **options: visible()
 sys.exit(main(["run", *sys.argv[1:]]))
@@ -223,7 +223,7 @@ def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.M
 def test_waiting_for_a_gpu_is_not_time_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: float
 ):
-    monkeypatch.setattr(jobs, "take_device", lambda: devices.Taken("0", waited))
+    monkeypatch.setattr(jobs, "reserve_gpu", lambda: devices.ReservedGpu("0", waited))
     monkeypatch.setattr(jobs, "_check_device", lambda job: None)
     monkeypatch.setattr(jobs, "_compute", lambda job: None)
     monkeypatch.setattr(jobs, "_total_seconds", lambda: 1234.0)

@@ -22,6 +22,7 @@ import torch
 
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
+from curvebench.paths import WORKERS
 from curvebench.results import tuning
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read
@@ -114,7 +115,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert set(rows["reason"]) == {reason}
     (failure,) = json.loads((folder / "failed.json").read_text())
     assert failure == {
-        "what": "momentum on least_squares at learning_rate 1, 2 of 6 runs",
+        "what": "momentum on least_squares in tuning round 1 at learning_rate 1, 2 of 6 runs",
         "outcome": outcome,
         "reason": reason,
     }
@@ -474,8 +475,15 @@ LIMITED = ("bash", "-c", 'ulimit -d 4194304 && exec "$@"', "limited")
 
 
 @pytest.mark.long
-def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
-    """A rule that fails on every workload in another way: all are rows, and the status is 0."""
+@pytest.mark.parametrize("has_workers", [False, True])
+def test_a_job_outlives_its_process(
+    has_workers: bool, project: Path, activated: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+):
+    """A rule that fails on every workload in another way: all are rows, and the status is 0.
+
+    If the process that dies is a worker, the job goes on in a child.
+    """
+    workers = {WORKERS: str(tmp_path_factory.mktemp("workers"))} if has_workers else {}
     (project / "optimizers/failing.py").write_text(FAILING)
     spec: JobSpec = SWEEP.changed(
         optimizers=(OptimizerSpec("failing"),),
@@ -491,7 +499,7 @@ def test_a_job_outlives_its_process(project: Path, activated: dict[str, str]):
             *(*LIMITED, sys.executable, "-m", "curvebench.stages.supervision", "--minutes", "0.4", "run"),
             *(str(path), "--results", str(project / "results")),
         ],
-        cwd=project, env=activated, text=True, capture_output=True, check=False,
+        cwd=project, env=activated | workers, text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runs = read(job_folder(project / "results", spec), "runs").select("workload", "outcome", "reason")

@@ -115,7 +115,8 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     ((failure,),) = (
         json.loads((job / "failed.json").read_text()) for job in first if (job / "failed.json").exists()
     )
-    assert failure["what"] == "adam on long_squares, seed 1 at learning_rate 0.1, 1 of 1 runs"
+    where = "seed 1 in tuning round 1 at learning_rate 0.1"
+    assert failure["what"] == f"adam on long_squares, {where}, 1 of 1 runs"
     assert failure["reason"].startswith("MemoryError: 40 GiB; all examples are one batch")
     assert "tiny adam on long_squares, tuning round 1, setting 1, seed 0 on jax [" in capfd.readouterr().err
     refined = run_all(of_round(plan, 1))

@@ -130,7 +130,9 @@ def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_n
     assert "site: study_convex.html, study 2 of 2" in lines
     assert all(line.startswith("site: ") for line in lines)
     assert (site / "study_convex.html").exists()
-    site_of(changed_plan(plan, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
+    own = changed_plan(plan, tmp_path, lambda raw: raw.update(folders={"study_folder": "my studies"}))
+    site_of(changed_plan(own, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
+    assert "--config 'study_folder=my studies' studies=all;" in capsys.readouterr().out
     assert not (site / "study_convex.html").exists()
     assert (site / "mine.txt").read_text() == "kept"
 

@@ -1,0 +1,229 @@
+"""Worker processes: each computes jobs one after another, so that later jobs find libraries imported.
+
+Importing libraries and reading sources takes a job about two seconds of processor time, which is as much as
+many jobs spend on steps. A worker that has finished a job waits some seconds for another supervisor
+(`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
+of hours gains nothing, a GPU belongs to one process, step times are measured in a fresh process, and a user's
+code may change the state of libraries.
+
+A worker outlives its first supervisor and is nobody's child, so that no supervisor learns how it died. If it
+dies during a job, the supervisor runs that job again in a child process, whose exit status tells the cause.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from curvebench.paths import WORKERS
+
+IDLE_SECONDS = 10.0  # Snakemake starts the next job within one or two
+STAGES = ("bases", "runs", "parity", "checks")
+OWN_CODE = ("curvebench/", "data:")
+
+
+def folder_of_workers(spec: Path, threads: str) -> Path | None:
+    """Return the folder of the workers of this run of Snakemake; None where a job is not for them.
+
+    Args:
+        spec: the job's spec file.
+        threads: processor threads of the job; those of a worker cannot change.
+    """
+    folder = Path(os.environ.get(WORKERS, os.devnull))
+    if not folder.is_dir():
+        return None
+    try:
+        if not is_for_workers(json.loads(spec.read_text())):
+            return None
+    except (OSError, ValueError, LookupError):  # the job's process says what is wrong with the spec
+        return None
+    (folder / threads).mkdir(exist_ok=True)
+    return folder / threads
+
+
+def is_for_workers(spec: Mapping[str, Any]) -> bool:
+    """Return whether a worker may compute a job.
+
+    Args:
+        spec: the content of the job's spec file.
+    """
+    short = spec["stage"] in STAGES and spec["device"] == "cpu" and not spec.get("alone")
+    return short and all(source.startswith(OWN_CODE) for source in spec["sources"])
+
+
+class Worker:
+    """A worker that computes one job, with the methods of `subprocess.Popen` that a supervisor uses."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.connection, self.pid = connection, pid
+
+    @classmethod
+    def found_in(cls, folder: Path) -> Worker:
+        """Return a worker that has no job, or else a new one.
+
+        Args:
+            folder: the sockets of workers that have no job.
+        """
+        for path in folder.glob("*.idle"):
+            taken = path.with_suffix(".taken")
+            with suppress(OSError):
+                path.rename(taken)  # succeeds for one supervisor only
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(str(taken))
+                return cls(connection, int(path.stem))
+        connection, of_worker = socket.socketpair()
+        with of_worker:
+            of_worker.set_inheritable(True)
+            command = [sys.executable, "-m", __name__, str(of_worker.fileno()), str(folder)]
+            no_files = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
+            pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=no_files)
+        return cls(connection, pid)
+
+    def begin(self, arguments: Sequence[str], attendance: Mapping[str, Any]) -> None:
+        """Have the worker run `curvebench ARGUMENTS` with this process' standard output and error.
+
+        Args:
+            attendance: what `supervision.attended` reads; its journal is the number of an open file.
+        """
+        text = json.dumps({"arguments": arguments, "attendance": attendance}) + "\n"
+        with suppress(OSError):  # it died: `wait` finds out
+            socket.send_fds(self.connection, [text.encode()], [attendance["journal"], 1, 2])
+
+    def wait(self) -> int | None:
+        """Return the exit status of the job's command when it ends; None if the worker died before."""
+        with self.connection:
+            try:
+                status = self.connection.recv(1)
+            except OSError:
+                status = b""
+        return status[0] if status else None
+
+    def poll(self) -> None:
+        """Return None: a worker outlives its job."""
+
+    def send_signal(self, number: int) -> None:
+        """Send the worker a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End the worker."""
+        self.send_signal(signal.SIGKILL)
+
+
+# --- in the process of a worker -------------------------------------------------------------------
+
+
+def work(connection: socket.socket, folder: Path) -> None:
+    """Compute a job for the supervisor at the other end of a connection, then jobs of others."""
+    following: socket.socket | None = connection
+    while following is not None:
+        _compute(following)
+        following = _next_supervisor(folder) if _memory_bytes() < _memory_limit_bytes() else None
+
+
+def _compute(connection: socket.socket) -> None:
+    """Compute one job and send its exit status."""
+    text, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    while not text.endswith(b"\n"):
+        more = connection.recv(1 << 16)
+        if not more:
+            return
+        text += more
+    journal, output, errors = files
+    for file, number in ((output, 1), (errors, 2)):
+        os.dup2(file, number)
+        os.close(file)
+    done = Event()
+    leash = Thread(target=_end_with_supervisor, args=(connection, done), daemon=True)
+    leash.start()
+    job = json.loads(text)
+    status = _status(job["arguments"], {**job["attendance"], "journal": journal, "since": time.monotonic()})
+    os.close(journal)
+    with Path(os.devnull).open("wb") as nothing:  # whoever reads the output now sees its end
+        for number in (1, 2):
+            os.dup2(nothing.fileno(), number)
+    gc.collect()
+    done.set()
+    with suppress(OSError):
+        connection.send(bytes([status]))
+    leash.join()
+    connection.close()
+
+
+def _status(arguments: Sequence[str], attendance: Mapping[str, Any]) -> int:
+    """Run `curvebench ARGUMENTS` and return its exit status."""
+    from curvebench.__main__ import main
+
+    try:
+        return main([*arguments, "--attended", json.dumps(attendance)])
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
+    """Wait until the supervisor closes its end, and kill this process unless the job is done."""
+    with suppress(OSError):
+        connection.recv(1)
+    if not done.is_set():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _next_supervisor(folder: Path) -> socket.socket | None:
+    """Offer this worker for some seconds; return the connection to the supervisor that takes it."""
+    path = folder / f"{os.getpid()}.idle"
+    with socket.socket(socket.AF_UNIX) as listening:
+        try:
+            listening.bind(str(path))
+        except OSError:  # Snakemake has ended, and its folder is gone
+            return None
+        listening.listen(1)
+        listening.settimeout(1.0)
+        ends_at = time.monotonic() + IDLE_SECONDS
+        while True:
+            with suppress(TimeoutError):
+                return listening.accept()[0]
+            if time.monotonic() > ends_at or not folder.exists():
+                try:
+                    path.unlink()
+                    return None
+                except FileNotFoundError:  # taken: the supervisor connects at once
+                    ends_at += IDLE_SECONDS
+                    if not folder.exists():
+                        return None
+
+
+def _memory_bytes() -> int:
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _memory_limit_bytes() -> int:
+    """Return the memory with which a worker takes no more jobs: Snakemake's reserve for one without data."""
+    from curvebench.planning.wiring import PROCESS_MB
+
+    return PROCESS_MB << 20
+
+
+if __name__ == "__main__":
+    os.setsid()  # Ctrl-C in the terminal is for the supervisor, with which a worker ends
+    work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    os._exit(0)

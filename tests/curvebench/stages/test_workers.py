@@ -1,0 +1,145 @@
+"""A worker computes jobs of several supervisors, ends with the one it works for, and with Snakemake's run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import psutil
+import pytest
+
+from curvebench.paths import WORKERS
+from curvebench.results.reading import read
+from curvebench.spec.job import job_folder
+from curvebench.stages import workers
+from curvebench.stages.supervision import Journal, supervise
+from curvebench.stages.workers import Worker, folder_of_workers, is_for_workers
+from tests.curvebench.stages.test_jobs import SWEEP, of_stage, written
+
+SHORT = SWEEP.changed(
+    backend="torch", bases=SWEEP.bases[:1], budget={"steps": 8}, settings=({"learning_rate": 0.01},)
+)
+LONG = SHORT.changed(budget={"steps": 10_000}, evaluations=10_000)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder of workers, who end when it is gone; its path is short, as that of a socket has to be."""
+    path = Path(tempfile.mkdtemp())
+    yield path
+    rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def attendance(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    with (tmp_path / "journal").open("w+b") as file:
+        file.truncate(Journal.FORM.size)
+        yield {"journal": file.fileno(), "lost": [], "ended": None}
+
+
+def waited_for(condition: Callable[[], object]) -> bool:
+    """Return whether a condition holds within a minute."""
+    ends_at = time.monotonic() + 60
+    while not condition() and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"alone": True}, False),
+        ({"device": "gpu"}, False),
+        ({"stage": "timing"}, False),
+        ({"sources": {"curvebench/optimizers/adam.py": "", "data:digits.csv.gz": ""}}, True),
+        ({"sources": {"curvebench/optimizers/adam.py": "", "mine.py": ""}}, False),
+    ],
+)
+def test_which_jobs_are_for_workers(changes: dict[str, Any], expected: bool):
+    assert is_for_workers({**SHORT.model_dump(), **changes}) == expected
+
+
+def test_a_run_of_snakemake_has_a_folder_of_workers_for_each_number_of_threads(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    spec = written(SHORT, tmp_path)
+    monkeypatch.setenv(WORKERS, str(folder))
+    assert folder_of_workers(spec, "2") == folder / "2"
+    assert folder_of_workers(written(of_stage("timing"), tmp_path), "1") is None
+    assert folder_of_workers(tmp_path / "lost.json", "1") is None
+    monkeypatch.setenv(WORKERS, str(folder / "gone"))  # as on another machine of a cluster
+    assert folder_of_workers(spec, "1") is None
+    monkeypatch.delenv(WORKERS)
+    assert folder_of_workers(spec, "1") is None
+
+
+@pytest.mark.slow
+def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
+    tmp_path: Path, folder: Path, attendance: dict[str, Any], capfd: pytest.CaptureFixture[str]
+):
+    pids = []
+    for steps in (8, 12):
+        spec = SHORT.changed(budget={"steps": steps})
+        worker = Worker.found_in(folder)
+        worker.begin(["run", str(written(spec, tmp_path)), "--results", str(tmp_path)], attendance)
+        assert worker.wait() == 0
+        pids.append(worker.pid)
+        done = job_folder(tmp_path, spec)
+        assert str(done) in capfd.readouterr().out
+        assert read(done, "runs")["steps"].unique().to_list() == [steps]
+        (job,) = read(done, "jobs").iter_rows(named=True)
+        assert 0 < job["total_seconds"] < 60
+        assert waited_for(lambda: list(folder.glob("*.idle")))
+    assert pids[0] == pids[1]
+    worker = Worker.found_in(folder)
+    worker.begin(["run", str(tmp_path / "lost.json")], attendance)
+    assert worker.wait() == 2, "bad input"
+    assert "lost.json" in capfd.readouterr().err
+    rmtree(folder)
+    assert waited_for(lambda: has_ended(pids[0])), "Snakemake has ended"
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_the_supervisor_that_it_works_for(
+    tmp_path: Path, folder: Path, attendance: dict[str, Any]
+):
+    worker = Worker.found_in(folder)
+    worker.begin(["run", str(written(LONG, tmp_path)), "--results", str(tmp_path)], attendance)
+    journal = Journal(attendance["journal"])
+    assert waited_for(lambda: journal.read()[0].cell == 0), "it has begun"
+    worker.connection.close()
+    assert waited_for(lambda: has_ended(worker.pid))
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_dies_is_computed_in_a_child(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Dying(Worker):
+        def begin(self, *unused: object) -> None:
+            self.kill()
+
+    monkeypatch.setattr("curvebench.stages.supervision.Worker", Dying)
+    spec = written(SHORT, tmp_path)
+    command = [*(sys.executable, "-m", "curvebench", "run"), str(spec), "--results", str(tmp_path)]
+    assert supervise(command, workers=folder) == 0
+    assert read(job_folder(tmp_path, SHORT), "jobs")["failures"].to_list() == [[]]
+
+
+def test_a_worker_that_nobody_takes_ends(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.0)
+    assert workers._next_supervisor(folder) is None
+    assert not list(folder.iterdir())
+    (folder / f"{os.getpid()}.idle").touch()  # it cannot be offered
+    assert workers._next_supervisor(folder) is None
