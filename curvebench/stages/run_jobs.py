@@ -44,7 +44,8 @@ def run_lanes(job: job_parts.Job) -> None:
     if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
     """
     spec = job.runs
-    progress = Progress(f"{spec.study} {spec.who} on {spec.backend}", sum(spec.lanes))
+    about = " ".join(dict.fromkeys((spec.study, spec.who)))  # a submission's study has the name of its method
+    progress = Progress(f"{about} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [
         table
@@ -320,9 +321,11 @@ class _CellRun:
     def _fail(self, lanes: Lanes, runs: pl.DataFrame) -> None:
         """Record that runs among the lanes failed, as their rows say."""
         self.progress.advance(len(runs), f"({self._name})")
-        at = ""
+        spec = self.job.runs
+        (number,) = spec.rounds
+        at = " in the final round" if number == spec.final_round else f" in tuning round {number + 1}"
         if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
-            at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
+            at += f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
         failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
         self.job.fail(f"{self._name}{at}, {len(runs)} of {len(self.lanes.pairs)} runs", failure)
 

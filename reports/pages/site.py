@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.reports import formatting
-from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
+from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands, where
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
@@ -96,7 +96,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     _write(out, texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, board_figures)])
     local = contents.own
     verdicts = Counter(claim.verdict for claim in local.claims).most_common()
-    content = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    command = " ".join([SNAKEMAKE, *where(plan.folders)])
+    content = {"site": (out / "index.html").resolve(), "snakemake": command, "verdicts": verdicts}
     seconds = seconds_by_cause(local.jobs).row(0, named=True)
     return text_of("summary", own=local, checked=contents.checked, spent=seconds, **content).splitlines()
 
