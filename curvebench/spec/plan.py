@@ -96,7 +96,7 @@ class StudyPlan(Asked, Deciding):
         runs_on: the backends in the study's order; the first one leads the overview.
         first_tuning_seed: of the seeds that settings are tried on.
         first_final_seed: of the seeds that methods are judged on.
-        joined: the studies that join this one, by the set that they are of, or `HERE`.
+        joined: the studies that join this one, by the set that they are of, or `LOCAL`.
         all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
     """
 

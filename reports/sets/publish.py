@@ -12,7 +12,7 @@ from curvebench.reports.sets.contents import gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
-from curvebench.results.archive import alone, read_publication
+from curvebench.results.archive import read_publication, without_submissions
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
@@ -142,7 +142,7 @@ def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
     """The plan with its folders as the set calls them, and the hash of each rule as it stands today."""
     studies = (
-        alone(study).model_copy(
+        without_submissions(study).model_copy(
             update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}
         )
         for study in plan.studies

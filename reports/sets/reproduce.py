@@ -16,7 +16,7 @@ from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, only, side_of
-from curvebench.results.archive import alone
+from curvebench.results.archive import without_submissions
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
@@ -107,7 +107,7 @@ def run(called: Sequence[str]) -> ReportPlan:
         raise InputError("snakemake ended with an error, which stands above; mend it and try again")
     site = next(part.removeprefix("site=") for part in called if part.startswith("site="))
     plan = read_plan(Path(site) / "plan.json")
-    return plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
+    return plan.model_copy(update={"studies": tuple(map(without_submissions, plan.studies))})
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:

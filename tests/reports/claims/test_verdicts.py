@@ -23,7 +23,7 @@ from curvebench.reports.statistics.decisions import Question, decide
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import resamples
-from curvebench.results.verdicts import ALPHA, KEPT, RULE_VERSION, rule_hash
+from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, RULE_VERSION, rule_hash
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.conftest import ROOT
@@ -460,7 +460,7 @@ def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(
 
 
 def test_from_five_tuning_seeds_on_no_single_draw_outweighs_what_may_disagree():
-    assert {seeds: resamples(seeds, seeds)[1].max() > 1 - KEPT for seeds in range(1, 8)} == {
+    assert {seeds: resamples(seeds, seeds)[1].max() > 1 - MIN_AGREEMENT for seeds in range(1, 8)} == {
         seeds: seeds < FEWEST_TUNING_SEEDS for seeds in range(1, 8)
     }
 

@@ -21,7 +21,7 @@ from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
-from curvebench.results.archive import HERE
+from curvebench.results.archive import LOCAL
 from curvebench.results.schema import COMPARISONS, RUN_COLUMNS
 from curvebench.spec.plan import ParityPlan, StudyPlan
 from tests.reports.changing import replace
@@ -86,7 +86,7 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
 
 def test_methods_that_join_head_the_results(study: StudyPlan, tables: Tables):
     new = study.model_copy(update={"optimizers": study.optimizers[-1:]})
-    joined = study.model_copy(update={"joined": {HERE: (new,)}})
+    joined = study.model_copy(update={"joined": {LOCAL: (new,)}})
     found = [row["method"] for row in results_rows(*problems_of(joined, tables))]
     assert found == [*new.methods, *(one for one in study.methods if one not in new.methods)]
 
