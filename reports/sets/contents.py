@@ -117,7 +117,7 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
             own = condition.is_about(workload.name, workload.metrics)
-            if own or condition.than_on == workload.name:
+            if own or condition.control_workload == workload.name:
                 yield condition, workload.name
 
 

@@ -22,7 +22,7 @@ def all_objections(
         tables: by folder and name.
         claims: the table `claims`.
     """
-    tried = {study.name: study.tuning.tried_in for study in plan.studies}
+    tried = {study.name: study.tuning.tuned_bases for study in plan.studies}
     found = [each for where, frames in tables.items() for each in objections(where, frames, tried.get(where))]
     return [*unclean(code), *found, *changed_rules(claims)]
 

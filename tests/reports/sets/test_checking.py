@@ -247,7 +247,7 @@ def edited(folder: Path, file: str, **values: Any) -> None:
         ("plan.json", "verdicts", "convex", "plan.json: verdicts"),
         (
             "plan.json",
-            "studies/0/claims/0/holds_if/0/smallest_effect",
+            "studies/0/claims/0/supported_if/0/smallest_effect",
             0.5,
             "egop.digits_mlp: its rule is not",
         ),
