@@ -88,7 +88,10 @@ def test_a_rate_of_several_rounds_has_the_values_of_the_last(tmp_path: Path):
     losses = {(0, 0.01): 0.5, (1, 0.1): 0.2, (0, 0.1): 0.4}
     runs = [
         {
-            "run": f"t-{number}-{rate}", "stage": "tuning", "round": number, "learning_rate": rate,
+            "run": f"t-{number}-{rate}",
+            "stage": "tuning",
+            "round": number,
+            "learning_rate": rate,
             "final_metrics": [{"name": "train_loss", "value": loss}],
         }
         for (number, rate), loss in losses.items()
