@@ -16,10 +16,10 @@ import sys
 from snakemake.exceptions import WorkflowError
 
 from curvebench.spec.errors import InputError
-from curvebench.planning.workflow import wiring
+from curvebench.planning.workflow import snakemake_inputs
 
 try:
-    PLAN = wiring(config, workflow.is_main_process)
+    PLAN = snakemake_inputs(config, workflow.is_main_process)
 except InputError as error:
     raise WorkflowError(str(error))
 
@@ -68,7 +68,7 @@ rule reports:
 rule site:
     input:
         plan=PLAN.report_path,
-        shown=PLAN.shown,
+        shown=PLAN.site_inputs,
     output:
         PLAN.site_summary,
     log:
@@ -147,7 +147,7 @@ rule runs:
         gpu=PLAN.gpu,
         runtime=PLAN.minutes,
     params:
-        who=PLAN.who,
+        who=PLAN.description,
     message:
         "{wildcards.study}: runs of {params.who} on {wildcards.backend}"
     shell:
@@ -229,7 +229,7 @@ rule gather:
     resources:
         mem_mb=100,
     params:
-        runs=PLAN.who,
+        runs=PLAN.description,
     message:
         "{wildcards.study}: {params.runs}"
     shell:

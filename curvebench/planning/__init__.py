@@ -1,1 +1,1 @@
-"""From study files to jobs: what is run, in which order, from which sources."""
+"""Planning: from a configuration and studies to the jobs and files that Snakemake schedules."""

@@ -218,7 +218,7 @@ def _memory_bytes() -> int:
 
 def _memory_limit_bytes() -> int:
     """Return the memory with which a worker takes no more jobs: Snakemake's reserve for one without data."""
-    from curvebench.planning.wiring import PROCESS_MB
+    from curvebench.planning.snakemake_inputs import PROCESS_MB
 
     return PROCESS_MB << 20
 
