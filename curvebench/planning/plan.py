@@ -21,16 +21,9 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
 from curvebench.paths import FAILED, stored_kernels
+from curvebench.planning import snakemake_inputs as inputs
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.snakemake_inputs import (
-    MERGED,
-    PATTERNS,
-    TABLES,
-    SnakemakeInputs,
-    SnakemakeJob,
-    tables_in,
-)
 from curvebench.planning.studies.reading import read_studies
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
@@ -510,8 +503,7 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.Chec
             rule=check_rule(claim),
             missing=missing_of(at_defaults(claim.workloads)) or "",
             parts=tuple(
-                report_plans.PartPlan.taken_from(check, instances=check.count(scale))
-                for check in claim.checks
+                report_plans.PartPlan.taken_from(part, instances=part.count(scale)) for part in claim.checks
             ),
         )
         for module in tables
@@ -553,7 +545,7 @@ class Plan:
         studies = [study for study in site.studies if not study.joins]
         folders = {study.figures: (report(studies=(study,)), _merged([study])) for study in studies}
         if site.checks:
-            tables = tuple(tables_in(site.checks.tables))
+            tables = tuple(inputs.tables_in(site.checks.tables))
             folders[site.checks.figures] = report(studies=(), checks=site.checks), tables
         if site.archive:
             tables = _merged(study for plan in site.archive for study in plan.studies)
@@ -576,31 +568,31 @@ class Plan:
         return self.config.results / "specs" / f"snakemake.{_digest(self.snakemake.to_json())}.json"
 
     @cached_property
-    def snakemake(self) -> SnakemakeInputs:
+    def snakemake(self) -> inputs.SnakemakeInputs:
         """Paths, inputs and resources of all rules of the Snakefile."""
         site_inputs = (
             *_merged(self.report.studies),
             *map(str, self.kernels),
-            *tables_in(job.folder for job in self.others),
+            *inputs.tables_in(job.folder for job in self.others),
             *map(str, self.figures),
         )
         made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
         for study in self.studies:
-            made_of[_hash_of(study.plan.tables)] = tuple(tables_in(job.folder for job in study.jobs))
-        jobs = {job.spec.hash: SnakemakeJob.of(job.spec) for job in self.jobs}
+            made_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
+        jobs = {job.spec.hash: inputs.SnakemakeJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
             spec, files = job.spec, []
             for stage in _gathered(spec):
                 runs = [run for run in job.upstream if run.spec.stage == stage]
                 hash_ = _digest([run.spec.hash for run in runs])
-                gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
+                gathered = inputs.PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
                 files.append(f"{self.config.results}/{gathered}")
                 description = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
-                jobs[hash_] = SnakemakeJob(description=description)
-                made_of[hash_] = tuple(tables_in(run.folder for run in runs))
+                jobs[hash_] = inputs.SnakemakeJob(description=description)
+                made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
             direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
-            made_of[spec.hash] = (*files, *tables_in(direct))
-        return SnakemakeInputs(
+            made_of[spec.hash] = (*files, *inputs.tables_in(direct))
+        return inputs.SnakemakeInputs(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
@@ -615,7 +607,7 @@ class Plan:
         for planned in self.studies:
             stages = [
                 f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
-                for stage in TABLES
+                for stage in inputs.TABLES
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
             lines.append(
@@ -772,7 +764,7 @@ def _with_joined(
 def _merged(studies: Iterable[report_plans.StudyPlan]) -> tuple[str, ...]:
     """Return the paths of the merged tables of studies and of submissions that join them."""
     folders = (plan.tables for study in studies for plan in (study, *study.joining))
-    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
+    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in inputs.MERGED)
 
 
 def _shown_claims(
