@@ -252,7 +252,7 @@ class Planner:
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # by tuning backend and optimizer
+        planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # key: tuning backend, optimizer
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
             for optimizer in self._running(backend):
@@ -425,9 +425,9 @@ class Planner:
 def _gathered(spec: job_specs.JobSpec) -> list[str]:
     """Return the upstream stages whose runs are gathered before a job with a single run reads them.
 
-    The runs of such a stage are listed in one file, for which the reading jobs wait. Otherwise n jobs that
-    read m runs each would need n m edges in Snakemake's graph; with the file there are n + m. Empty for other
-    jobs.
+    The runs of such a stage are represented by one empty file, for which the reading jobs wait. Otherwise n
+    jobs that read m runs each would need n m edges in Snakemake's graph; with the file there are n + m. Empty
+    for other jobs.
     """
     single = isinstance(spec, job_specs.RunsSpec) and spec.alone
     return [stage for stage in spec.upstream if single and stage != "bases"]
@@ -522,7 +522,7 @@ class Plan:
     Args:
         config: the configuration.
         studies: studies that are run, with their jobs.
-        others: jobs that belong to no study: parity and property checks.
+        extra_jobs: jobs that belong to no study: parity and property checks.
         report: content of the site, with the hash of the code that renders it.
         kernels: files of kernel times.
         archive_figures: folder of the figures of published sets.
@@ -530,7 +530,7 @@ class Plan:
 
     config: Config
     studies: tuple[PlannedStudy, ...]
-    others: tuple[PlannedJob, ...]
+    extra_jobs: tuple[PlannedJob, ...]
     report: report_plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
@@ -555,7 +555,7 @@ class Plan:
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
         """All jobs; a job follows its upstream jobs."""
-        return (*(job for planned in self.studies for job in planned.jobs), *self.others)
+        return (*(job for planned in self.studies for job in planned.jobs), *self.extra_jobs)
 
     @property
     def report_path(self) -> Path:
@@ -573,7 +573,7 @@ class Plan:
         site_inputs = (
             *_merged(self.report.studies),
             *map(str, self.kernels),
-            *inputs.tables_in(job.folder for job in self.others),
+            *inputs.tables_in(job.folder for job in self.extra_jobs),
             *map(str, self.figures),
         )
         made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
@@ -617,7 +617,7 @@ class Plan:
         kinds = {"parity": (f"parity of {' and '.join(BACKENDS)}", "problems")}
         kinds["checks"] = ("property checks", "claims")
         for stage, (name, unit) in kinds.items():
-            if jobs := [job for job in self.others if job.spec.stage == stage]:
+            if jobs := [job for job in self.extra_jobs if job.spec.stage == stage]:
                 lines.append(f"  {name}: {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {unit}")
         return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
 
@@ -688,7 +688,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, scale, results, tree) for module in modules}
     planned = [_with_joined(study, archive, config) for study in planned]
-    others = (*parity, *checks.values())
+    extra_jobs = (*parity, *checks.values())
     kernels = _kernels(results)
     report = report_plans.ReportPlan(
         scale=scale,
@@ -697,7 +697,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         parity=describe_parity(job.folder for job in parity) if parity else None,
         checks=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
         code=reports_code,
-        jobs=sum(len(study.jobs) for study in planned) + len(others),
+        jobs=sum(len(study.jobs) for study in planned) + len(extra_jobs),
         kernels=stored_kernels(results) if kernels else None,
         folders=config.other_folders,
         archive=tuple(
@@ -708,7 +708,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     if not names:
         census = _census(config, studies, claims, set(_decided(report)))
         report = report.model_copy(update={"census": census})
-    return Plan(config, tuple(planned), others, report, kernels, archive_figures)
+    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures)
 
 
 def _decided(plan: report_plans.ReportPlan) -> Iterator[str]:

@@ -27,6 +27,9 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 MERGED = ("runs", "curves", "timings", "memory", "jobs")  # tables of a study that are merged from its jobs
 JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
 STUDY = "{study}.{scale}.{hash}"
+# Path patterns in the results folder: merged tables of a study; an empty file that represents runs which
+# later jobs read; the list of the folders whose tables are merged; a folder of figures; the plan that says
+# what to draw in it.
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "gathered": "runs/{study}/{scale}/gathered/{hash}",
@@ -39,7 +42,7 @@ PATTERNS: Mapping[str, str] = {
 PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a backend and compilation
 OTHER_MB = 2500  # host memory of a job without bundles
 GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
-# Time limits of the first attempt of a training job, and of a job with a single run.
+# Time limits in minutes, for the first attempt of a training job, and of one with a single run.
 MINUTES, MINUTES_ALONE = 240, 720
 
 
