@@ -45,7 +45,8 @@ from curvebench.workloads.data import FOLDER_VARIABLE
 ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
 CLAIMS = "claims"  # name of the property claims in place of a study
 ARCHIVE = "archive"  # name of the published sets in place of a study
-# The only module of typed documents that influences what parity and property checks compute.
+# The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
+# compute.
 VALUES = "curvebench.spec.values"
 # Distributions whose versions are part of a job's hash, by backend.
 PACKAGES = {
