@@ -255,7 +255,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     for one in sorted(compared, key=lambda each: -each.margin):  # so that the smallest one stays
         if isinstance(one.condition, Value):
             cells = found.setdefault(JudgedMetric(one.study, one.condition.metric, one.condition.which), {})
-            for workload, method in one.key.sides:
+            for workload, method in one.key.arms:
                 cell = workload, one.backend, method
                 limit = one.condition.floor
                 if limit is None and cell in cells:
