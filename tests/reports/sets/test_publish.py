@@ -374,7 +374,7 @@ def test_short_curves_stay_whole():
 
 def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["site", "--plan", str(small / "plan.json")]) == 2
-    assert "say with --out where its site should lie" in capsys.readouterr().err
+    assert "name the folder of its site with --out" in capsys.readouterr().err
 
 
 def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
