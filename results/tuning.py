@@ -60,7 +60,7 @@ class Judge:
         `first` is the cost by the study's criterion, `second` by its criterion for ties, 0 without one. A
         failed run has infinite costs.
         """
-        choose, tie_criterion = self.tuning.choose, self.tuning.ties
+        choose, tie_criterion = self.tuning.choose, self.tuning.tie_break
         first = _or_worst(self._value(choose.metric, choose.which))
         second = pl.lit(0.0) if tie_criterion is None else _or_worst(self._tie(tie_criterion))
         return runs.filter(~missing()).with_columns(first=first, second=second)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from curvebench.spec.document import under_first_names
 from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
@@ -35,14 +36,15 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
     The order of the conditions, and of the keys in them, does not matter.
 
     Args:
-        claim: `id` and the conditions as the study file has them, in plain JSON types.
+        claim: `id` and `supported_if` as the study file has them, in plain JSON types.
         at_most_partly: reason of the scale why claims cannot be fully reproduced; only its presence counts.
     """
+    first = under_first_names(claim)
     rule = {
         "version": RULE_VERSION,
         "alpha": ALPHA,
-        "id": claim["id"],
-        "holds_if": sorted(claim["holds_if"], key=_order),
+        "id": first["id"],
+        "holds_if": sorted(first["holds_if"], key=_order),
         "at_most_partly": bool(at_most_partly),
     }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]

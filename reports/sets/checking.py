@@ -184,7 +184,7 @@ def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterat
 
 
 def _runs_planned(study: StudyPlan) -> Counts:
-    """Count the final runs, and the settings that all tuning rounds try, by cell."""
+    """Count the final runs, and the runs of all tuning rounds, by cell."""
     planned = {}
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
@@ -202,13 +202,9 @@ def _runs_planned(study: StudyPlan) -> Counts:
 
 
 def _runs_there(runs: pl.DataFrame) -> Counts:
-    """Count the final runs, and the settings of tuning runs, that a table has, by cell."""
-    settings = pl.struct("round", "learning_rate", pl.col("hyperparameters").hash()).n_unique()
-    counted = (
-        runs.filter(pl.col("stage") != "alternative")
-        .group_by("stage", "backend", "workload", "method", "seed")
-        .agg(count=pl.when(pl.col("stage").first() == "final").then(pl.len()).otherwise(settings))
-    )
+    """Count the final and tuning runs of a table by cell."""
+    planned = runs.filter(pl.col("stage") != "alternative")
+    counted = planned.group_by("stage", "backend", "workload", "method", "seed").len()
     return {tuple(cell): count for *cell, count in counted.rows()}
 
 

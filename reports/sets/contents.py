@@ -119,7 +119,7 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
             applies = condition.is_about(workload.name, workload.metrics)
-            if applies or condition.than_on == workload.name:
+            if applies or condition.control_workload == workload.name:
                 yield condition, workload.name
 
 

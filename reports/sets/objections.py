@@ -25,10 +25,10 @@ def all_objections(
         tables: tables by folder and name.
         claims: the table `claims`.
     """
-    tried_in = {study.name: study.tuning.tried_in for study in plan.studies}
+    tuned_bases = {study.name: study.tuning.tuned_bases for study in plan.studies}
     raised = unclean(code)
     for folder, frames in tables.items():
-        raised += objections(folder, frames, tried_in.get(folder))
+        raised += objections(folder, frames, tuned_bases.get(folder))
     return raised + changed_rules(claims)
 
 

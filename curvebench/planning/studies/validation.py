@@ -172,14 +172,14 @@ class _Reader:
             self._check_labels(f"bases.{label}.optimizers", users)
             if users and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
-        labels, tuned_bases = [spec.label for spec in specs], tuning.tried_in or ()
+        labels, tuned_bases = [spec.label for spec in specs], tuning.tuned_bases or ()
         problems.once("bases", labels, "two bases are labelled {!r}; give each its own `label:`")
-        problems.known("tuning.tried_in", "the study", "basis", tuned_bases, labels)
+        problems.known("tuning.tuned_bases", "the study", "basis", tuned_bases, labels)
         if tuned_bases and tuning.shared_across == "none":
             message = "each basis chooses for itself; leave it out, or say shared_across: bases"
-            problems.add(f"tuning.tried_in: {message}")
+            problems.add(f"tuning.tuned_bases: {message}")
         elif tuned_bases and IDENTITY not in tuned_bases:
-            problems.add("tuning.tried_in: the identity basis chooses for all; add identity")
+            problems.add("tuning.tuned_bases: the identity basis chooses for all; add identity")
         if tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in self.file.bases}:
             message = "needs the identity basis, whose choice is shared; add it to bases"
             problems.add(f"tuning.shared_across: {message}")
@@ -202,8 +202,8 @@ class _Reader:
         """Metrics named in the study, by the key that names them; keys are as in messages."""
         file = self.file
         used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
-        if file.tuning.ties is not None:
-            used["tuning.ties"] = file.tuning.ties.metric
+        if file.tuning.tie_break is not None:
+            used["tuning.tie_break"] = file.tuning.tie_break.metric
         used |= {f"targets.{metric}": metric for metric in file.targets}
         return used | {key: condition.metric for key, condition in _conditions(file.claims)}
 
@@ -213,12 +213,12 @@ class _Reader:
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
     def _check_ties(self) -> None:
-        """Check that `tuning.ties` can decide between settings that are equal by the criterion of tuning.
+        """Check that `tuning.tie_break` can decide between settings that are equal by the tuning criterion.
 
         If runs stop when they reach a value of the criterion's metric, all settings that reach it are equal,
         and a tie break is required.
         """
-        choose, ties, stop = self.file.tuning.choose, self.file.tuning.ties, self.file.stop
+        choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
         message = None
         if ties is None and choose.metric in stop:
             example = f"median steps_to_stop {choose.metric}"
@@ -228,14 +228,14 @@ class _Reader:
         if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
             message = f"there is no target of {ties.metric}; give it in targets"
         if message:
-            self.problems.add(f"tuning.ties: {message}")
+            self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
         """Check that the study's runs have the quantity that a condition compares, and can satisfy it."""
         file, metric, definition = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
-            remedy = "add its basis to tuning.tried_in"
+            remedy = "add its basis to tuning.tuned_bases"
             self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
         for name, scale in file.scales.items() if isinstance(condition, GainOverRates) else ():
             if (rates := file.tuning.sized(scale.tuning).compared_settings) < FEWEST_RATES:
@@ -255,7 +255,9 @@ class _Reader:
                 check_known(f"targets.{metric}", names=sorted(values), valid=self.known)
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
             check_known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
-            check_known(f"{key}.than_on", names=filter(None, [condition.than_on]), valid=self.known)
+            check_known(
+                f"{key}.control_workload", names=filter(None, [condition.control_workload]), valid=self.known
+            )
 
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
@@ -386,7 +388,7 @@ class _Reader:
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     """Return the conditions of claims, each with its key as messages name it."""
     return [
-        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
         for index, condition in enumerate(claim.conditions)
     ]

@@ -29,11 +29,11 @@ from tests.curvebench.tiny import SEARCH, TWO_STAGES
 
 SMALL = (
     ("optimizers: [sgd, adam]", "optimizers: [adam]"),
-    ("better: [adam @ egop], than: [adam]", "better: [adam], than: [adam @ egop]"),
+    ("better: [adam @ egop], compared_to: [adam]", "better: [adam], compared_to: [adam @ egop]"),
     ("torch: {tuned_on: jax, seeds: {final: 2}}", "torch: {}"),
     ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 2, final: 2}"),
     ("    steps: 20", "    steps: 8"),
-    ("shared_across: bases", "shared_across: bases\n  tried_in: identity"),
+    ("shared_across: bases", "shared_across: bases\n  tuned_bases: identity"),
 )
 CONFIG = Config(
     results=Path("results"), site=Path("site"), study_folder=Path("studies"), studies=("tiny",), parity=False

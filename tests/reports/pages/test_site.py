@@ -213,10 +213,10 @@ def change_claims(raw: dict[str, Any]) -> None:
     digits["rules"]["egop.digits_mlp"] = "cd" * 8
     raw["checks"]["claims"][0]["at_most_partly"] = "the games are small"
     (claim,) = convex["claims"]
-    asked = {**claim["holds_if"][0], "better": ["adam"], "workload": "least_squares"}
-    claim["holds_if"] = [
-        {**asked, "than": 0.25},
-        {**asked, "than": ["adam @ egop"], "than_on": "log_sum_exp"},
+    asked = {**claim["supported_if"][0], "better": ["adam"], "workload": "least_squares"}
+    claim["supported_if"] = [
+        {**asked, "compared_to": 0.25},
+        {**asked, "compared_to": ["adam @ egop"], "control_workload": "log_sum_exp"},
     ]
 
 

@@ -128,7 +128,7 @@ def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path:
     raw = json.loads(path.read_text())
     study = raw["studies"][0]
     study["rules"] = {CLAIM: "0" * 16}
-    asked = study["claims"][0]["holds_if"][0]
+    asked = study["claims"][0]["supported_if"][0]
     asked["no_worse"] = asked.pop("better")
     path.write_text(json.dumps(raw))
     rows = compare(before, side_of(read_plan(path), "after"), CLAIM)

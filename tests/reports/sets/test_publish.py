@@ -412,7 +412,7 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     (claim,) = study.claims
     runs = read_tables(study.tables).runs
     assert not len(curves_of_claims(study, runs))
-    for change in ({"at_equal": "gradients", "which": "best"}, {"quantity": "log_linearity", "down_to": 0.1}):
+    for change in ({"at_equal": "gradients", "which": "best"}, {"quantity": "log_linearity", "until": 0.1}):
         asked = replace(claim, conditions=(replace(claim.conditions[0], **change),))
         found = curves_of_claims(replace(study, claims=(asked,)), runs)
         named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))
