@@ -13,9 +13,9 @@ from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
 from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
-from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
+from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, overall_answer
 from curvebench.reports.sets.derived import read_set
-from curvebench.reports.sets.sides import Side, only, side_of
+from curvebench.reports.sets.sides import Side, narrowed_to_claim, side_of
 from curvebench.results.archive import without_submissions
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
@@ -69,7 +69,7 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
         raise InputError(
             f"{plan.path}: does not decide the claim {claim!r}; {'; '.join(reasons) or 'check its name'}"
         )
-    return side_of(only(claim, plan), name)
+    return side_of(narrowed_to_claim(claim, plan), name)
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
@@ -78,7 +78,7 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     Scale, backends and seeds are taken from the set.
     """
     results = FOLDER / formatting.slug(claim)
-    studies = only(claim, plan).studies
+    studies = narrowed_to_claim(claim, plan).studies
     backends = [backend for study in studies for backend in study.backends]
     return [
         *SNAKEMAKE,
@@ -121,5 +121,5 @@ def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
     others.
     """
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
-    answer = summed_up([row.answer for row in rows])
+    answer = overall_answer([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)
