@@ -1,1 +1,3 @@
-"""The record of runs: typed Parquet tables, their provenance, and how machines' tables are put together."""
+"""The record of runs: typed Parquet tables, their provenance, and the merging of tables from several
+machines.
+"""

@@ -1,1 +1,1 @@
-"""Published sets: written, verified, compared and run again."""
+"""Published sets: writing, verifying, comparing and rerunning them."""

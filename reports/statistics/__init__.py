@@ -1,1 +1,1 @@
-"""Statistics of runs, as pure functions; infinity stands for a run that diverged or was censored."""
+"""Statistics of runs, as pure functions; an infinite value stands for a run that diverged or was censored."""
