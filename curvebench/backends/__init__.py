@@ -3,7 +3,7 @@
 The interface of an engine is in `curvebench.steps.engine`. JAX has one module. For PyTorch, `torch_engine` is
 the
 entry: it compiles a general step (`torch_compiled`), or uses a fused kernel of PyTorch (`torch_native`), and
-`torch_contestant` takes the steps of an optimizer class of PyTorch.
+`torch_lane_optimizers` takes the steps of an optimizer class of PyTorch.
 """
 
 BACKENDS = ("jax", "torch")
