@@ -164,7 +164,7 @@ def choices_flip(finding: Mapping[str, Any]) -> bool:
     return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < MIN_AGREEMENT)
 
 
-def together(holding: Collection[bool | None]) -> bool | None:
+def all_hold(holding: Collection[bool | None]) -> bool | None:
     """Return whether all subclaims hold and there are any; None if none misses and some are undecided."""
     if not holding or False in holding:
         return False
@@ -173,9 +173,9 @@ def together(holding: Collection[bool | None]) -> bool | None:
 
 def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
     """Return the verdict on subclaims that must all hold."""
-    all_hold = together(parts)
-    if not all_hold:
-        return "not reproduced" if all_hold is False else "underpowered"
+    outcome = all_hold(parts)
+    if not outcome:
+        return "not reproduced" if outcome is False else "underpowered"
     return "partly reproduced" if at_most_partly else "reproduced"
 
 

@@ -31,7 +31,7 @@ from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of
-from curvebench.results.archive import archive_of, joined_locally, sums_of, with_figures
+from curvebench.results.archive import archive_of, checksums_of, joined_locally, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
@@ -649,7 +649,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*names, *(one.plan.joins for one in planned if one.plan.joins)) if names else ()
     archive = archive_of(named, [one.plan for one in planned])
-    sums = sums_of((plan.published for plan in archive), (one for plan in archive for one in plan.studies))
+    sums = checksums_of(
+        (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
+    )
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     own = {"study_folder", "seeds_of"}  # the studies of published sets are the checkout's
@@ -726,7 +728,7 @@ def _with_joined(
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
-    hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])
+    hash_ = _digest([plan.model_dump(mode="json"), checksums_of((), [plan])])
     figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 

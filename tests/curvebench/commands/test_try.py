@@ -129,6 +129,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert "ValueError: too fast" in line
     assert "Next:" not in lost.stdout + lost.stderr
     assert "Select jobs" not in lost.stderr
+    assert "torch-later torch-later" not in lost.stderr
     taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
     assert taken.stderr.startswith(
         "error: study adam: joins: field has a method 'adam' already; give another --label"

@@ -228,7 +228,7 @@ def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
     (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
     assert np.exp(one.gains[:2]) == pytest.approx([2.0] * 2)
     assert np.exp(one.gains[2:]) == pytest.approx([1001 / 500] * 8)
-    assert np.isinf(one.interval.high[2:]).all()
+    assert np.isinf(one.gain_bounds.high[2:]).all()
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["which"]) == ("supported", "best")
 
