@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import re
 import runpy
 import subprocess
@@ -151,6 +152,14 @@ def test_the_reference_of_the_interface_has_every_public_name():
     assert set(re.findall(r"^\.\. auto\w+:: (\w+)$", reference, re.MULTILINE)) == {*curvebench.__all__}
 
 
+def test_the_examples_of_the_interface_give_what_they_print():
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for name in curvebench.__all__:
+        for examples in finder.find(getattr(curvebench, name), name, module=False, globs={}):
+            assert not runner.run(examples).failed, name
+    assert runner.tries > 50
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=name_of)
 def test_pages_import_public_names_alone(page: Path):
     text = page.read_text()
@@ -255,7 +264,7 @@ def test_the_reference_of_study_files_leaves_no_part_out():
         if isinstance(item, type) and issubclass(item, BaseModel)
     }
     parts -= {base for part in parts for base in part.__mro__[1:]}
-    shorthand = {study.NamedBasis, study.Contestant, study.FinalSeeds, tuning.TieCriterion}
+    shorthand = {study.NamedBasis, study.NamedOptimizer, study.FinalSeeds, tuning.TieCriterion}
     of_plans = {training.TrainingProtocol}
     conditions = document.models_of(claim.OfQuantity)
     assert parts.union(conditions) - shorthand - of_plans == {

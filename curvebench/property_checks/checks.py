@@ -326,8 +326,8 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     # instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # For each quantity, the share of the limit that the nearest instance reaches, and the instance's negative
-    # number.
+    # Share of its limit that each quantity reaches on the nearest instance, and the negative number of that
+    # instance.
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count):
         began = time.perf_counter()
@@ -379,7 +379,7 @@ def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant
     }
     for row in rows:
         holding[row.part, row.variant].append(row.measure.holds)
-    parts = {part: recorded.together(holds) for part, holds in holding.items()}
+    parts = {part: recorded.all_hold(holds) for part, holds in holding.items()}
     bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
     shares = {
         part: _bound_shares(row.measure for row in rows if (row.part, row.variant) == part) for part in bounds

@@ -101,7 +101,7 @@ class Question:
             return high < smallest
         return high < -largest or (self.relation == "same" and low > largest)
 
-    def borne_out(self, median: float) -> bool:
+    def satisfied_by(self, median: float) -> bool:
         """Whether a median gain satisfies the relation."""
         smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
@@ -128,7 +128,7 @@ def decide(
         most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
     """
     medians = [median(end) for end in _ends(gains, most)]
-    if all(map(question.borne_out, medians)):
+    if all(map(question.satisfied_by, medians)):
         return "supported" if question.p_value(gains, most) <= alpha else "inconclusive"
     refuted = question.excluded(medians[0], medians[-1]) and refuting_p_value <= alpha
     return "refuted" if refuted else "inconclusive"
@@ -144,8 +144,8 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
         gains, most: lower and upper bounds of the gains, shape (pairs,).
     """
     low, high = (median(end) for end in _ends(gains, most))
-    borne_out = question.borne_out(low) and question.borne_out(high)
-    return not borne_out and not question.excluded(low, high)
+    satisfied_by = question.satisfied_by(low) and question.satisfied_by(high)
+    return not satisfied_by and not question.excluded(low, high)
 
 
 def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:

@@ -20,6 +20,7 @@ from curvebench.reports.sets.checking import check, disagreements, flaws
 from curvebench.reports.sets.files import files_of, seal
 from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
+from tests.reports.synthetic import RATES
 
 Frame = pl.DataFrame
 FOLDERS = ("digits_mlp", "convex", "parity", "checks")
@@ -201,6 +202,14 @@ def test_a_flaw_in_a_table_is_refused(good: Path, tmp_path: Path, flaw: str):
     found = flaws(changed(good, tmp_path / "set", f"{folder}/{table}.parquet", change))
     assert any(told in complaint for complaint in found), found
     assert all(folder in complaint for complaint in found if "provenance.json" not in complaint), found
+
+
+def test_a_setting_that_a_round_repeats_is_two_runs(good: Path, tmp_path: Path):
+    """Successive halving repeats its best settings if it has fewer different ones than a round tries."""
+    first, second, *_ = RATES
+    repeat = where((pl.col("stage") == "tuning") & (pl.col("learning_rate") == first), learning_rate=second)
+    found = flaws(changed(good, tmp_path / "set", "digits_mlp/runs.parquet", repeat))
+    assert not [complaint for complaint in found if "the plan has" in complaint]
 
 
 def test_what_is_no_file_ends_no_check(copy: Path):
