@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from curvebench.spec.document import under_first_names
-from curvebench.spec.plan import Deciding
+from curvebench.spec.plan import StudyClaims
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
@@ -50,7 +50,7 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def rules(study: Deciding) -> dict[str, str]:
+def rules(study: StudyClaims) -> dict[str, str]:
     """Return the hash of the decision rule of each claim of a study, by the claim's id."""
     claims = (*study.claims, *study.repeated)
     return {claim.id: rule_hash(claim.written_rule, study.at_most_partly) for claim in claims}

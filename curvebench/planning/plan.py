@@ -328,7 +328,7 @@ class Planner:
         those. Where each run of a workload is a job of its own, a round's jobs come after those of the
         rounds before.
         """
-        bases = tuple(basis for basis in self.study.bases if basis.is_of(optimizer.label))
+        bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
         tried = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
         counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
@@ -559,8 +559,8 @@ class Plan:
                 hash_ = _digest([run.spec.hash for run in runs])
                 gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
                 files.append(f"{self.config.results}/{gathered}")
-                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
-                jobs[hash_] = WiredJob(who=said)
+                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
+                jobs[hash_] = WiredJob(description=said)
                 made_of[hash_] = tuple(tables_in(run.folder for run in runs))
             direct = (one.folder for one in job.upstream if one.spec.stage not in _gathered(spec))
             made_of[spec.hash] = (*files, *tables_in(direct))

@@ -211,7 +211,7 @@ def _compared(
         values: the quantity of all runs of the condition's methods, by workload.
     """
     study, compare = quantity.study, partial(_paired, quantity, backend, key)
-    arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.sides(key)]
+    arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
     if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])

@@ -271,7 +271,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
         if isinstance(condition, Value):
             judged = JudgedMetric(comparison.study, condition.metric, condition.which)
             cells = cells_of.setdefault(judged, {})
-            for workload, method in comparison.key.sides:
+            for workload, method in comparison.key.arms:
                 cell = workload, comparison.backend, method
                 limit = condition.floor
                 if limit is None and cell in cells:

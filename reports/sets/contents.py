@@ -153,7 +153,7 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         for condition, workload in _conditions(study)
         if isinstance(condition, ValueAtEqualCost) and not condition.of_curves
         for runs in judged.filter(workload=workload).partition_by("backend")
-        for contest in condition.contests
+        for contest in condition.compared_pairs
         for pair in product(*(_at_settings(study, runs, str(method)) for method in contest))
     ]
     schema = {"run": pl.String, "metric": pl.String, "affords": pl.Float64}

@@ -401,7 +401,7 @@ def test_methods_are_held_against_a_number(study: StudyPlan, tables: Tables):
         ("adam @ egop", "0.25", "ratio"),
     ]
     for one in both:
-        assert one.key.sides == (("digits_mlp", one.key.treated),)
+        assert one.key.arms == (("digits_mlp", one.key.treated),)
         assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.key.treated) / 0.25))
 
 
@@ -431,7 +431,7 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     tables = read_tables(study.tables)
     (one,) = comparisons(study, claim, tables, "jax")
     assert (one.key.treated, one.control) == ("adam", "adam on log_sum_exp")
-    assert one.key.sides == (("least_squares", "adam"), ("log_sum_exp", "adam"))
+    assert one.key.arms == (("least_squares", "adam"), ("log_sum_exp", "adam"))
     here, there = (final_losses(tables, name, "adam") for name in ("least_squares", "log_sum_exp"))
     assert one.gains == pytest.approx(np.log(there) - np.log(here))
     assert np.abs(one.gains).max() > 0, "the two workloads' losses differ"

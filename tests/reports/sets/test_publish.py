@@ -462,7 +462,7 @@ def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_se
     both = [whole, replace(whole, curves=(tmp_path / "few.parquet",))]
     (condition,) = study.claims[0].conditions
     assert isinstance(condition, ValueAtEqualCost)
-    for treated, control in condition.contests:
+    for treated, control in condition.compared_pairs:
         for stages in product(("final", "alternative"), repeat=2):
             pair = [
                 tables.runs.filter(stage=stage, backend="jax", method=method)
