@@ -86,10 +86,10 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules)]
             files += [str(path) for path in defined.files.values()]
-            message = (
+            text = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )
-            problems.add(f"{files[0]}: {rule.name}: {message}")
+            problems.add(f"{files[0]}: {rule.name}: {text}")
     problems.check()
 
 

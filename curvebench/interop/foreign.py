@@ -391,9 +391,9 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 
     For optimizers with an evaluation mode, such as schedule-free ones, it differs from the parameters.
     """
-    if not any(contestant.has_modes for contestant in state):
+    if not any(lane.has_modes for lane in state):
         return param
-    lanes = [contestant.evaluated() for contestant in state]
+    lanes = [lane.evaluated() for lane in state]
     return {
         name: ops.reshape(ops.stack(list(views)), value.shape)
         for (name, value), views in zip(param.items(), zip(*lanes, strict=True), strict=True)
