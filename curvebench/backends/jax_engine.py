@@ -22,14 +22,14 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
 Options = dict[str, bool | int]  # Options of the XLA compiler
-# Without this option, XLA copies the parameters at each step on a CPU, because the loss reads them as well.
+# XLA would otherwise copy the parameters at each step on a CPU, because the loss reads them as well.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, programs with less work than this are compiled with less effort, in half of the time. The steps
-# may be slower; with more work, this costs more than the compilation saves (docs/performance.md).
+# Programs with less work than this are compiled with less effort on a CPU, in half of the time. Their steps
+# may be slower, which costs more than the compilation saves if the work is larger (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# On a CPU, lanes are evaluated one after another if each evaluates at least this many examples, which is then
-# faster than one batched program (docs/performance.md).
+# Lanes with at least this many examples are evaluated one after another on a CPU, which is then faster than
+# one batched program (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 
@@ -94,7 +94,7 @@ class JaxEngine(Engine):
             carry, summand = function(carry_and_sum[0], part)
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
-        # On a CPU, convolutions are slow inside a compiled loop; unroll it.
+        # Convolutions are slow inside a compiled loop on a CPU; unroll the loop.
         if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):
@@ -205,8 +205,8 @@ class _Loop:
 
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
-        # With a single kind of work, do not read the numbers of the steps, which would take longer than short
-        # steps do.
+        # Do not read the numbers of the steps if there is a single kind of work: for short steps, reading
+        # takes longer than the steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]

@@ -31,13 +31,13 @@ from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup, Work
 
-# On a CPU, a compiled loss saves a third of its time or more, and its compilation takes a minute. A loss is
-# compiled if its run has at least this estimated work.
+# The loss of a single run is compiled on a CPU if the run has at least this estimated work. Compilation takes
+# a minute and saves a third of the loss's time or more.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
-# On a CPU, an eager update takes about 14 ns per entry longer than a compiled one, and compilation takes
-# about 15 s. Updates are compiled if they have at least this many entries over all steps.
+# Updates are compiled on a CPU if they have at least this many entries over all steps. Compilation takes
+# about 15 s, and an eager update takes about 14 ns per entry longer than a compiled one.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# On a GPU, updates are compiled in runs with at least this many steps. The number is from the rule with the
+# Updates are compiled on a GPU in runs with at least this many steps. The number is from the rule with the
 # most kernels: to start the kernels of SOAP takes about 5 ms per step of ResNet-34, and to compile its 12
 # shapes took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000

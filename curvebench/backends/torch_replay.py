@@ -69,7 +69,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         if len(self.nodes) < len(arguments):
             raise _NotReplayable("two arguments are the same")
         self.calls: dict[Any, Any] = {}  # Nodes by operation and arguments
-        # All results, so that no other tensor gets the same memory, and with it the same key
+        # Results are kept, so that no other tensor gets the same memory, and with it the same key.
         self.results: list[torch.Tensor] = []
         self.bytes = 0
 

@@ -214,10 +214,10 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
 
 @command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
 def convert(args: Namespace) -> None:
-    """Rename keys of studies and published sets whose names have changed.
+    """Replace former names of keys by the present ones in study files and in plans of published sets.
 
-    Nothing else in a file changes. The checksum of a set's plan is updated; a plan that did not match its
-    checksum before stays invalid.
+    Nothing else in a file changes, neither comments nor layout. The checksum of a set's plan is updated; a
+    plan that did not match its checksum before stays invalid.
 
     Args:
         files: study files, and files plan.json of published sets
