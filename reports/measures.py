@@ -207,9 +207,8 @@ def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
     """Return the median and its interval for each method, sorted by the name of the method."""
-    return {
-        row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], column).to_dicts()
-    }
+    rows = medians(values, ["method"], column).to_dicts()
+    return {row.pop("method"): MedianInterval(**row) for row in rows}
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:

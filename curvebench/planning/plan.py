@@ -31,7 +31,7 @@ from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of
-from curvebench.results.archive import archive_of, joined_locally, sums_of, with_figures
+from curvebench.results.archive import archive_of, checksums_of, joined_locally, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
@@ -352,7 +352,7 @@ class Planner:
         workload with separate jobs, there is a job for each run; those of a round follow those of the rounds
         before.
         """
-        bases = tuple(basis for basis in self.study.bases if basis.is_of(optimizer.label))
+        bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
         tuned = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
         counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
@@ -588,7 +588,7 @@ class Plan:
                 hash_ = _digest([run.spec.hash for run in runs])
                 gathered = inputs.PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
                 files.append(f"{self.config.results}/{gathered}")
-                description = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
+                description = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
                 jobs[hash_] = inputs.SnakemakeJob(description=description)
                 made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
             direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
@@ -679,7 +679,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     requested = (*names, *(study.plan.joins for study in planned if study.plan.joins)) if names else ()
     archive = archive_of(requested, [study.plan for study in planned])
-    sums = sums_of((plan.published for plan in archive), (item for plan in archive for item in plan.studies))
+    sums = checksums_of(
+        (plan.published for plan in archive), (item for plan in archive for item in plan.studies)
+    )
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     # Commands that reproduce a published set use the studies of the checkout, not of another folder.
@@ -757,7 +759,7 @@ def _with_joined(
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
-    hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])
+    hash_ = _digest([plan.model_dump(mode="json"), checksums_of((), [plan])])
     figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 

@@ -68,10 +68,10 @@ class SnakemakeJob(Document):
         """Return the description and the resources of a job."""
         gpu = int(spec.device != "cpu")
         if not isinstance(spec, TrainingSpec):
-            return cls(description=spec.who, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
+            return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
         minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
-        return cls(description=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)
+        return cls(description=spec.description, mem_mb=memory, gpu=gpu, minutes=minutes)
 
 
 class Wildcards(Protocol):

@@ -123,7 +123,7 @@ def _compute(job: Job) -> None:
     """Compute and write the job's other tables, without rows where all of it fails."""
     module, function = STAGES[job.spec.stage]
     name = ", ".join(one.label for one in job.spec.optimizers) or "all bases"
-    name = job.spec.who if isinstance(job.spec, RunsSpec) else name
+    name = job.spec.description if isinstance(job.spec, RunsSpec) else name
 
     def stage() -> None:
         getattr(importlib.import_module(module), function)(job)

@@ -44,7 +44,8 @@ def run_lanes(job: job_parts.Job) -> None:
     if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
     """
     spec = job.runs
-    about = " ".join(dict.fromkeys((spec.study, spec.who)))  # a submission's study has the name of its method
+    # The study of a submission has the name of its method, which is not repeated.
+    about = " ".join(dict.fromkeys((spec.study, spec.description)))
     progress = Progress(f"{about} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [

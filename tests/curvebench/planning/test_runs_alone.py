@@ -106,11 +106,11 @@ def test_names_say_method_setting_and_seed(config: Config):
     plan = make_plan(config)
     write_specs(plan)
     jobs = by_stage(plan, "runs")
-    said = {job.spec.who for job in jobs}
+    said = {job.spec.description for job in jobs}
     assert "adam @ egop on long_squares, tuning round 1, setting 2, seed 1" in said
     assert "sgd on long_squares, tuning round 2, setting 6, seed 0" in said
     final = next(spec_of(job) for job in jobs if spec_of(job).rounds == (2,))
-    assert final.who == f"sgd on long_squares, seed {final.seeds[0]}"
+    assert final.description == f"sgd on long_squares, seed {final.seeds[0]}"
     assert "adam-long_squares-egop-round1-setting1-seed1.jax" in {
         job.folder.name.rpartition(".")[0] for job in jobs
     }
