@@ -297,7 +297,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         for group in state_dict["param_groups"]:
             saved_rule = group.get("rule", "another optimizer")
             if saved_rule != rule:
-                raise InputError(f"the state is that of {saved_rule}, and this optimizer is {rule}")
+                raise InputError(f"the state belongs to {saved_rule}, and this optimizer is {rule}")
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:

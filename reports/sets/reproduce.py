@@ -88,9 +88,7 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
         *SNAKEMAKE,
         *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
-        *(
-            [f"seeds_of={plan.path.parent}"] if studies else []
-        ),  # property checks draw instances by seeds of their own
+        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have fixed seeds
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 
@@ -123,9 +121,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Return the comparison for people: the answer first, then the rows that do not agree, then the
-    others.
-    """
+    """Return the comparison for people: the answer, then the rows that do not agree, then the others."""
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
     answer = overall_answer([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)
