@@ -1,1 +1,1 @@
-"""What a job does at each stage: bases, runs, timing, parity and property checks."""
+"""The stages, which compute the jobs of a plan: bases, runs, timing, parity and property checks."""

@@ -90,15 +90,15 @@ class Worker:
             pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=no_files)
         return cls(connection, pid)
 
-    def begin(self, arguments: Sequence[str], attendance: Mapping[str, Any]) -> None:
+    def begin(self, arguments: Sequence[str], supervision: Mapping[str, Any]) -> None:
         """Have the worker run `curvebench ARGUMENTS` with this process' standard output and error.
 
         Args:
-            attendance: what `supervision.attended` reads; its journal is the number of an open file.
+            supervision: what `supervision.supervision_of` reads; its journal is the number of an open file.
         """
-        text = json.dumps({"arguments": arguments, "attendance": attendance}) + "\n"
+        text = json.dumps({"arguments": arguments, "supervision": supervision}) + "\n"
         with suppress(OSError):  # it died: `wait` finds out
-            socket.send_fds(self.connection, [text.encode()], [attendance["journal"], 1, 2])
+            socket.send_fds(self.connection, [text.encode()], [supervision["journal"], 1, 2])
 
     def wait(self) -> int | None:
         """Return the exit status of the job's command when it ends; None if the worker died before."""
@@ -149,7 +149,7 @@ def _compute(connection: socket.socket) -> None:
     leash = Thread(target=_end_with_supervisor, args=(connection, done), daemon=True)
     leash.start()
     job = json.loads(text)
-    status = _status(job["arguments"], {**job["attendance"], "journal": journal, "since": time.monotonic()})
+    status = _status(job["arguments"], {**job["supervision"], "journal": journal, "since": time.monotonic()})
     os.close(journal)
     with Path(os.devnull).open("wb") as nothing:  # whoever reads the output now sees its end
         for number in (1, 2):
@@ -162,12 +162,12 @@ def _compute(connection: socket.socket) -> None:
     connection.close()
 
 
-def _status(arguments: Sequence[str], attendance: Mapping[str, Any]) -> int:
+def _status(arguments: Sequence[str], supervision: Mapping[str, Any]) -> int:
     """Run `curvebench ARGUMENTS` and return its exit status."""
     from curvebench.__main__ import main
 
     try:
-        return main([*arguments, "--attended", json.dumps(attendance)])
+        return main([*arguments, "--supervision", json.dumps(supervision)])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException:
