@@ -13,7 +13,7 @@ from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
-    "explore": (catalogue.list_names, studies.check, runs.show),
+    "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
     "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (site.parity, site.score),
     "claims": (claims.check, claims.verdicts),

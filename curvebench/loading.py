@@ -175,7 +175,8 @@ class LoadedResults:
         )
         values = run_values(tuning, metric, which, "maximize" if maximize else "minimize")
         finite = sensitivity(values).filter(pl.col("median").is_finite())
-        title = f"{workload}: tuning runs"
+        again = tuning.select("method", "learning_rate", "seed").is_duplicated().any()
+        title = f"{workload}: {'the last tuning runs of each rate' if again else 'tuning runs'}"
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
     def _read(self, table: str) -> pl.DataFrame:

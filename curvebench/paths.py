@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# In a checkout, the project's files are below the working directory; otherwise below the installed package.
+# The project's files in a checkout are below the working directory; otherwise below the installed package.
 # Another project may have a Snakefile, or a folder `curvebench` with results, therefore both files are
 # required.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))

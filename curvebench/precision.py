@@ -54,8 +54,8 @@ def table_of_model(ops: Ops, policy: Policy) -> Ops:
 
 
 # Array functions by the format of their arguments and results.
-PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # both in half precision
-WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # both in the format of the table
+PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # half precision for both
+WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # format of the table for both
 # Computed in the format of the table, because XLA would sum half-precision numbers in half precision. The
 # result is converted to the format of the first argument. Batch statistics, which are further results, are
 # not converted.

@@ -1,4 +1,4 @@
-"""The update rules, one file a family; every module's `RULES` is found by name."""
+"""Update rules, one file per family. The `RULES` of every module are found by name."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ KIND = Kind("optimizer", __name__, "RULES", Rule, OF_LIBRARIES)
 
 
 def rules() -> dict[str, Rule]:
-    """Every rule by name."""
+    """Return every rule by name."""
     return KIND.own()

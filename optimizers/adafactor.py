@@ -1,4 +1,4 @@
-"""Adafactor: Adam with a second moment of rank one, and four further changes, each of them an option."""
+"""Adafactor: Adam with a second moment of rank one, and four further changes, each of which is an option."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from curvebench.spec.values import flag
 
 
 class Factors(NamedTuple):
-    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), starts at 0
-    columns: Array  # s_t, the same along columns, (..., 1, n), starts at 0
+    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), which starts at 0.
+    columns: Array  # s_t, running mean of the sums along columns, (..., 1, n), which starts at 0.
 
 
 class Entries(NamedTuple):
-    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), starts at 0
+    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), which starts at 0.
 
 
 class AdafactorState(NamedTuple):
-    first: tuple[Array, ...]  # m_t, running mean of g, (..., m, n), starts at 0; none where g is used itself
-    second: Factors | Entries  # the second moment, factored or whole
+    # m_t, running mean of g, (..., m, n), which starts at 0; empty if the gradient itself is used.
+    first: tuple[Array, ...]
+    second: Factors | Entries  # The second moment, factored or in full.
 
 
 OPTIONS = {
@@ -52,13 +53,13 @@ OPTIONS = {
 
 
 def root_mean_square(ops: Ops, matrix: Array) -> Array:
-    """RMS(X) of each matrix, (..., 1, 1) (002 App. K)."""
+    """Return RMS(X) of each matrix, (..., 1, 1) (002 App. K)."""
     return ops.sqrt(ops.mean(ops.square(matrix), axis=(-2, -1), keepdims=True))
 
 
 @dataclass(frozen=True)
 class _Adafactor:
-    """The functions of the rule for matrices (..., m, n); the fields are the options."""
+    """Functions of the rule for matrices (..., m, n); the fields are the options."""
 
     factored: bool
     first_moment: bool
@@ -78,23 +79,24 @@ class _Adafactor:
     def second_moment(
         self, ops: Ops, grad: Array, state: Factors | Entries, hyper: Hyper
     ) -> tuple[Array, Factors | Entries]:
-        """The root of V_t, (..., m, n), and the new averages (002 eq. 52).
+        """Return the root of V_t, (..., m, n), and the new averages (002 eq. 52).
 
         Roots are taken of the factors and not of their product, which would overflow and underflow first.
         """
         if self.beta2_schedule:
-            taken = hyper["step"] ** -hyper["beta2_exponent"]  # 1 - beta_2: at the first step 1
+            # The new weight is 1 - beta_2, which is 1 at the first step.
+            new_weight = hyper["step"] ** -hyper["beta2_exponent"]
             total = 1.0
         else:
-            taken = 1 - hyper["beta2"]
+            new_weight = 1 - hyper["beta2"]
             total = 1 - hyper["beta2"] ** hyper["step"]
         squares = ops.square(grad) + hyper["epsilon"]
         if isinstance(state, Entries):
-            state = Entries((1 - taken) * state.entries + taken * squares)
+            state = Entries((1 - new_weight) * state.entries + new_weight * squares)
             return ops.sqrt(state.entries / total), state
         state = Factors(
-            (1 - taken) * state.rows + taken * ops.sum(squares, axis=-1, keepdims=True),
-            (1 - taken) * state.columns + taken * ops.sum(squares, axis=-2, keepdims=True),
+            (1 - new_weight) * state.rows + new_weight * ops.sum(squares, axis=-1, keepdims=True),
+            (1 - new_weight) * state.columns + new_weight * ops.sum(squares, axis=-2, keepdims=True),
         )
         shares = safe_divide(ops, state.rows, ops.sum(state.rows, axis=-2, keepdims=True))
         return ops.sqrt(shares) * ops.sqrt(state.columns / total), state
@@ -120,11 +122,11 @@ class _Adafactor:
 
 @configured("adafactor", OPTIONS)
 def adafactor(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    Without any of the five changes it is Adam, with epsilon added to g^2. The clipping threshold d (which the
-    notes have at 1), the floor of the parameter scale epsilon_2 and epsilon_1 are those of Shazeer and Stern
-    (2018), Alg. 4.
+    Without any of the five changes it is Adam, with epsilon added to g^2. The defaults of the clipping
+    threshold d (which the notes have at 1), of the floor of the parameter scale epsilon_2 and of epsilon_1
+    are from Shazeer and Stern (2018), Alg. 4.
     """
     numbers = {
         "learning_rate": LEARNING_RATE,
@@ -144,7 +146,8 @@ def adafactor(chosen: Options) -> Rule:
         )
 
     def rule(order: int) -> Rule:
-        # vectors and scalars have their whole second moment: as one row, its factors would be 1 and itself
+        # Vectors and scalars have a full second moment: as matrices with one row, their factors would be 1
+        # and the second moment itself.
         functions = _Adafactor(**{**chosen, "factored": chosen["factored"] and order > 1})
         return Rule(
             name="adafactor",

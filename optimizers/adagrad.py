@@ -1,4 +1,4 @@
-"""Adagrad: gradients over the root of their squares so far, entry by entry, as one norm, or as a matrix."""
+"""Adagrad: gradients divided by the root of their summed squares, entry by entry, by norm, or as a matrix."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from curvebench.optimizers.rule import (
 
 
 class Accumulator(NamedTuple):
-    # sum of g_l^2 for l <= t, shape of the parameter, or of |g_l|^2, (..., 1); starts at 0
+    # Sum of g_l^2 for l <= t, in the shape of the parameter, or of |g_l|^2, (..., 1); it starts at 0.
     sum_of_squares: Array
 
 
 class OuterProducts(NamedTuple):
-    sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), starts at 0
+    sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), which starts at 0.
 
 
 def _init_norm(ops: Ops, param: Array) -> Accumulator:
@@ -47,9 +47,9 @@ def _stepped(
     hyper: Hyper,
     epsilon_inside_root: bool = False,
 ) -> tuple[Array, Accumulator]:
-    """w - eta g / (sqrt(v_0 + sum of squares) + epsilon), the sum with these squares."""
+    """Return w - eta g / (sqrt(v_0 + sum of squares) + epsilon), and the sum with these squares."""
     sum_of_squares = state.sum_of_squares + squares
-    # v_0 is added here and not in the state: a state begins before hyperparameters are known.
+    # v_0 is added here and not to the state, because the state is initialized without hyperparameters.
     total = hyper["initial_accumulator"] + sum_of_squares
     scale = smoothed_root(ops, total, hyper["epsilon"], epsilon_inside_root)
     return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), Accumulator(sum_of_squares)
@@ -79,7 +79,7 @@ OPTIONS = {"epsilon_inside_root": EPSILON_INSIDE_ROOT}
 
 @configured("adagrad", OPTIONS)
 def adagrad(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults."""
+    """Return the rule for the given options, with the defaults of the others."""
 
     def update(
         ops: Ops, grad: Array, state: Accumulator, param: Array, hyper: Hyper

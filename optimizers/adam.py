@@ -26,14 +26,14 @@ from curvebench.spec.values import flag
 
 
 class Moments(NamedTuple):
-    first: Array  # m_t, running mean of g, shape of the parameter, starts at 0
-    second: Array  # v_t, running mean of g^2, likewise
+    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
 
 
 class MomentsAndMaximum(NamedTuple):
-    first: Array  # m_t, running mean of g, shape of the parameter, starts at 0
-    second: Array  # v_t, running mean of g^2, likewise
-    maximum: Array  # v^max_t, entrywise the largest second moment so far, likewise
+    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
+    maximum: Array  # v^max_t, the largest second moment so far by entry, which starts at 0.
 
 
 def _read_amsgrad(value: Any) -> Any:
@@ -62,7 +62,7 @@ DEFAULTS: Options = complete("adam", ADAM_OPTIONS, {})
 
 
 def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Array, Array]:
-    """m_t and v_t with this step's gradient (002 Sec. 4)."""
+    """Return m_t and v_t with the gradient of this step (002 Sec. 4)."""
     beta1, beta2 = hyper["beta1"], hyper["beta2"]
     first = beta1 * state.first + (1 - beta1) * grad
     return first, beta2 * state.second + (1 - beta2) * ops.square(grad)
@@ -90,7 +90,7 @@ def adam_direction(
 
 @dataclass(frozen=True)
 class _Adam:
-    """The functions of Adam for some choices, and of AdamW, whose hyperparameters hold a weight decay."""
+    """Functions of Adam for the given options, and of AdamW, which has a weight decay."""
 
     chosen: Options
 
@@ -139,7 +139,7 @@ NUMBERS = {**MEANS, "epsilon": Hyperparameter("added to the root, outside it; 0 
 
 @configured_with_state("adam", ADAM_OPTIONS)
 def adam(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults."""
+    """Return the rule for the given options, with the defaults of the others."""
     functions = _Adam(chosen)
     return Rule(
         name="adam",
@@ -153,9 +153,9 @@ def adam(chosen: Options) -> Rule:
 
 @configured_with_state("adamw", ADAMW_OPTIONS)
 def adamw(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    A decoupled weight decay is below 1 (002 Fig. 1); its default is the one of Wortsman et al. (2024).
+    A decoupled weight decay is below 1 (002 Fig. 1); its default is from Wortsman et al. (2024).
     """
     functions = _Adam(chosen)
     decay = Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0)

@@ -1,4 +1,4 @@
-"""AdamNMF: squared gradients factored at rank r by one round of multiplicative EM a step."""
+"""AdamNMF: squared gradients factored at rank r by one round of multiplicative EM per step."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ OPTIONS = {
 def multiplicative_round(
     ops: Ops, target: Array, factors: MultiplicativeFactors, alternating: bool
 ) -> MultiplicativeFactors:
-    """One round of EM for a nonnegative factorization of `target` (002 eqs. 123-124, with 0 / 0 = 0).
+    """Return the factors after one round of EM for a nonnegative factorization of `target`.
+
+    See 002 eqs. 123-124, with 0 / 0 = 0.
 
     Args:
         target: C, (..., m, n), nonnegative.
         factors: A (..., m, r) and B (..., r, n), nonnegative.
-        alternating: whether B is updated with the new A (then IDiv(C, A B) never rises) or the old one (as
-            L.2 prints it; then it can).
+        alternating: whether B is updated with the new A, so that IDiv(C, A B) never rises, or with the old A,
+            as printed in L.2, so that it may rise.
     """
     left, right = factors
     ratio = safe_divide(ops, target, left @ right)
@@ -65,13 +67,13 @@ def multiplicative_round(
 
 @dataclass(frozen=True)
 class _Matrices:
-    """The functions of the rule for matrices (..., m, n)."""
+    """Functions of the rule for matrices (..., m, n)."""
 
     rank: int
     alternating: bool
 
     def init(self, ops: Ops, param: Array) -> MultiplicativeFactors:
-        """A_0 and B_0 uniform in (0, 1), the same for every lane and for all matrices of a shape."""
+        """Return A_0 and B_0, uniform in (0, 1), equal for every lane and for all matrices of a shape."""
         leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
         generator = np.random.default_rng(0)
         left = generator.random((rows, self.rank))
@@ -86,7 +88,8 @@ class _Matrices:
     ) -> tuple[Array, MultiplicativeFactors]:
         """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
         if not self.alternating:
-            # here and not in the state: a state begins before hyperparameters are known
+            # The factor is applied here and not in `init`, because the state is initialized without
+            # hyperparameters.
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
             state = MultiplicativeFactors(first * state.left, first * state.right)
         squares = ops.square(grad) + hyper["epsilon"]
@@ -103,14 +106,14 @@ def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hy
 
 @configured("adam_nmf", OPTIONS)
 def adam_nmf(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
     A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps that range cancels: A_1 is
     proportional to 1 / epsilon and B_1 to epsilon, and every later round keeps the product. With simultaneous
-    steps both are proportional to 1 / epsilon, so that there it is a hyperparameter, `initialization_range`;
-    `epsilon` is what is added to g^2, without which a row of A that has met one zero gradient stays 0.
+    steps both are proportional to 1 / epsilon, so that the range is a hyperparameter, `initialization_range`.
+    The hyperparameter `epsilon` is added to g^2; without it, a row of A that has met a zero gradient stays 0.
 
-    At rank 1 alternating steps remember nothing: A_t B_t is eq. 52's factorization of this step's G^2.
+    At rank 1, alternating steps have no memory: A_t B_t is the factorization of this step's G^2 by eq. 52.
     """
     alternating = chosen["steps"] == "alternating"
     numbers = {

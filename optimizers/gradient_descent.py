@@ -1,4 +1,4 @@
-"""Gradient descent: SGD, alone and with Polyak's or Nesterov's momentum."""
+"""Gradient descent: SGD, plain and with Polyak's or Nesterov's momentum."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from curvebench.optimizers.rule import (
 
 
 class Empty(NamedTuple):
-    """The state of a rule that remembers nothing."""
+    """State of a rule without memory."""
 
 
 class Momentum(NamedTuple):
-    velocity: Array  # v_t, shape of the parameter, starts at 0
+    velocity: Array  # v_t, in the shape of the parameter, which starts at 0.
 
 
 def _update_sgd(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
@@ -48,7 +48,7 @@ def _update_nesterov(
 
 
 def _ahead(ops: Ops, state: Momentum, param: Array, hyper: Hyper) -> Array:
-    """x = w - eta mu v, where momentum alone leads (002 eq. 28)."""
+    """x = w - eta mu v, the point to which momentum alone leads (002 eq. 28)."""
     return param - hyper["learning_rate"] * hyper["momentum"] * state.velocity
 
 
@@ -77,7 +77,7 @@ MOMENTUM = Rule(
 
 NESTEROV = replace(MOMENTUM, name="nesterov", source="002 Sec. 2.3.1, Lemma S.10", update=_update_nesterov)
 
-# eqs. 30-31 are 25-26 with the gradient taken ahead
+# Eqs. 30-31 are eqs. 25-26 with the gradient at the point ahead.
 NESTEROV_LOOKAHEAD = replace(MOMENTUM, name="nesterov_lookahead", source="002 eqs. 28-31", gradient_at=_ahead)
 
 RULES = (SGD, MOMENTUM, NESTEROV, NESTEROV_LOOKAHEAD)

@@ -1,4 +1,4 @@
-"""Idealized Shampoo: the Newton step of a matrix whose empirical Fisher matrix is one Kronecker product."""
+"""Idealized Shampoo: the Newton step of a matrix whose empirical Fisher matrix is a Kronecker product."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ SIDES = (0, 1)
 
 
 class Sides(NamedTuple):
-    statistics: tuple[Array, ...]  # of rows (..., m, m) and columns (..., n, n), mean of G G^T, starts at 0
-    roots: tuple[Array, ...]  # of both likewise; the left one is multiplied by the root of the trace
+    # Means of G G^T for rows (..., m, m) and of G^T G for columns (..., n, n), which start at 0.
+    statistics: tuple[Array, ...]
+    # Factors of the gradient for rows and columns; the left factor includes the root of the trace.
+    roots: tuple[Array, ...]
 
 
 class RefreshedIdealized(NamedTuple):
-    """What a refresh hands to its step's update."""
+    """State that a refresh passes to the update of its step."""
 
-    sides: Sides  # whose statistics hold the step's gradient already
+    sides: Sides  # The statistics already include the gradient of the step.
 
 
-def _accumulated(ops: Ops, matrix: Array, state: Sides, kept: Array) -> tuple[Array, ...]:
-    """The running means of G G^T and G^T G, not corrected for their start."""
+def _accumulated(ops: Ops, matrix: Array, state: Sides, decay: Array) -> tuple[Array, ...]:
+    """Return the running means of G G^T and G^T G, without bias correction."""
     return tuple(
-        kept * before + (1 - kept) * second_moment(ops, matrix, 2, axis)
-        for axis, before in zip(SIDES, state.statistics, strict=True)
+        decay * statistic + (1 - decay) * second_moment(ops, matrix, 2, axis)
+        for axis, statistic in zip(SIDES, state.statistics, strict=True)
     )
 
 
@@ -52,15 +54,15 @@ def _init(ops: Ops, param: Array) -> Sides:
 
 
 def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
-    """sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), of pseudo-inverses where singular."""
-    kept = hyper["beta2"]
-    statistics = _accumulated(ops, grad, state, kept)
-    means = [statistic / (1 - kept ** hyper["step"]) for statistic in statistics]
-    left, right = (
+    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), with pseudo-inverses where singular."""
+    decay = hyper["beta2"]
+    statistics = _accumulated(ops, grad, state, decay)
+    means = [statistic / (1 - decay ** hyper["step"]) for statistic in statistics]
+    left_root, right_root = (
         inverse_root(ops, mean, 0.5, hyper["epsilon"], rank_cutoff(ops, mean.shape[-1])) for mean in means
     )
     trace = ops.sum(ops.diagonal(means[0]), axis=-1)[..., None, None]
-    return RefreshedIdealized(Sides(statistics, (ops.sqrt(trace) * left, right)))
+    return RefreshedIdealized(Sides(statistics, (ops.sqrt(trace) * left_root, right_root)))
 
 
 def _update(
@@ -71,8 +73,8 @@ def _update(
         state = state.sides
     else:
         state = state._replace(statistics=_accumulated(ops, grad, state, hyper["beta2"]))
-    left, right = state.roots
-    return param - hyper["learning_rate"] * (left @ grad @ right), state
+    left_root, right_root = state.roots
+    return param - hyper["learning_rate"] * (left_root @ grad @ right_root), state
 
 
 OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roots", whole(1))}
@@ -80,11 +82,11 @@ OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roo
 
 @configured("idealized_shampoo", OPTIONS)
 def idealized_shampoo(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    A tensor of more axes is a matrix, outputs x the rest. For a vector and a number it is one row, where the
-    trace and the other side cancel: w <- w - eta E[g g^T]^(-1/2) g. The step does not depend on the scale of
-    gradients without epsilon. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
+    A tensor of more axes is a matrix, outputs x the rest. A vector or a number is a matrix with one row, for
+    which the trace and the left factor cancel: w <- w - eta E[g g^T]^(-1/2) g. Without epsilon, the step does
+    not depend on the scale of gradients. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
     """
     rule = Rule(
         name="idealized_shampoo",

@@ -1,4 +1,4 @@
-"""K-FAC: each layer's gradient between the inverses of the two Kronecker factors of its Fisher matrix."""
+"""K-FAC: each layer's gradient multiplied by the inverses of the Kronecker factors of its Fisher matrix."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from curvebench.spec.values import choice, whole
 
 
 class LayerFactors(NamedTuple):
-    inputs: Array  # A or its inverse, (..., n, n); n counts a bias
-    gradients: Array  # G or its inverse, (..., m, m)
+    inputs: Array  # A or its inverse, (..., n, n); n includes a bias.
+    gradients: Array  # G or its inverse, (..., m, m).
 
 
 class KFACState(NamedTuple):
-    factors: tuple[LayerFactors, ...]  # of each layer: running sums of A and G, start at 0
-    share: Array  # of statistics in these sums, (..., 1), starts at 0: what the running means are divided by
-    inverses: tuple[LayerFactors, ...]  # of each layer: damped inverses, start at 0
-    velocities: tuple[Array, ...]  # of each layer (..., m, n), start at 0
-    others: tuple[State, ...]  # of the parameters that belong to no layer
+    factors: tuple[LayerFactors, ...]  # Running sums of A and G for each layer; they start at 0.
+    # Total weight of the statistics in these sums, (..., 1), which starts at 0. The running means are the
+    # sums divided by it.
+    share: Array
+    inverses: tuple[LayerFactors, ...]  # Damped inverses for each layer; they start at 0.
+    velocities: tuple[Array, ...]  # Velocity of each layer, (..., m, n), which starts at 0.
+    others: tuple[State, ...]  # States of the parameters that belong to no layer.
 
 
 def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: bool) -> LayerFactors:
@@ -45,30 +47,31 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: b
     Args:
         factors: A (..., n, n) and G (..., m, m).
         damping: lambda, (..., 1, 1).
-        balanced: whether a = pi sqrt(lambda) and g = sqrt(lambda) / pi with pi^2 the mean eigenvalue of A
-            over that of G (Martens and Grosse 2015, Sec. 6.3); otherwise a = g = lambda.
+        balanced: whether a = pi sqrt(lambda) and g = sqrt(lambda) / pi, where pi^2 is the mean eigenvalue of
+            A divided by the mean eigenvalue of G (Martens and Grosse 2015, Sec. 6.3); otherwise a = g =
+            lambda.
     """
     added = (damping, damping)
     if balanced:
-        # An average of 0, as where no gradient has come through, gives pi = 1.
+        # A mean of 0, which occurs where no gradient has come through, gives pi = 1.
         means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
-        known = (means[0] > 0) & (means[1] > 0)
-        pi = ops.sqrt(ops.where(known, means[0], 1.0) / ops.where(known, means[1], 1.0))
+        both_positive = (means[0] > 0) & (means[1] > 0)
+        pi = ops.sqrt(ops.where(both_positive, means[0], 1.0) / ops.where(both_positive, means[1], 1.0))
         added = (pi * ops.sqrt(damping), ops.sqrt(damping) / pi)
     damped = (
         factor + shift * ops.eye(factor.shape[-1]) for factor, shift in zip(factors, added, strict=True)
     )
-    return LayerFactors(*(ops.cholesky_inverse(ops.cholesky(one)) for one in damped))
+    return LayerFactors(*(ops.cholesky_inverse(ops.cholesky(matrix)) for matrix in damped))
 
 
 @dataclass(frozen=True)
 class _KFAC:
-    """The functions of the rule for one model.
+    """Functions of the rule for one model.
 
     Args:
-        layers: of the model.
-        balanced: whether damping is split between the factors, as in `damped_inverses`.
-        other: the rule of the parameters that belong to no layer.
+        layers: layers of the model.
+        balanced: whether damping is split between the factors, see `damped_inverses`.
+        other: rule for the parameters that belong to no layer.
     """
 
     layers: Sequence[Layer]
@@ -76,19 +79,19 @@ class _KFAC:
     other: Rule
 
     def rest(self, param: Mapping[str, Array]) -> list[str]:
-        """The parameters that belong to no layer."""
+        """Return the names of the parameters that belong to no layer."""
         owned = {name for layer in self.layers for name in layer.parameters}
         return [name for name in param if name not in owned]
 
     def joined(self, ops: Ops, layer: Layer, arrays: Mapping[str, Array]) -> Array:
-        """W as outputs x inputs with b as its last column, (..., m, n)."""
+        """Return W as a matrix (outputs, inputs) with b as its last column, (..., m, n)."""
         weight = arrays[layer.weight]
         lanes = weight.shape[: weight.ndim - len(layer.shape)]
         matrix = ops.reshape(weight, (*lanes, layer.outputs, layer.inputs))
         return matrix if layer.bias is None else ops.concatenate([matrix, arrays[layer.bias][..., None]], -1)
 
     def parted(self, ops: Ops, layer: Layer, matrix: Array) -> dict[str, Array]:
-        """The inverse of `joined`."""
+        """Divide a matrix into W and b, the inverse of `joined`."""
         weight = ops.reshape(matrix[..., : layer.inputs], (*matrix.shape[:-2], *layer.shape))
         return {layer.weight: weight} | ({} if layer.bias is None else {layer.bias: matrix[..., -1]})
 
@@ -102,20 +105,20 @@ class _KFAC:
                 for matrix in joined
             )
 
-        others = tuple(self.other.init(ops, param[name]) for name in self.rest(param))
+        other_states = tuple(self.other.init(ops, param[name]) for name in self.rest(param))
         velocities = tuple(map(ops.zeros_like, joined))
-        return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, others)
+        return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, other_states)
 
     def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
-        """Running sums of A and G, each decay times the old and 1 - decay times the new."""
-        kept = hyper["factor_decay"]
-        decay = kept[..., None]
+        """Update the running sums of A and G: decay times the old sum plus 1 - decay times the new value."""
+        decay_per_lane = hyper["factor_decay"]
+        decay = decay_per_lane[..., None]
         observed = tuple(LayerFactors(**hyper["layers"][layer.weight]) for layer in self.layers)
         factors = map_arrays(lambda old, new: decay * old + (1 - decay) * new, state.factors, observed)
-        return state._replace(factors=factors, share=kept * state.share + (1 - kept))
+        return state._replace(factors=factors, share=decay_per_lane * state.share + (1 - decay_per_lane))
 
     def refresh(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
-        """The damped inverses of the running means."""
+        """Compute the damped inverses of the running means."""
         share, damping = state.share[..., None], hyper["damping"][..., None]
         means = map_arrays(lambda factor: factor / share, state.factors)
         inverses = tuple(damped_inverses(ops, mean, damping, self.balanced) for mean in means)
@@ -131,25 +134,25 @@ class _KFAC:
             hyper["momentum"][..., None] * velocity + inverse.gradients @ gradient @ inverse.inputs
             for velocity, inverse, gradient in zip(state.velocities, state.inverses, gradients, strict=True)
         )
-        kept = 1 - rate * hyper["weight_decay"]
+        shrinkage = 1 - rate * hyper["weight_decay"]
         new: dict[str, Array] = {}
         for layer, velocity in zip(self.layers, velocities, strict=True):
             for name, step in self.parted(ops, layer, rate[..., None] * velocity).items():
-                new[name] = param[name] * with_axes_of(ops, kept, param[name]) - step
-        others = []
-        for name, held in zip(self.rest(param), state.others, strict=True):
-            own = self._others_hyper(ops, hyper, param[name])
-            new[name], after = self.other.update(ops, grad[name], held, param[name], own)
-            others.append(after)
-        state = state._replace(velocities=velocities, others=tuple(others))
+                new[name] = param[name] * with_axes_of(ops, shrinkage, param[name]) - step
+        other_states = []
+        for name, other_state in zip(self.rest(param), state.others, strict=True):
+            other_hyper = self._others_hyper(ops, hyper, param[name])
+            new[name], new_state = self.other.update(ops, grad[name], other_state, param[name], other_hyper)
+            other_states.append(new_state)
+        state = state._replace(velocities=velocities, others=tuple(other_states))
         return {name: new[name] for name in param}, state
 
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
-        """The other rule's hyperparameters, with as many axes as a parameter."""
-        given = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
-        given["learning_rate"] = given["learning_rate"] * hyper["schedule"]
-        given |= {"step": hyper["step"], "schedule": hyper["schedule"]}
-        return {name: with_axes_of(ops, value, param) for name, value in given.items()}
+        """Return the hyperparameters of the other rule, with as many axes as a parameter."""
+        values = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
+        values["learning_rate"] = values["learning_rate"] * hyper["schedule"]
+        values |= {"step": hyper["step"], "schedule": hyper["schedule"]}
+        return {name: with_axes_of(ops, value, param) for name, value in values.items()}
 
 
 def _without_model(*arguments: Any) -> Any:
@@ -171,7 +174,12 @@ OPTIONS = {
 
 
 def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
-    """Return the rule of a name: how it damps, and the defaults of `factor_decay` and `momentum`."""
+    """Return a variant of the rule.
+
+    Args:
+        balanced: how it is damped, see `damped_inverses`.
+        decay, momentum: defaults of `factor_decay` and `momentum`.
+    """
     other = OTHERS[chosen["others"]]
 
     def for_model(shapes: Mapping[str, tuple[int, ...]], roles: Mapping[str, ParameterRole]) -> Rule:
@@ -222,10 +230,10 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
 
 @configured("kfac", OPTIONS)
 def kfac(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    A and G are those of `layer_statistics`; running means are divided by the share of statistics in them, so
-    that the first is whole. State: 2 m^2 + 2 n^2 + m n numbers for an m x n layer.
+    `layer_statistics` defines A and G. Running means are divided by the total weight of their statistics, so
+    that the first mean is not biased towards 0. State: 2 m^2 + 2 n^2 + m n numbers for an m x n layer.
     """
     source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
     return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
@@ -236,10 +244,10 @@ AS_004 = {**OPTIONS, "fisher": replace(OPTIONS["fisher"], default="empirical_of_
 
 @configured("kfac_as_004", AS_004)
 def kfac_as_004(chosen: Options) -> Rule:
-    """K-FAC as the figures of 004 ran it: empirical, its G from gradients of the mean loss.
+    """Return K-FAC as in the figures of 004: empirical, with G from gradients of the mean loss.
 
-    That G is N^-2 of the usual one for N examples, so that the damping outweighs it: lambda is added to both
-    factors as it is.
+    This G is N^-2 of the usual G for N examples, so that damping dominates: lambda is added to both factors
+    unchanged.
     """
     source = "004 Figs. 5, 6, Table 2 (their public notebooks)"
     return _rule("kfac_as_004", source, chosen, balanced=False, decay=0.9, momentum=0.0)

@@ -1,4 +1,4 @@
-"""Statistics of a network's layers: of what enters them, and of the gradients of what leaves them."""
+"""Statistics of a network's layers: second moments of their inputs and of the gradients of their outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ FISHERS = ("sampled", "expected", "empirical", "empirical_of_mean")
 def draw_targets(
     likelihood: TargetLikelihood, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> np.ndarray:
-    """What targets of a model are made of, of the shape of its outputs.
+    """Draw the random numbers from which targets of a model are sampled, in the shape of its outputs.
 
-    Of a categorical distribution Gumbel noise, beside which the greatest logit is a draw; else normal noise.
+    For a categorical distribution they are Gumbel noise: the index of the largest sum of logit and noise is a
+    sample. Otherwise they are normal noise.
     """
     if likelihood.family == "categorical":
         return generator.gumbel(size=shape)
@@ -30,7 +31,7 @@ def draw_targets(
 
 
 def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, draws: Array) -> Array:
-    """Gradients of the negative log-likelihood of drawn targets with respect to outputs (..., C)."""
+    """Return gradients of the negative log-likelihood of sampled targets with respect to outputs (..., C)."""
     if likelihood.family == "gaussian":
         return draws
     target = ops.argmax(outputs + draws, -1)
@@ -39,9 +40,10 @@ def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, dr
 
 
 def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -> list[Array]:
-    """Residuals r_c, each (..., C), whose sum of r_c r_c^T is the Fisher matrix of each example's outputs.
+    """Return residuals whose outer products sum to the Fisher matrix of each example's outputs.
 
-    Of a categorical distribution sqrt(p_c) (p - e_c), whose sum is diag(p) - p p^T; else e_c.
+    The residuals are r_c, each (..., C). For a categorical distribution they are sqrt(p_c) (p - e_c), and
+    sum_c r_c r_c^T = diag(p) - p p^T. For a normal distribution they are e_c.
     """
     classes = outputs.shape[-1]
     units = ops.eye(classes)
@@ -52,21 +54,21 @@ def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -
 
 
 def as_rows(ops: Ops, x: Array) -> Array:
-    """What enters or leaves a layer (..., n) as rows (rows, n)."""
+    """Reshape the inputs or outputs of a layer (..., n) to rows (rows, n)."""
     return ops.reshape(x, (-1, x.shape[-1]))
 
 
 def channels_last(ops: Ops, images: Array) -> Array:
-    """Images (N, C, H, W) as (N, H, W, C)."""
+    """Transpose images (N, C, H, W) to (N, H, W, C)."""
     return ops.swapaxes(ops.swapaxes(images, 1, 2), 2, 3)
 
 
 def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: Any) -> Array:
-    """What each position of a convolution of images (N, C, H, W) sees, (N, H', W', C h w).
+    """Return the inputs of each position of a convolution of images (N, C, H, W), as (N, H', W', C h w).
 
     Args:
-        shape: of its weight, (outputs, C, h, w).
-        stride, padding: as `ops.conv2d` takes them.
+        shape: shape of the weight, (outputs, C, h, w).
+        stride, padding: arguments of `ops.conv2d`.
     """
     inputs = math.prod(shape[1:])
     unit = ops.reshape(ops.eye(inputs), (inputs, *shape[1:]))
@@ -74,9 +76,12 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
 
 
 def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
-    """The sum of a a^T over rows a (N, n), each with a 1 at its end for a bias if so.
+    """Return the sum of a a^T over rows a (N, n).
 
-    Put together of its parts: a copy of all rows with the ones would take as long as the product.
+    It is joined from its parts, because a copy of all rows with ones would take as long as the product.
+
+    Args:
+        with_one: whether a 1 is appended to each row, for a bias.
     """
     squares = ops.matrix_transpose(rows) @ rows
     if not with_one:
@@ -87,23 +92,23 @@ def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Arra
 
 
 def scale_of_mean_loss(fisher: str, examples: int) -> float:
-    """What the sum of g g^T is multiplied with to give G, for gradients g of a mean over examples."""
+    """Return the factor from the sum of g g^T to G, if g are gradients of a mean over examples."""
     return 1 / examples if fisher == "empirical_of_mean" else examples
 
 
 @dataclass
 class TappedOps:
-    """A table of array functions whose `linear`, `linear_layers` and `conv2d` observe the layers of one run.
+    """Table of array functions whose `linear`, `linear_layers` and `conv2d` observe the layers of one run.
 
-    A weight is known by being the very array that `parameters` holds. What enters a layer is summed as it
-    passes; the gradient of what leaves it comes with the gradient of its slot.
+    A weight is recognized by identity: it must be the same array as in `parameters`. The inputs of a layer
+    are summed when they pass. The sum over the gradients of its outputs is the gradient of the layer's slot.
 
     Args:
-        ops: the backend's table.
-        parameters: by name.
-        layers: that are observed.
+        ops: the table of the backend.
+        parameters: parameters by name.
+        layers: layers to observe.
         slots: zeros (outputs, outputs) by weight, whose gradients are the sums of g g^T over rows g.
-        sums, rows: of a a^T over the rows a that have entered each layer, and their number.
+        sums, rows: sum of a a^T over the rows a that have entered each layer, and the number of these rows.
     """
 
     ops: Ops
@@ -117,32 +122,32 @@ class TappedOps:
         return getattr(self.ops, name)
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """As the backend's, observed."""
+        """Apply a linear layer and observe it."""
         y = self.ops.linear(x, weight, bias)
         layer = self._layer(weight, bias)
         return y if layer is None else self._observed(layer, x, y)
 
     def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
-        """As the backend's, one layer after the other, each observed."""
+        """Apply linear layers one after the other and observe each."""
         for weight in weights:
             x = self.linear(x, weight)
         return x
 
     def conv2d(self, x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
-        """As the backend's, observed; a row is what one position sees."""
+        """Apply a convolution and observe it; a row is the input of one position."""
         y = self.ops.conv2d(x, weight, stride, padding)
         layer = self._layer(weight, None)
         if layer is None:
             return y
-        seen = patches(self.ops, self.ops.stop_gradient(x), layer.shape, stride, padding)
-        observed = self._observed(layer, seen, channels_last(self.ops, y))
+        inputs = patches(self.ops, self.ops.stop_gradient(x), layer.shape, stride, padding)
+        observed = self._observed(layer, inputs, channels_last(self.ops, y))
         return self.ops.swapaxes(self.ops.swapaxes(observed, 2, 3), 1, 2)
 
     def means(self) -> dict[str, Array]:
-        """A of each weight, the mean of a a^T over what entered.
+        """Return A for each weight, the mean of a a^T over the rows that entered its layer.
 
         Raises:
-            OptionError: for a weight that entered no layer.
+            OptionError: for a weight that no layer has used.
         """
         for layer in self.layers:
             if layer.weight not in self.sums:
@@ -159,11 +164,11 @@ class TappedOps:
         name = self._name(weight)
         layer = next((layer for layer in self.layers if layer.weight == name), None)
         if layer is not None and self._name(bias) != layer.bias:
-            found = "no bias" if bias is None else f"the bias {self._name(bias)!r}"
-            wanted = "none" if layer.bias is None else repr(layer.bias)
+            passed = "no bias" if bias is None else f"the bias {self._name(bias)!r}"
+            usual = "none" if layer.bias is None else repr(layer.bias)
             raise OptionError(
-                f"the weight {name!r} enters its layer with {found}, and by the workload's roles its bias is "
-                f"{wanted}; add it in ops.linear, or mend the roles ({GUIDE})"
+                f"the weight {name!r} enters its layer with {passed}, and by the workload's roles its bias "
+                f"is {usual}; add it in ops.linear, or mend the roles ({GUIDE})"
             )
         return layer
 
@@ -171,8 +176,8 @@ class TappedOps:
         ops = self.ops
         rows = as_rows(ops, ops.stop_gradient(entering))
         second = second_moment_of_rows(ops, rows, layer.bias is not None)
-        known = layer.weight in self.sums
-        self.sums[layer.weight] = self.sums[layer.weight] + second if known else second
+        is_known = layer.weight in self.sums
+        self.sums[layer.weight] = self.sums[layer.weight] + second if is_known else second
         self.rows[layer.weight] = self.rows.get(layer.weight, 0) + rows.shape[0]
 
         def observe(gradient: Array) -> Array:
@@ -182,23 +187,23 @@ class TappedOps:
 
 
 def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]]:
-    """The Kronecker factors of each layer's Fisher matrix, by weight.
+    """Return the Kronecker factors of each layer's Fisher matrix, by weight.
 
-    A, `inputs`, is the mean of a a^T over the rows that enter (examples, and positions in them), with a 1 at
-    their end where there is a bias. G, `gradients`, is the mean over examples of the sum of g g^T over an
-    example's rows, for the gradient g of its negative log-likelihood with respect to what leaves. Their
-    Kronecker product is exact for a layer whose rows are independent of their gradients ("expand",
-    Eschenhagen et al. 2023).
+    A, `inputs`, is the mean of a a^T over the rows a that enter the layer (examples, and positions in them),
+    with a 1 appended if it has a bias. G, `gradients`, is the mean over examples of the sum of g g^T over the
+    rows of an example, where g is the gradient of the example's negative log-likelihood with respect to the
+    layer's outputs. Their Kronecker product is exact if the rows of a layer are independent of their
+    gradients ("expand", Eschenhagen et al. 2023).
 
     Args:
         at: the loss of one run.
-        fisher: the targets of the likelihood: `sampled` from the model, one a step; `expected` over it,
-            exactly, for C backward passes; `empirical`, those of the data; or `empirical_of_mean`, with g
-            that of the mean over examples, 1 / N^2 of it.
+        fisher: targets of the likelihood. `sampled`: one sample of the model's distribution per step.
+            `expected`: the exact expectation over it, by C backward passes. `empirical`: the targets of the
+            data. `empirical_of_mean`: the same, with g as the gradient of the mean over examples, which makes
+            G smaller by 1 / N^2.
 
     Raises:
-        OptionError: where the workload does not say the likelihood that is needed, or a weight enters no
-            layer.
+        OptionError: if the workload does not declare a likelihood that is needed, or no layer uses a weight.
     """
     ops, layers = at.ops, layers_of(at.model.shapes, at.model.roles)
     likelihood = at.likelihood
@@ -207,9 +212,9 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
 
     def passed(slots: Arrays) -> tuple[Array, dict[str, Array]]:
         table = TappedOps(ops, at.parameters, layers, slots)
-        seen_by = at.loss_by if empirical else at.outputs
-        assert seen_by is not None, "a workload with a likelihood has outputs"
-        value = seen_by(table, at.parameters)
+        observed_function = at.loss_by if empirical else at.outputs
+        assert observed_function is not None, "a workload with a likelihood has outputs"
+        value = observed_function(table, at.parameters)
         return value, table.means()
 
     slots = {layer.weight: ops.zeros((layer.outputs, layer.outputs)) for layer in layers}
@@ -226,17 +231,18 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
             residuals = expected_residuals(ops, likelihood, value)
     sums = [pullback(residual) for residual in residuals]
     return {
-        weight: {"inputs": mean, "gradients": scale * sum(one[weight] for one in sums)}
+        weight: {"inputs": mean, "gradients": scale * sum(moment[weight] for moment in sums)}
         for weight, mean in inputs.items()
     }
 
 
 def _size(layer: Layer) -> int:
-    """The rows of a layer's A."""
+    """Return the number of rows of a layer's A."""
     return layer.inputs + (layer.bias is not None)
 
 
 def _example(model: Model) -> dict[str, dict[str, np.ndarray]]:
+    """Return statistics of the right shapes."""
     return {
         layer.weight: {"inputs": np.eye(_size(layer)), "gradients": np.eye(layer.outputs)}
         for layer in layers_of(model.shapes, model.roles)
@@ -244,17 +250,18 @@ def _example(model: Model) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _entries(model: Model) -> int:
+    """Return the number of floats of all statistics."""
     return sum(_size(layer) ** 2 + layer.outputs**2 for layer in layers_of(model.shapes, model.roles))
 
 
 def _passes(fisher: str, model: Model) -> int:
-    """The backward passes of the statistics: of the exact expectation one an output."""
+    """Return the number of backward passes for the statistics: one per output for the exact expectation."""
     return layers_of(model.shapes, model.roles)[-1].outputs if fisher == "expected" else 1
 
 
 @cache
 def layers_need(fisher: str) -> Need:
-    """The need of the statistics of layers, which `hyper` holds as `layers` at the steps that observe."""
+    """Return the need for the statistics of layers, which `hyper` has as `layers` in steps that observe."""
     return Need(
         name="layers",
         description="statistics of the layers",
@@ -265,10 +272,11 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
-        is_mean=fisher != "empirical_of_mean",  # 1 / N^2 of a sum over N examples
+        # The statistics of empirical_of_mean are 1 / N^2 of a sum over N examples.
+        is_mean=fisher != "empirical_of_mean",
     )
 
 
 def fisher_of(needs: Sequence[Need]) -> str | None:
-    """Whose gradients make G, where the statistics of layers are all that is needed; else None."""
+    """Return the kind of Fisher matrix, if the statistics of layers are the only need; otherwise None."""
     return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

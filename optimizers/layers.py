@@ -1,4 +1,4 @@
-"""The layers of a network by the roles of its parameters: each weight with the bias that follows it."""
+"""Layers of a network, found by the roles of its parameters: each weight with its bias."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Layer:
     """A linear layer or a convolution.
 
     Args:
-        weight: the name of W, (outputs, inputs) or, of a convolution, (outputs, channels, height, width).
-        bias: the name of b, (outputs,), or None.
-        shape: of W.
-        number: the layer's number in the model, 0 nearest to the input.
+        weight: name of W, (outputs, inputs), or for a convolution (outputs, channels, height, width).
+        bias: name of b, (outputs,), or None.
+        shape: shape of W.
+        number: number of the layer in the model; 0 is nearest to the input.
     """
 
     weight: str
@@ -31,33 +31,33 @@ class Layer:
 
     @property
     def outputs(self) -> int:
-        """How many numbers leave the layer (at each position)."""
+        """Number of values that leave the layer (at each position)."""
         return self.shape[0]
 
     @property
     def inputs(self) -> int:
-        """How many numbers enter an output: the columns of W as a matrix."""
+        """Number of values that an output depends on: the columns of W as a matrix."""
         return math.prod(self.shape[1:])
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of W and, where there is one, b."""
+        """Names of W and, if the layer has one, b."""
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 
 def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> tuple[Layer, ...]:
-    """The layers of a model, nearest to the input first.
+    """Return the layers of a model, nearest to the input first.
 
-    A weight is a parameter of one of LAYER_KINDS with two axes or more; its bias is that of kind `bias` in
-    the same layer with an entry an output. Where a layer has several weights of as many
-    outputs, it has as many such biases or none, in the same order.
+    A weight is a parameter of one of LAYER_KINDS with two axes or more. Its bias is a parameter of kind
+    `bias` in the same layer, with an entry per output. If a layer has several weights with equally many
+    outputs, it must have equally many such biases, in the same order, or none.
 
     Args:
-        shapes: by parameter name.
-        roles: `kind` and `layer` of each (curvebench.workloads.workload.Role).
+        shapes: shapes by parameter name.
+        roles: roles by parameter name, with `kind` and `layer` (curvebench.workloads.workload.Role).
 
     Raises:
-        OptionError: where it cannot be told to which weight a bias belongs.
+        OptionError: if a bias may belong to several weights.
     """
     weights = [name for name in shapes if roles[name].kind in LAYER_KINDS and len(shapes[name]) > 1]
     bias_of: dict[str, str] = {}
@@ -81,5 +81,5 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
 
 
 def with_axes_of(ops: Ops, value: Array, array: Array) -> Array:
-    """A hyperparameter (*lanes, 1) as one that broadcasts against an array (*lanes, ...)."""
+    """Reshape a hyperparameter (*lanes, 1) to broadcast against an array (*lanes, ...)."""
     return ops.reshape(value, (*value.shape[:-1], *(1,) * (array.ndim - value.ndim + 1)))

@@ -35,14 +35,15 @@ def _onto_box(ops: Ops, point: Array, hyper: Hyper) -> Array:
 def onto_simplex(ops: Ops, point: Array, hyper: Hyper) -> Array:
     """max(v - theta, 0) with the theta that makes the sum 1 (Held, Wolfe and Crowder 1974).
 
-    With u_1 >= u_2 >= ... the sorted entries, theta is the greatest (u_1 + ... + u_k - 1) / k. Entries are
-    first moved so that the greatest is 0, which changes nothing: else large ones would swallow the 1.
+    With the entries sorted as u_1 >= u_2 >= ..., theta is the maximum of (u_1 + ... + u_k - 1) / k over k.
+    Entries are first shifted so that the largest is 0, which changes nothing; otherwise rounding would lose
+    the 1 beside large entries.
     """
-    moved = point - ops.max(point, axis=-1, keepdims=True)
-    descending = -ops.take_along_axis(-moved, ops.argsort(-moved, -1), -1)
+    shifted = point - ops.max(point, axis=-1, keepdims=True)
+    descending = -ops.take_along_axis(-shifted, ops.argsort(-shifted, -1), -1)
     counts = ops.arange(point.shape[-1]) + 1
     theta = ops.max((ops.cumsum(descending, -1) - 1) / counts, axis=-1, keepdims=True)
-    return ops.maximum(moved - theta, 0.0)
+    return ops.maximum(shifted - theta, 0.0)
 
 
 PROJECTIONS: Mapping[str, Projection] = {
@@ -72,16 +73,17 @@ def _update_euclidean(
 
 
 class Mirrored(NamedTuple):
-    dual: Array  # z_t = log w_t, (..., vectors, n): holds weights too small for a floating-point number
+    # z_t = log w_t, (..., vectors, n), which can express weights too small for a floating-point number.
+    dual: Array
 
 
 def _init_entropy(ops: Ops, param: Array) -> Mirrored:
-    """The logarithm, up to a constant that the first projection takes away; of 0 it is -infinity, for good.
+    """Return the logarithm, up to a constant that the first projection removes; log 0 stays -infinity.
 
-    A vector with a negative number, or with nothing but zeros, has no entropy: it begins with equal weights.
+    A vector with a negative entry, or with zeros only, has no entropy, so that it starts with equal weights.
     """
-    total, least = ops.sum(param, axis=-1, keepdims=True), -ops.max(-param, axis=-1, keepdims=True)
-    weights = ops.where((least < 0) | (total == 0), 1.0, param)
+    total, smallest = ops.sum(param, axis=-1, keepdims=True), -ops.max(-param, axis=-1, keepdims=True)
+    weights = ops.where((smallest < 0) | (total == 0), 1.0, param)
     is_zero = weights == 0
     return Mirrored(ops.where(is_zero, -math.inf, ops.log(ops.where(is_zero, 1.0, weights))))
 
@@ -91,11 +93,12 @@ def _update_entropy(
 ) -> tuple[Array, Mirrored]:
     """w_i <- w_i exp(-eta g_i) / sum_j w_j exp(-eta g_j) (002 eq. 91), in dual coordinates.
 
-    z - eta g is the mirrored step of eq. 2 up to a constant, and the division by the sum, here a subtraction,
-    the projection of eq. 3.
+    z - eta g is the mirrored step of eq. 2 up to a constant. The division by the sum, a subtraction in dual
+    coordinates, is the projection of eq. 3.
     """
     mirrored = state.dual - hyper["learning_rate"] * grad
-    # first the greatest is moved to 0: beside a large number the logarithm of the sum would be rounded off
+    # Shift the largest entry to 0 first: beside a large number, the logarithm of the sum would be lost to
+    # rounding.
     dual = ops.log_softmax(mirrored - ops.max(mirrored, axis=-1, keepdims=True), -1)
     return ops.exp(dual), Mirrored(dual)
 
@@ -116,6 +119,7 @@ OPTIONS = {
 
 
 def _entropy(name: str) -> Rule:
+    """Return the rule for the entropy on the simplex, under a given name."""
     numbers = {"learning_rate": LEARNING_RATE}
     rule = Rule(name, "002 App. D, eq. 91", numbers, _init_entropy, _update_entropy)
     return for_matrices(lambda order: rule)
@@ -123,11 +127,11 @@ def _entropy(name: str) -> Rule:
 
 @configured("mirror_descent", OPTIONS)
 def mirror_descent(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    One vector is a whole parameter of one axis, or each row of a parameter of more, along its first axis with
-    the other axes laid end to end; a scalar is a vector of length 1. A start outside the domain is brought
-    into it by the first update: projected, and under the entropy divided by its sum.
+    A vector is a whole parameter with one axis, or each row of a parameter with more axes: a slice along its
+    first axis, flattened. A scalar is a vector of length 1. The first update brings a start outside the
+    domain into it by projection, or with the entropy by division by its sum.
 
     Raises:
         OptionError: for an unknown option, a wrong value, or the entropy on another domain than the simplex.

@@ -24,7 +24,7 @@ from curvebench.optimizers.rule import (
 from curvebench.optimizers.state_precision import HALF, configured_with_state
 from curvebench.spec.values import choice, flag, whole
 
-# By what the polar factor of an m x n matrix is multiplied.
+# Factor of the polar factor of an m x n matrix.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
     "none": lambda rows, columns: 1.0,
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),
@@ -60,18 +60,22 @@ OPTIONS = {
 
 
 def is_matrix(role: ParameterRole, order: int) -> bool:
-    """Whether a parameter of so many axes is a weight matrix, or a convolution as outputs x the rest."""
+    """Return whether a parameter is a weight matrix, or a convolution as outputs x the rest.
+
+    Args:
+        order: number of axes of the parameter.
+    """
     return role.kind in LAYER_KINDS and order > 1
 
 
 def is_hidden_matrix(role: ParameterRole, order: int) -> bool:
-    """Whether it is one that is not of the output layer."""
+    """Return whether a parameter is such a matrix and does not belong to the output layer."""
     return role.kind != "head" and is_matrix(role, order)
 
 
 @dataclass(frozen=True)
 class _Muon:
-    """The functions of the rule for parameters of `order` axes, the first of which counts outputs."""
+    """Functions of the rule for parameters of `order` axes, the first of which counts outputs."""
 
     order: int
     polar_factor: Callable[[Ops, Array], Array]
@@ -85,18 +89,19 @@ class _Muon:
         velocity = grad + hyper["momentum"] * state.velocity
         direction = grad + hyper["momentum"] * velocity if self.nesterov else velocity
         rows = param.ndim - self.order + 1
-        matrix = ops.reshape(direction, (*param.shape[:rows], -1))  # a convolution as outputs x the rest
+        # A convolution is reshaped to outputs x the rest.
+        matrix = ops.reshape(direction, (*param.shape[:rows], -1))
         factor = self.scale(*matrix.shape[-2:]) * ops.reshape(self.polar_factor(ops, matrix), param.shape)
         decayed = param * (1 - hyper["learning_rate"] * hyper["weight_decay"])
         return decayed - hyper["learning_rate"] * factor, Momentum(velocity)
 
 
 def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops, Array], Array]:
-    """The polar factor of matrices (..., m, n) as `orthogonalization`, `coefficients` and `steps` say.
+    """Return the function that computes the polar factor of matrices (..., m, n).
 
     Args:
-        chosen: those options.
-        precision: of the products of newton_schulz, if not that of the matrices.
+        chosen: the options `orthogonalization`, `coefficients` and `steps`.
+        precision: precision of the products of newton_schulz; None: the precision of the matrices.
     """
     polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
 
@@ -108,7 +113,7 @@ def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops
 
 @configured_with_state("muon", OPTIONS)
 def muon(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults."""
+    """Return the rule for the given options, with the defaults of the others."""
     numbers = {
         "learning_rate": LEARNING_RATE,
         "momentum": share("the share of the momentum kept", 0.95),

@@ -15,7 +15,7 @@ GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any
 Ops = Any
 Arrays = Mapping[str, Array]
-Function = Callable[[Array], Array]  # a function of a vector
+Function = Callable[[Array], Array]  # A function of a vector.
 
 
 class TargetLikelihood(Protocol):
@@ -186,7 +186,7 @@ HESSIAN = Need(
     name="hessian",
     description="the Hessian",
     evaluate=lambda at: at.derivatives.hessian(at.loss)(at.point),
-    gradient_evaluations=lambda model: model.dimension,  # one for each row
+    gradient_evaluations=lambda model: model.dimension,  # One evaluation per row.
     entries=lambda model: model.dimension**2,
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,

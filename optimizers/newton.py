@@ -1,4 +1,4 @@
-"""Newton's method: the gradient multiplied by the inverse of the Hessian, damped or not."""
+"""Newton's method: the gradient multiplied by the inverse of the Hessian, with optional damping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: the named choices that a study makes about a rule or a basis."""
+"""Options: choices that a study makes about a rule or a basis, by name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Options = Mapping[str, Any]
 
 
 class OptionError(ValueError):
-    """An option that is unknown or wrong; the message says what would be right."""
+    """Raised for an unknown option or a wrong value; the message says which options or values are valid."""
 
 
-def complete(owner: str, options: Mapping[str, Option], given: Options) -> dict[str, Any]:
-    """The given options of a rule or basis checked, brought into one form and completed by the defaults.
+def complete(owner: str, options: Mapping[str, Option], chosen: Options) -> dict[str, Any]:
+    """Check the given options of a rule or basis, convert them to one form, and add the defaults.
 
     Raises:
         OptionError: for an unknown option or a wrong value.
     """
-    return completed(owner, "option", options, given, OptionError)
+    return completed(owner, "option", options, chosen, OptionError)

@@ -1,4 +1,4 @@
-"""The leaves that a rule of matrices or of spheres leaves to another rule, and its hyperparameters."""
+"""Fallback rules: a rule for matrices or spheres leaves all other parameters to a rule such as AdamW."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
 OTHERS_LEARNING_RATE = 1e-3
 
 
-def others_option(left: str) -> Option:
-    """The choice of the rule of `left`, the leaves that are meant."""
-    return Option("adamw", f"the rule of {left}: {', '.join(OTHERS)}", choice(*OTHERS))
+def others_option(parameters: str) -> Option:
+    """Return the option that chooses the fallback rule.
+
+    Args:
+        parameters: description of the parameters that it updates.
+    """
+    return Option("adamw", f"the rule of {parameters}: {', '.join(OTHERS)}", choice(*OTHERS))
 
 
 def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
-    """The other rule's hyperparameters as `others_<name>`, its learning rate with a default."""
+    """Return the fallback rule's hyperparameters as `others_<name>`, with a default for its learning rate."""
     numbers = {f"others_{name}": spec for name, spec in other.hyperparameters.items()}
     return numbers | {"others_learning_rate": replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)}
 
@@ -30,23 +34,23 @@ def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
 def with_fallback(
     rule: Callable[[int], Rule], takes: Callable[[ParameterRole, int], bool], others: str
 ) -> Rule:
-    """The rule of the leaves that it takes, by their order, and the rule named `others` for all else.
+    """Return a rule that updates some parameters by `rule`, and all others by the fallback rule.
 
-    Its hyperparameters are `rule`'s own and, as `others_<name>`, the other rule's, whose learning rate gets a
-    default.
+    Its hyperparameters are those of `rule`, and of the fallback rule as `others_<name>`, whose learning rate
+    gets a default.
 
     Args:
-        rule: `rule(order)`, for leaves of so many axes.
-        takes: `takes(role, order)`: whether it is for such a leaf.
-        others: a name of OTHERS.
+        rule: `rule(order)`, the rule for parameters of `order` axes.
+        takes: `takes(role, order)`, whether `rule` updates such a parameter.
+        others: name of the fallback rule, a key of OTHERS.
     """
     other = OTHERS[others]
     names = {name: f"others_{name}" for name in other.hyperparameters}
     numbers = others_hyperparameters(other)
-    rest, own = Part(other, names), cache(lambda order: Part(rule(order)))
-    whole = rule(2)
+    fallback, part_of = Part(other, names), cache(lambda order: Part(rule(order)))
+    matrix_rule = rule(2)
     return replace(
-        whole,
-        hyperparameters={**whole.hyperparameters, **numbers},
-        part=lambda role, shape: own(len(shape)) if takes(role, len(shape)) else rest,
+        matrix_rule,
+        hyperparameters={**matrix_rule.hyperparameters, **numbers},
+        part=lambda role, shape: part_of(len(shape)) if takes(role, len(shape)) else fallback,
     )

@@ -1,4 +1,4 @@
-"""Regularized update descent: gradient descent on the velocity, of which both momenta are approximations."""
+"""Regularized update descent: gradient descent on the velocity, which both momenta approximate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from curvebench.spec.values import choice
 
 
 def _kept(hyper: Hyper) -> Array:
-    """mu = 1 - eta gamma, the share of the velocity kept."""
+    """Return mu = 1 - eta gamma, the share of the velocity that is kept."""
     return 1 - hyper["learning_rate"] * hyper["regularization"]
 
 
@@ -21,7 +21,7 @@ def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) 
     return param + velocity, Momentum(velocity)
 
 
-# Where J' is taken: eq. 97 itself, and its two approximations.
+# Point at which J' is computed: by eq. 97, and by its two approximations.
 POINTS: Mapping[str, Callable[[Ops, Momentum, Array, Hyper], Array] | None] = {
     "exact": lambda ops, state, param, hyper: param + state.velocity,
     "polyak": None,
@@ -39,9 +39,9 @@ OPTIONS = {
 
 @configured("regularized_update_descent", OPTIONS)
 def regularized_update_descent(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    The source takes gamma below 1. Larger ones are legal here: a momentum of 0.9 at a learning rate of 0.01
+    The source takes gamma below 1. Larger values are legal here: a momentum of 0.9 at a learning rate of 0.01
     is gamma = 10.
     """
     return Rule(

@@ -12,36 +12,36 @@ from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, flag, interval, number
 
-PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
-# By option, the value that allows every precision of parameters; another value may exclude some.
+PRECISIONS = ("float64", "float32", "bfloat16")  # Precisions that parameters may have.
+# Value of an option that allows every precision of parameters; another value may exclude some.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; rules do not depend on which
-Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a rule
-Hyper = Mapping[str, Any]  # arrays by hyperparameter, with `step`, `schedule` and the values of needs
-State = Any  # a NamedTuple of arrays (or of nested NamedTuples), never a bare array
+Array = Any  # An array is a numpy.ndarray, torch.Tensor or jax.Array; rules do not depend on which.
+Ops = Any  # The array functions of a backend (curvebench/arrays), passed to each function of a rule.
+Hyper = Mapping[str, Any]  # Arrays by hyperparameter, with `step`, `schedule` and the values of needs.
+State = Any  # A NamedTuple of arrays (or of nested NamedTuples), never a bare array.
 
 
-def map_arrays(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def map_arrays(function: Callable[..., Any], tree: Any, *trees: Any) -> Any:
     """Apply `function` to each array of nested mappings and tuples.
 
     Args:
-        function: receives an array of `tree`, and the arrays at the same place in `others`.
+        function: receives an array of `tree`, and the arrays at the same position in `trees`.
         tree: an array, or mappings and tuples (also named tuples) of trees.
-        others: trees of the same structure.
+        trees: further trees of the same structure.
 
     Returns:
         A tree of the same structure.
     """
     if isinstance(tree, Mapping):
         return {
-            name: map_arrays(function, value, *(other[name] for other in others))
+            name: map_arrays(function, value, *(branch[name] for branch in trees))
             for name, value in tree.items()
         }
     if isinstance(tree, tuple):
-        parts = [map_arrays(function, *each) for each in zip(tree, *others, strict=True)]
+        parts = [map_arrays(function, *branches) for branches in zip(tree, *trees, strict=True)]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return function(tree, *others)
+    return function(tree, *trees)
 
 
 class HyperparameterError(ValueError):
@@ -238,13 +238,13 @@ class Rule:
         """Whether the rule receives all parameters of a model together."""
         return self.scope in ("model", "named")
 
-    def choose(self, given: Options) -> Rule:
+    def choose(self, options: Options) -> Rule:
         """Return the rule with the given options, and the defaults of the others.
 
         Raises:
             OptionError: for an unknown option or a wrong value.
         """
-        chosen = complete(self.name, self.options, given)
+        chosen = complete(self.name, self.options, options)
         return self if self.build is None else self.build(chosen)
 
     def check_dtype(self, dtype: str) -> None:
@@ -267,28 +267,28 @@ class Rule:
                 f"{near}, in a study by precision: {word}{allowing}"
             )
 
-    def complete(self, given: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
+    def complete(self, numbers: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
         """Check the given hyperparameters and return them with the defaults of the others.
 
         Args:
-            given: values by full name.
+            numbers: values by full name.
             tuned: names that are left out of the result, because a study tunes them.
 
         Raises:
             HyperparameterError: for an unknown name, a missing value, or a value outside its interval.
         """
-        known = {name: one for name, one in self.hyperparameters.items() if name not in tuned}
-        for name in given:
+        legal = {name: spec for name, spec in self.hyperparameters.items() if name not in tuned}
+        for name in numbers:
             if name in self.options and name not in self.hyperparameters:
                 raise HyperparameterError(f"{self.name}: {name!r} is an option; give it with the options")
-        found = completed(self.name, "hyperparameter", known, given, HyperparameterError)
-        for name, value in found.items():
+        values = completed(self.name, "hyperparameter", legal, numbers, HyperparameterError)
+        for name, value in values.items():
             if value is None:
                 raise HyperparameterError(
                     f"{self.name} needs {name!r}, which has no default "
                     f"(valid: {', '.join(self.hyperparameters)})"
                 )
-        return found
+        return values
 
 
 Build = Callable[[Options], Rule]
@@ -302,8 +302,8 @@ def configured(name: str, options: Mapping[str, Option]) -> Callable[[Build], Bu
     """
 
     def decorated(make: Build) -> Build:
-        def build(given: Options) -> Rule:
-            chosen = complete(name, options, given)
+        def build(choices: Options) -> Rule:
+            chosen = complete(name, options, choices)
             return replace(make(chosen), options=options, chosen=chosen, build=build)
 
         return wraps(make)(build)

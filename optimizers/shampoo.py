@@ -1,4 +1,4 @@
-"""Shampoo: gradients preconditioned on each side by a root of that side's second-moment matrix."""
+"""Shampoo: gradients preconditioned along each axis by a root of the axis' second-moment matrix."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAG
 
 
 class ShampooFactors(NamedTuple):
-    statistics: tuple[Array, ...]  # of each axis (..., n, n), sum or running mean of G G^T, starts at 0
-    roots: tuple[Array, ...]  # of each axis (..., n, n), what the gradient is multiplied with
-    grafting: State  # of the rule whose step gives the length; else empty
+    # Sum or running mean of G G^T for each axis, (..., n, n), which starts at 0.
+    statistics: tuple[Array, ...]
+    roots: tuple[Array, ...]  # Factor of the gradient for each axis, (..., n, n).
+    grafting: State  # State of the grafting rule; empty without one.
 
 
 class RefreshedShampoo(NamedTuple):
-    """What a refresh hands to its step's update."""
+    """State that a refresh passes to the update of its step."""
 
-    factors: ShampooFactors  # whose statistics hold the step's gradient already
+    factors: ShampooFactors  # The statistics already include the gradient of the step.
 
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The functions of the rule for tensors of `order` axes.
+    """Functions of the rule for tensors of `order` axes.
 
     Args:
-        order: the number of a parameter's axes, from 1.
+        order: number of axes of a parameter, from 1.
         averaged: whether statistics are running means.
-        power: the exponent of each factor.
-        blocks: the cut of parameters into blocks that are preconditioned apart, or None.
-        grafting: the rule whose step gives the length of a step, or None.
+        power: exponent of each factor.
+        blocks: division of parameters into blocks that are preconditioned separately, or None.
+        grafting: rule whose step gives the length of a step, or None.
     """
 
     order: int
@@ -64,9 +65,9 @@ class _Tensors:
     grafting: Rule | None
 
     def init(self, ops: Ops, param: Array) -> ShampooFactors:
-        seen = self.seen(ops, param)
-        leading = tuple(seen.shape[: seen.ndim - self.order])
-        sizes = tuple(seen.shape[seen.ndim - self.order :])
+        tensors = self.seen(ops, param)
+        leading = tuple(tensors.shape[: tensors.ndim - self.order])
+        sizes = tuple(tensors.shape[tensors.ndim - self.order :])
 
         def zeros() -> tuple[Array, ...]:
             return tuple(ops.zeros((*leading, size, size)) for size in sizes)
@@ -78,46 +79,49 @@ class _Tensors:
         )
 
     def seen(self, ops: Ops, tensor: Array) -> Array:
-        """A parameter's tensors, or the blocks of them."""
+        """Return the tensors that are preconditioned: the parameter's own, or their blocks."""
         return tensor if self.blocks is None else self.blocks.cut(ops, tensor)
 
     def beside_factors(self, ops: Ops, value: Array) -> Array:
-        """A hyperparameter that broadcasts against parameters as one that does against statistics."""
+        """Reshape a hyperparameter that broadcasts against parameters, to broadcast against statistics."""
         matrices = hyper_for_matrices(ops, value, self.order)
         if self.blocks is None:
             return matrices
         return ops.reshape(matrices, (*matrices.shape, *(1,) * self.order))
 
     def accumulated(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> tuple[Array, ...]:
-        """L_t and R_t with this step's gradient: the sum of eq. 53, or its running mean (002 Sec. 5.1)."""
-        added, seen = [], self.seen(ops, grad)
-        for axis, before in enumerate(state.statistics):
-            outer = second_moment(ops, seen, self.order, axis)
+        """Return L_t and R_t with the gradient of this step: the sum of eq. 53, or a running mean."""
+        statistics, tensors = [], self.seen(ops, grad)
+        for axis, statistic in enumerate(state.statistics):
+            outer = second_moment(ops, tensors, self.order, axis)
             if self.averaged:
-                kept = self.beside_factors(ops, hyper["beta2"])
-                added.append(kept * before + (1 - kept) * outer)
+                decay = self.beside_factors(ops, hyper["beta2"])
+                statistics.append(decay * statistic + (1 - decay) * outer)
             else:
-                added.append(before + outer)
-        return tuple(added)
+                statistics.append(statistic + outer)
+        return tuple(statistics)
 
     def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
-        """L_t^(-power) and R_t^(-power); of a singular matrix that of its pseudo-inverse (002 Fact 2.1)."""
-        start = self.beside_factors(ops, hyper["epsilon"])  # the first statistic is epsilon I
+        """Compute L_t^(-power) and R_t^(-power); the power of a singular matrix is of its pseudo-inverse.
+
+        See 002 Fact 2.1.
+        """
+        start = self.beside_factors(ops, hyper["epsilon"])  # The first statistic is epsilon I.
         share = 1.0
         if self.averaged:
-            kept = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
-            start, share = start * kept / (1 - kept), 1 - kept
+            decayed = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
+            start, share = start * decayed / (1 - decayed), 1 - decayed
         statistics = self.accumulated(ops, grad, state, hyper)
         roots = tuple(
-            inverse_root(ops, one / share, self.power, start, rank_cutoff(ops, one.shape[-1]))
-            for one in statistics
+            inverse_root(ops, statistic / share, self.power, start, rank_cutoff(ops, statistic.shape[-1]))
+            for statistic in statistics
         )
         return RefreshedShampoo(state._replace(statistics=statistics, roots=roots))
 
     def update(
         self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
     ) -> tuple[Array, ShampooFactors]:
-        """W <- W - eta L^(-power) G R^(-power), a factor an axis (002 eq. 53)."""
+        """W <- W - eta L^(-power) G R^(-power), with one factor per axis (002 eq. 53)."""
         if isinstance(state, RefreshedShampoo):
             state = state.factors
         else:
@@ -129,8 +133,8 @@ class _Tensors:
             return param - hyper["learning_rate"] * direction, state
         names = {name: f"grafting_{name}" for name in self.grafting.hyperparameters}
         names |= {name: name for name in ("learning_rate", "step", "schedule")}
-        own = {name: hyper[other] for name, other in names.items()}
-        step, grafting = self.grafting.update(ops, grad, state.grafting, ops.zeros_like(param), own)
+        numbers = {name: hyper[full_name] for name, full_name in names.items()}
+        step, grafting = self.grafting.update(ops, grad, state.grafting, ops.zeros_like(param), numbers)
         axes = tuple(range(-self.order, 0))
         _, length = normalized(ops, step, axes)
         unit, _ = normalized(ops, direction, axes)
@@ -168,7 +172,7 @@ OPTIONS = {
 
 @configured_with_state("shampoo", OPTIONS, HELD_WIDE)
 def shampoo(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
     Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter of which an
     axis is longer than `block_size` is preconditioned as if its blocks were parameters of their own. Grafting
@@ -207,7 +211,7 @@ def shampoo(chosen: Options) -> Rule:
             refresh=functions.refresh,
             refresh_every=chosen["refresh_every"],
         )
-        # a single number is a vector of length 1
+        # A scalar is treated as a vector of length 1.
         return tensors if order else seen_through(tensors, lambda ops, array: array[..., None])
 
     parts = cache(lambda order, blocks: Part(rule(order, blocks)))

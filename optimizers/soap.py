@@ -17,30 +17,31 @@ from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second
 from curvebench.spec.values import choice, flag, whole
 
 Refreshing = Callable[[Ops, Array, Array], Array]
-LONGEST = 10_000  # longer axes are not rotated (the limit of the authors' implementation)
+LONGEST = 10_000  # Axes longer than this are not rotated (the limit of the authors' implementation).
 
 
 class Rotated(NamedTuple):
-    moments: Moments  # Adam's, of the gradient in the basis
-    statistics: tuple[Array, ...]  # of each rotated axis (..., n, n), running mean of G G^T, starts at 0
-    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), eigenvectors in columns
+    moments: Moments  # Adam's moments of the gradient in the basis.
+    # Running mean of G G^T for each rotated axis, (..., n, n), which starts at 0.
+    statistics: tuple[Array, ...]
+    bases: tuple[Array, ...]  # Eigenvectors in columns for each rotated axis, (..., n, n).
 
 
 class Started(NamedTuple):
-    """What the first step's work hands to its update."""
+    """State that the first step's decomposition passes to its update."""
 
-    state: Rotated  # with this step's statistics and their basis
+    state: Rotated  # The state includes this step's statistics and their basis.
 
 
 class Refreshed(NamedTuple):
-    """What a refresh hands to its step's update."""
+    """State that a refresh passes to the update of its step."""
 
-    state: Rotated  # whose statistics hold the step's gradient already
-    bases: tuple[Array, ...]  # of each rotated axis (..., n, n), for the steps after this one
+    state: Rotated  # The statistics already include the gradient of the step.
+    bases: tuple[Array, ...]  # Basis of the later steps for each rotated axis, (..., n, n).
 
 
 def eigenvectors(ops: Ops, matrix: Array) -> Array:
-    """The eigenvectors of symmetric matrices (..., n, n) in columns, leading first."""
+    """Return the eigenvectors of symmetric matrices (..., n, n) in columns, leading first."""
     values, vectors = ops.eigh(matrix)
     return reorder(ops, vectors, descending_order(ops, values), -1)
 
@@ -53,13 +54,13 @@ BASES: Mapping[str, Refreshing] = {
 
 @dataclass(frozen=True)
 class _Soap:
-    """The functions of the rule for tensors of `order` axes.
+    """Functions of the rule for tensors of `order` axes.
 
     Args:
-        order: the number of a parameter's axes.
-        axes: those that are rotated.
-        refreshing: how a basis follows its statistic.
-        skips_first: whether the first step moves nothing.
+        order: number of axes of a parameter.
+        axes: the axes that are rotated.
+        refreshing: function that updates a basis from its statistic.
+        skips_first: whether the first step leaves the parameters unchanged.
     """
 
     order: int
@@ -80,22 +81,22 @@ class _Soap:
         )
 
     def accumulated(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Rotated:
-        """The state with this step's gradient in its statistics, which no bias correction touches."""
-        kept = hyper_for_matrices(ops, hyper["shampoo_beta"], self.order)
+        """Add this step's gradient to the statistics, which have no bias correction."""
+        decay = hyper_for_matrices(ops, hyper["shampoo_beta"], self.order)
         return state._replace(
             statistics=tuple(
-                kept * before + (1 - kept) * second_moment(ops, grad, self.order, axis)
-                for axis, before in zip(self.axes, state.statistics, strict=True)
+                decay * statistic + (1 - decay) * second_moment(ops, grad, self.order, axis)
+                for axis, statistic in zip(self.axes, state.statistics, strict=True)
             )
         )
 
     def start(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Started:
-        """The eigenvectors of the first statistics."""
+        """Compute the eigenvectors of the first statistics."""
         state = self.accumulated(ops, grad, state, hyper)
-        return Started(state._replace(bases=tuple(eigenvectors(ops, one) for one in state.statistics)))
+        return Started(state._replace(bases=tuple(eigenvectors(ops, matrix) for matrix in state.statistics)))
 
     def refresh(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Refreshed:
-        """The bases that follow from this step's statistics."""
+        """Compute the next bases from this step's statistics."""
         state = self.accumulated(ops, grad, state, hyper)
         pairs = zip(state.statistics, state.bases, strict=True)
         return Refreshed(state, tuple(self.refreshing(ops, statistic, basis) for statistic, basis in pairs))
@@ -103,7 +104,7 @@ class _Soap:
     def update(
         self, ops: Ops, grad: Array, state: Rotated | Started | Refreshed, param: Array, hyper: Hyper
     ) -> tuple[Array, Rotated]:
-        """W <- (1 - eta lambda) (W - eta Q_L N Q_R^T), N Adam's direction for Q_L^T G Q_R.
+        """W <- (1 - eta lambda) (W - eta Q_L N Q_R^T), where N is Adam's direction for Q_L^T G Q_R.
 
         Vyas et al. 2024, "SOAP", Algorithm 3; the basis is a running orthogonal iteration (002 Q.2.1).
         """
@@ -121,20 +122,21 @@ class _Soap:
         return new, state if refreshed is None else self.change_basis(ops, state, refreshed.bases)
 
     def of_axes(self, matrices: Iterable[Array | None]) -> list[Array | None]:
-        """Matrices of the rotated axes, and None for the others."""
-        given = dict(zip(self.axes, matrices, strict=True))
-        return [given.get(axis) for axis in range(self.order)]
+        """Return a matrix for each axis: the given matrices for the rotated axes, and None for the others."""
+        matrix_of = dict(zip(self.axes, matrices, strict=True))
+        return [matrix_of.get(axis) for axis in range(self.order)]
 
     def change_basis(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
-        """The state in the next bases: first moments rotated, second ones as they are."""
+        """Express the state in the next bases: first moments are rotated, second moments stay as they are."""
         first = state.moments.first
         entries = math.prod(first.shape[first.ndim - self.order :])
         outward: list[Array | None] = []
         inward: list[Array] = []
-        for before, after in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
-            thin = entries < before.shape[-1] ** 2  # two thin products are less work than one of the bases
-            outward.append(before if thin else None)
-            inward.append(after if thin else after @ before)
+        for old, new in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
+            # Two thin products are less work than a product of the two bases.
+            thin = entries < old.shape[-1] ** 2
+            outward.append(old if thin else None)
+            inward.append(new if thin else new @ old)
         if any(matrix is not None for matrix in outward):
             first = multiplied(ops, self.of_axes(outward), first)
         first = multiplied(ops, self.of_axes(inward), first)
@@ -160,15 +162,15 @@ OPTIONS = {
 
 @configured_with_state("soap", OPTIONS, HELD_WIDE)
 def soap(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    A gradient changes the basis of the steps after its own. Where first statistics have a null space of two
-    dimensions or more, as those of an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is
-    the path (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors have Adam.
-    After a decomposition the second moment of the i-th eigenvector is that of the i-th before.
+    A gradient influences only the basis of later steps. If the first statistics have a null space of two
+    dimensions or more, as for an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is the
+    trajectory (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors use Adam. After a
+    decomposition, the second moment of the i-th eigenvector continues that of the i-th eigenvector before.
 
-    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers, without the square of an axis longer than
-    `LONGEST`; for a vector 2 n.
+    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers, without the squares of axes longer than
+    `LONGEST`; for a vector 2 n numbers.
     """
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:

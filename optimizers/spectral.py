@@ -38,44 +38,45 @@ from curvebench.spec.values import choice, flag, is_number, number, whole
 
 
 class DiagonalSpectrum(NamedTuple):
-    values: Array  # d of S = Diag(d), (..., m, n), starts at 1
+    values: Array  # d of S = Diag(d), (..., m, n), which starts at 1.
 
 
 class SpectralState(NamedTuple):
-    curvature: Any  # KroneckerSpectrum, Spectrum or DiagonalSpectrum; starts at I
-    velocity: tuple[Array, ...]  # v_t, shape of the parameter, starts at 0; none without momentum
+    curvature: Any  # A KroneckerSpectrum, Spectrum or DiagonalSpectrum, which starts at I.
+    # v_t, in the shape of the parameter, which starts at 0; empty without momentum.
+    velocity: tuple[Array, ...]
 
 
 class RefreshedSpectrum(NamedTuple):
-    """What a refresh hands to its step's update."""
+    """State that a refresh passes to the update of its step."""
 
-    state: SpectralState  # whose curvature holds the step's gradient already
-    direction: Array  # S^(-1/p) g by the curvature that the parameters move with
+    state: SpectralState  # The curvature already includes the gradient of the step.
+    direction: Array  # S^(-1/p) g by the curvature that the option `moves_with` chooses.
 
 
 class Curvature(Protocol):
-    """A form of S; `inside` is a gradient in the coordinates of its eigenvectors."""
+    """A form of S. `inside` is a gradient in the coordinates of the eigenvectors of S."""
 
     def init(self, ops: Ops, param: Array) -> Any:
-        """S = I."""
+        """Return S = I."""
 
     def multiplied(self, ops: Ops, curvature: Any, factor: Array) -> Any:
-        """S times a factor that broadcasts against the parameter."""
+        """Multiply S by a factor that broadcasts against the parameter."""
 
     def inside(self, ops: Ops, grad: Array, curvature: Any) -> Array:
-        """B^T g."""
+        """Return B^T g."""
 
     def stepped(self, ops: Ops, inside: Array, curvature: Any, hyper: Hyper) -> Any:
-        """S after a step along g g^T."""
+        """Return S after a step along g g^T."""
 
     def direction(self, ops: Ops, inside: Array, curvature: Any) -> Array:
-        """S^(-1/p) g."""
+        """Return S^(-1/p) g."""
 
     def corrected(self, ops: Ops, curvature: Any) -> Any:
-        """S with its bases nearer to orthogonal."""
+        """Return S with its bases nearer to orthogonal."""
 
 
-# What `spectral_step` calls a hyperparameter, by the hyperparameter's name.
+# Name of a hyperparameter as argument of `spectral_step`, by its name in the rule.
 _NUMBERS_OF_A_STEP = {
     "curvature_rate": "rate",
     "gamma": "gamma",
@@ -85,18 +86,18 @@ _NUMBERS_OF_A_STEP = {
 
 
 def _step(hyper: Hyper) -> dict[str, Array]:
-    """The numbers of a spectral step, `rotation_rate` where rotations are normalized."""
-    return {own: hyper[name] for name, own in _NUMBERS_OF_A_STEP.items() if name in hyper}
+    """Return the arguments of a spectral step, with `rotation_rate` if rotations are normalized."""
+    return {argument: hyper[name] for name, argument in _NUMBERS_OF_A_STEP.items() if name in hyper}
 
 
 @dataclass(frozen=True)
 class _Kronecker:
-    """S = alpha S_1 x S_2 x ... of tensors of `order` axes.
+    """S = alpha S_1 x S_2 x ... for tensors of `order` axes.
 
     Args:
-        order: the number of a parameter's axes.
+        order: number of axes of a parameter.
         power: p.
-        maps: how factors are moved.
+        maps: maps from tangent space to the factors.
     """
 
     order: int
@@ -117,25 +118,28 @@ class _Kronecker:
         return curvature._replace(scale=curvature.scale * self.beside_values(ops, factor))
 
     def beside_values(self, ops: Ops, value: Array) -> Array:
-        """What broadcasts against parameters as what does against alpha and d, (..., 1)."""
+        """Reshape an array that broadcasts against parameters, to broadcast against alpha and d, (..., 1)."""
         return hyper_for_matrices(ops, value, self.order)[..., 0]
 
     def along_axes(self, ops: Ops, values: Sequence[Array]) -> list[Array]:
-        """Of each axis (..., n) as what broadcasts against tensors; alpha has no axis."""
+        """Reshape the values of each axis (..., n) to broadcast against tensors."""
         return [
-            ops.reshape(one, (*one.shape[:-1], *(-1 if axis == own else 1 for axis in range(self.order))))
-            for own, one in enumerate(values)
+            ops.reshape(d, (*d.shape[:-1], *(-1 if axis == number else 1 for axis in range(self.order))))
+            for number, d in enumerate(values)
         ]
 
     def inside(self, ops: Ops, grad: Array, curvature: KroneckerSpectrum) -> Array:
-        return multiplied(ops, [ops.matrix_transpose(one.basis) for one in curvature.factors], grad)
+        return multiplied(ops, [ops.matrix_transpose(factor.basis) for factor in curvature.factors], grad)
 
     def stepped(
         self, ops: Ops, inside: Array, curvature: KroneckerSpectrum, hyper: Hyper
     ) -> KroneckerSpectrum:
-        """W / (alpha k) of each axis: G scaled along all others, times its transpose (003 Figs. 1 and 6)."""
+        """Step along W / (alpha k) for each axis: G scaled along all other axes, times its transpose.
+
+        See 003 Figs. 1 and 6.
+        """
         shape = inside.shape[inside.ndim - self.order :]
-        roots = self.along_axes(ops, [spectral_power(ops, one.values, 2) for one in curvature.factors])
+        roots = self.along_axes(ops, [spectral_power(ops, factor.values, 2) for factor in curvature.factors])
         scale = ops.reshape(
             spectral_power(ops, curvature.scale, 2), (*curvature.scale.shape[:-1], *(1,) * self.order)
         )
@@ -151,20 +155,20 @@ class _Kronecker:
     def direction(self, ops: Ops, inside: Array, curvature: KroneckerSpectrum) -> Array:
         scale = spectral_power(ops, curvature.scale, self.power)
         scaled = inside * ops.reshape(scale, (*scale.shape[:-1], *(1,) * self.order))
-        roots = [spectral_power(ops, one.values, self.power) for one in curvature.factors]
+        roots = [spectral_power(ops, factor.values, self.power) for factor in curvature.factors]
         for root in self.along_axes(ops, roots):
             scaled = scaled * root
-        return multiplied(ops, [one.basis for one in curvature.factors], scaled)
+        return multiplied(ops, [factor.basis for factor in curvature.factors], scaled)
 
     def corrected(self, ops: Ops, curvature: KroneckerSpectrum) -> KroneckerSpectrum:
         return curvature._replace(
-            factors=tuple(one._replace(basis=nearer_orthogonal(ops, one.basis)) for one in curvature.factors)
+            factors=tuple(s._replace(basis=nearer_orthogonal(ops, s.basis)) for s in curvature.factors)
         )
 
 
 @dataclass(frozen=True)
 class _Full:
-    """S = B diag(d) B^T of vectors (..., n)."""
+    """S = B diag(d) B^T for vectors (..., n)."""
 
     power: float
     maps: SpectralMaps
@@ -193,7 +197,7 @@ class _Full:
 
 @dataclass(frozen=True)
 class _Diagonal:
-    """S = Diag(d) of matrices (..., m, n), whose basis is I for good (003 Sec. 3.2)."""
+    """S = Diag(d) for matrices (..., m, n), whose basis always is I (003 Sec. 3.2)."""
 
     power: float
     exponential: str
@@ -222,14 +226,14 @@ class _Diagonal:
 
 @dataclass(frozen=True)
 class _Moves:
-    """The functions of a rule around its curvature.
+    """Functions of a rule for a form of curvature.
 
     Args:
         curvature: the form of S.
-        axes: how many last axes belong to a leaf.
+        axes: number of last axes that belong to a parameter.
         velocity: whether steps have momentum.
-        clipping: the largest root mean square of a leaf's direction; None for any.
-        moves_with_new: whether parameters move with the curvature that holds the step's gradient.
+        clipping: maximum root mean square of a parameter's direction; None for no maximum.
+        moves_with_new: whether parameters move with the curvature that includes the gradient of the step.
     """
 
     curvature: Curvature
@@ -243,20 +247,20 @@ class _Moves:
         return SpectralState(self.curvature.init(ops, param), velocity)
 
     def start(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
-        """S_0 = mean(g_1^2) I, the mean over a leaf; I for a gradient that is 0."""
+        """Start with S_0 = mean(g_1^2) I, with the mean over a parameter, or with I if the gradient is 0."""
         square = self.mean_square(ops, grad)
         square = ops.where(square == 0, ops.ones_like(square), square)
         curvature = self.curvature.multiplied(ops, state.curvature, square)
         return self.refresh(ops, grad, state._replace(curvature=curvature), hyper)
 
     def correct(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> SpectralState:
-        """The state with bases nearer to orthogonal."""
+        """Make the bases nearer to orthogonal."""
         return state._replace(curvature=self.curvature.corrected(ops, state.curvature))
 
     def refresh(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
-        """The curvature with this step's gradient, and the direction by it or by the one before.
+        """Add this step's gradient to the curvature, and compute the direction by the new or old curvature.
 
-        The old one saves two products: its coordinates of the gradient are those of the step.
+        The old curvature saves two products, because its step already needs the gradient in its coordinates.
         """
         old, form = state.curvature, self.curvature
         inside = form.inside(ops, grad, old)
@@ -282,11 +286,11 @@ class _Moves:
         if self.velocity:
             direction = hyper["momentum"] * state.velocity[0] + direction
             state = state._replace(velocity=(direction,))
-        kept = 1 - hyper["learning_rate"] * hyper["weight_decay"]
-        return kept * param - hyper["learning_rate"] * direction, state
+        shrinkage = 1 - hyper["learning_rate"] * hyper["weight_decay"]
+        return shrinkage * param - hyper["learning_rate"] * direction, state
 
     def mean_square(self, ops: Ops, array: Array) -> Array:
-        """The mean of the squares of each leaf, which broadcasts against it."""
+        """Return the mean square of each parameter, which broadcasts against it."""
         return ops.mean(ops.square(array), axis=tuple(range(-self.axes, 0)), keepdims=True)
 
 
@@ -361,7 +365,8 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
         "gamma": Hyperparameter(
             "1 for a running mean as in RMSprop, 0 for a sum as in Adagrad", 1.0, 0.0, 1.0
         ),
-        # No pseudo-inverse of S: a step multiplies d, which could not leave 0 again, unnoticed.
+        # S has no pseudo-inverse, because a step multiplies d, which could then never leave 0 again,
+        # unnoticed.
         "damping": Hyperparameter(
             "lambda, times I: added to the outer product; 0 is legal, and NaN once d is 0: with "
             "curvature_rate and gamma 1 at a gradient of 0, else after long without a gradient",
@@ -382,7 +387,7 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
 
 
 def _rule(name: str, source: str, chosen: Options, curvature: Curvature, axes: int, scope: Any) -> Rule:
-    """The rule around a form of curvature."""
+    """Return the rule for a form of curvature."""
     moves = _Moves(curvature, axes, chosen["velocity"], chosen["clipping"], chosen["moves_with"] == "new")
     every = chosen.get("orthogonalize_every")
     return Rule(
@@ -407,11 +412,11 @@ def _maps(chosen: Options) -> SpectralMaps:
 
 @configured_with_state("spectral", OPTIONS)
 def spectral(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    S is a Kronecker product with a factor for each axis of a weight or convolution. What 003 does for two
-    factors is done for k: the outer product averaged over all other axes moves each, and a share 1 / k of
-    what all want of the scale goes to alpha.
+    S is a Kronecker product with a factor for each axis of a weight or convolution. The rule of 003 for two
+    factors is generalized to k: each factor moves by the outer product averaged over all other axes, and
+    alpha takes a share 1 / k of the change of scale that all factors together want.
 
     State: for an m x n matrix m^2 + n^2 + m + n + 1 numbers, and m n more with momentum.
     """
@@ -425,9 +430,9 @@ def spectral(chosen: Options) -> Rule:
 
 @configured_with_state("spectral_full", OPTIONS_OF_MATRICES)
 def spectral_full(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    All parameters are one vector of n entries, and one leaf for `start` and `clipping`.
+    All parameters form one vector of n entries, which counts as one parameter for `start` and `clipping`.
 
     State: n^2 + n numbers, and n more with momentum.
     """
@@ -437,10 +442,10 @@ def spectral_full(chosen: Options) -> Rule:
 
 @configured_with_state("spectral_diagonal", OPTIONS_OF_DIAGONALS)
 def spectral_diagonal(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    With the first order of the exponential, from I, it is Adagrad (gamma 0) or RMSprop (gamma 1) with the
-    root p and an accumulator that starts at 1.
+    With the first order of the exponential and the start I, it is Adagrad (gamma 0) or RMSprop (gamma 1) with
+    the root p and an accumulator that starts at 1.
 
     State: for n entries n numbers, and n more with momentum.
     """

@@ -26,66 +26,71 @@ from curvebench.optimizers.rule import (
 )
 from curvebench.spec.values import choice
 
-ROWS = (*LAYER_KINDS, "embedding")  # kinds of which each slice of the first axis is a vector
+# In parameters of these kinds, each slice along the first axis is a vector.
+ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
-ROUNDING = 8.0  # times a vector's number of entries times eps: relative errors below it are rounding
-NEWTON_STEPS = 20  # for the l1 norm; vectors over 20 orders of magnitude took 10
+ROUNDING = 8.0  # Relative errors up to this times a vector's number of entries times eps count as rounding.
+NEWTON_STEPS = 20  # Number of Newton steps for the l1 norm; vectors over 20 orders of magnitude needed 10.
 
 
 class Radius(NamedTuple):
-    radius: Array  # r, the length of each vector at the start, (..., 1)
+    radius: Array  # r, the length of each vector at the start, (..., 1).
 
 
 class DirectionAndScale(NamedTuple):
-    direction: Array  # v_t, (..., n) for each vector, starts at the vector
-    scale: Array  # s_t, (..., 1), starts at the vector's length
+    direction: Array  # v_t, (..., n) for each vector, which starts at the vector.
+    scale: Array  # s_t, (..., 1), which starts at the vector's length.
 
 
 def _inner(ops: Ops, a: Array, b: Array) -> Array:
-    """The inner product of vectors (..., n), as (..., 1)."""
+    """Return the inner product of vectors (..., n), as (..., 1)."""
     return ops.sum(a * b, axis=-1, keepdims=True)
 
 
 def tangential(ops: Ops, grad: Array, point: Array) -> Array:
-    """What is orthogonal to the point in the gradient, (I - w w^T / r^2) g (002 eq. 71), both (..., n)."""
+    """Return the component of the gradient orthogonal to the point, both (..., n).
+
+    It is (I - w w^T / r^2) g (002 eq. 71).
+    """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
-    # again, for what rounding left of a gradient along the point
+    # The second projection removes the remainder that rounding leaves of a gradient along the point.
     return once - unit * _inner(ops, unit, once)
 
 
 def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:
-    """The same over its length; 0 where it is no more than the rounding of the gradient.
+    """Return the tangential component with length 1, or 0 if it is not larger than the gradient's rounding.
 
     Returns:
-        (..., n); and (..., 1), the rounding that its part along the point left, relative to its own length.
+        The component, (..., n), and the rounding error of its part along the point, relative to its own
+        length, (..., 1).
     """
     unit, length = normalized(ops, tangential(ops, grad, point), -1)
-    _, whole = normalized(ops, grad, -1)
-    rounding = ROUNDING * rank_cutoff(ops, grad.shape[-1]) * safe_divide(ops, whole, length)
+    _, grad_length = normalized(ops, grad, -1)
+    rounding = ROUNDING * rank_cutoff(ops, grad.shape[-1]) * safe_divide(ops, grad_length, length)
     is_rounding = (length == 0) | (rounding >= 1)
     return ops.where(is_rounding, ops.zeros_like(unit), unit), rounding
 
 
-def retracted(ops: Ops, moved: Array, radius: Array, before: Array) -> Array:
-    """Vectors (..., n) brought back to their radius (..., 1); to where they were if they moved to 0."""
+def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
+    """Scale vectors (..., n) to their radius (..., 1); a vector that moved to 0 returns to its old point."""
     unit, length = normalized(ops, moved, -1)
-    return ops.where(length == 0, before, radius * unit)
+    return ops.where(length == 0, old_point, radius * unit)
 
 
 # --- the steepest tangential direction (002 eq. 73, Lemma S.21) ---------------------------------------
 #
-# Each takes tangential gradients g of Euclidean norm 1 (or 0) and points w of norm 1, (..., n), and the error
-# that rounding left of w in g, (..., 1). It gives z, (..., n), with |z| <= 1 and w^T z = 0, of the greatest
-# g^T z. What is tied gets equal shares, so that z does not depend on the order of entries. Ties have a
-# tolerance: a compiler may calculate a value once for each use, and round it differently.
+# Each function takes tangential gradients g of Euclidean norm 1 (or 0) and points w of norm 1, (..., n), and
+# the error that rounding left of w in g, (..., 1). It returns z, (..., n), with |z| <= 1 and w^T z = 0, with
+# the greatest g^T z. Tied entries get equal shares, so that z does not depend on the order of entries. Ties
+# have a tolerance, because a compiler may compute a value several times with different rounding.
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
-    """How far rounding may move each entry of g + lambda w, (..., n)."""
-    own = ROUNDING * rank_cutoff(ops, point.shape[-1])
-    along = own * ops.abs(multiplier) + rounding
-    return own * ops.abs(tangent) + along * ops.abs(point)
+    """Return how far rounding may move each entry of g + lambda w, (..., n)."""
+    relative_error = ROUNDING * rank_cutoff(ops, point.shape[-1])
+    along = relative_error * ops.abs(multiplier) + rounding
+    return relative_error * ops.abs(tangent) + along * ops.abs(point)
 
 
 def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
@@ -96,7 +101,7 @@ def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
 def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
     """z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
 
-    The minimum is where one entry (or several, tied) is 0; those share the z in [-1, 1] with w^T z = 0.
+    At the minimum one entry (or several that tie) is 0; these entries share the z in [-1, 1] with w^T z = 0.
     """
     weight = ops.abs(point)
     breakpoints = -safe_divide(ops, tangent, point)
@@ -104,7 +109,7 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
-    # the first past the half is the least; so written, no index is needed
+    # The first breakpoint past the half is the smallest of all past it; written this way, no index is needed.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)
@@ -116,19 +121,21 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
 
 
 def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """z on the greatest entries of g + lambda w, where lambda minimizes t = |g + lambda w|_infinity.
+    """z on the largest entries of g + lambda w, where lambda minimizes t = |g + lambda w|_infinity.
 
-    The least t is the one at which the intervals |g_i + lambda w_i| <= t have one common lambda, so the
-    greatest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w) g, over pairs. Newton's method on (the
-    greatest lower end) - (the least upper end), convex in t and linear between pairs, finds it from below:
-    a step divides the product of that function and its slope by 4 or more, and it ends where the pair stays.
+    The smallest t is the smallest for which the intervals |g_i + lambda w_i| <= t have a common lambda, which
+    is the largest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w) g, over pairs. Newton's method
+    finds it from below, on the function (largest lower end) - (smallest upper end), which is convex in t and
+    linear between pairs. A step divides the product of that function and its slope by 4 or more, and the
+    method ends when the pair stays.
     """
     weight, signed = ops.abs(point), -ops.sign(point) * tangent
-    is_free = weight == 0  # such an interval is empty or all numbers
+    is_free = weight == 0  # The interval of such an entry is empty or contains all numbers.
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
-    greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))  # of z along g
+    # The second bound is that of z along g.
+    greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
         upper = ops.where(is_free, math.inf, (signed + greatest) / divisor)
@@ -137,28 +144,29 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
         signed_j, weight_j = ops.take_along_axis(signed, j, -1), ops.take_along_axis(weight, j, -1)
         of_pair = safe_divide(ops, signed_i * weight_j - signed_j * weight_i, weight_i + weight_j)
         greatest = ops.maximum(greatest, of_pair)
-    # lambda from that end of the two whose quotient rounds less
+    # Compute lambda from the end of the interval whose quotient has the smaller rounding error.
     multiplier = ops.where(
         weight_i >= weight_j,
         safe_divide(ops, signed_i - greatest, weight_i),
         safe_divide(ops, signed_j + greatest, weight_j),
     )
     lagrangian = tangent + multiplier * point
-    least = greatest * (1 - ROUNDING * rank_cutoff(ops, point.shape[-1]))
+    threshold = greatest * (1 - ROUNDING * rank_cutoff(ops, point.shape[-1]))
     tolerance = tie_tolerance(ops, tangent, point, multiplier, rounding)
-    is_greatest = ops.astype_float(ops.abs(lagrangian) >= least - tolerance)
+    is_greatest = ops.astype_float(ops.abs(lagrangian) >= threshold - tolerance)
     signs = is_greatest * ops.sign(lagrangian)
 
     def count(x: Array) -> Array:
         return ops.sum(x, axis=-1, keepdims=True)
 
-    # entries with w_i = 0 are orthogonal by themselves; else two sides that pull lambda apart, in balance
+    # Entries with w_i = 0 are orthogonal by themselves. Otherwise the entries form two sides that pull lambda
+    # in opposite directions, and shares are chosen so that they balance.
     alone = is_greatest * ops.astype_float(is_free)
-    left = is_greatest * ops.astype_float(lagrangian * point < 0)
-    right = is_greatest * ops.astype_float(lagrangian * point > 0)
-    pull_left, pull_right = count(left * weight), count(right * weight)
-    both = count(left) * pull_right + count(right) * pull_left
-    balanced = safe_divide(ops, left * pull_right + right * pull_left, both)
+    pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
+    pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
+    weight_down, weight_up = count(pulls_down * weight), count(pulls_up * weight)
+    both = count(pulls_down) * weight_up + count(pulls_up) * weight_down
+    balanced = safe_divide(ops, pulls_down * weight_up + pulls_up * weight_down, both)
     return signs * ops.where(count(alone) > 0, safe_divide(ops, alone, count(alone)), balanced)
 
 
@@ -171,16 +179,16 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 
 # --- rules -------------------------------------------------------------------------------------------
 #
-# Their vectors are the rows of a parameter as a matrix: a parameter of one axis is a row, one of more has a
-# row for each slice of the first axis.
+# The vectors of these rules are the rows of a parameter as a matrix. A parameter with one axis is one row, a
+# parameter with more axes has a row for each slice along the first.
 
-# what a rule moves a vector to before it is brought back: (ops, gradient, point, learning rate)
+# Returns the point to which a rule moves a vector before it is scaled: (ops, gradient, point, learning rate).
 Step = Callable[[Ops, Array, Array, Array], Array]
 
 
 @dataclass(frozen=True)
 class _Spheres:
-    """The functions of a rule that keeps each vector's length."""
+    """Functions of a rule that keeps each vector's length."""
 
     step: Step
 
@@ -200,7 +208,7 @@ def _pin_to_sphere(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
 
 
 def _riemannian(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
-    """w - eta g_perp (002 eq. 72); its length sqrt(r^2 + eta^2 |g_perp|^2) is taken as it comes out."""
+    """w - eta g_perp (002 eq. 72); its length is sqrt(r^2 + eta^2 |g_perp|^2) up to rounding."""
     return point - rate * tangential(ops, grad, point)
 
 
@@ -210,10 +218,10 @@ def _trust_region(norm: str) -> Step:
 
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
         unit, _ = normalized(ops, point, -1)
-        # so small an entry of w moves w^T z by less than rounding, and dividing by it could overflow
+        # Such a small entry of w changes w^T z by less than rounding, and dividing by it could overflow.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
-        # signs and comparisons lose a gradient that is not finite; 0 times it is NaN
+        # Signs and comparisons hide a gradient that is not finite; 0 times such a gradient is NaN.
         return point - rate * (steepest(ops, tangent, unit, rounding) + 0 * tangent)
 
     return step
@@ -221,7 +229,7 @@ def _trust_region(norm: str) -> Step:
 
 @dataclass(frozen=True)
 class _WeightNormalization:
-    """The functions of weight normalization.
+    """Functions of weight normalization.
 
     Args:
         frozen: whether each vector keeps its length.
@@ -249,12 +257,16 @@ def _is_vectors(role: ParameterRole, order: int) -> bool:
 
 
 def _rule(name: str, source: str, functions: Callable[[Options], Any], options: Mapping[str, Option]) -> Rule:
-    """A rule of vectors, with another rule for all else; `functions(chosen)` has its functions."""
+    """Return a rule for vectors, with a fallback rule for all other parameters.
+
+    Args:
+        functions: `functions(chosen)`, which returns an object with the functions of the rule.
+    """
 
     @configured(name, options)
     def build(chosen: Options) -> Rule:
-        made = functions(chosen)
-        rule = Rule(name, source, {"learning_rate": LEARNING_RATE}, made.init, made.update)
+        methods = functions(chosen)
+        rule = Rule(name, source, {"learning_rate": LEARNING_RATE}, methods.init, methods.update)
         return with_fallback(partial(seeing_matrices, rule), _is_vectors, chosen["others"])
 
     return build({})

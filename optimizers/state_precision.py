@@ -1,4 +1,4 @@
-"""State and parameters held in half precision from step to step; a step is computed in float32."""
+"""Storage of state and parameters in bfloat16 between steps; the steps themselves are computed in float32."""
 
 from __future__ import annotations
 
@@ -19,79 +19,83 @@ STATE_PRECISION = Option(
     "spectral orthogonalize_every",
     choice("parameters", "computed", HALF),
 )
-HELD_WIDE = replace(STATE_PRECISION, default="computed")  # of rules that decompose their state (003 App. D)
+# Default for rules that decompose their state (003 App. D).
+HELD_WIDE = replace(STATE_PRECISION, default="computed")
 
 
 def configured_with_state(
     name: str, options: Mapping[str, Option], state_precision: Option = STATE_PRECISION
 ) -> Callable[[Build], Build]:
-    """`configured` with one option more: what the rule's state is held in."""
+    """Return `configured` with a further option, the precision in which the rule's state is stored."""
 
     def decorated(make: Build) -> Build:
         @wraps(make)
-        def held(chosen: Options) -> Rule:
+        def with_precision(chosen: Options) -> Rule:
             rule = make(chosen)
             if chosen["state_precision"] == HALF:
                 rule = in_half_precision(rule)
             return replace(rule, dtypes=tuple(dict.fromkeys((*rule.dtypes, HALF))))
 
-        return configured(name, {**options, "state_precision": state_precision})(held)
+        return configured(name, {**options, "state_precision": state_precision})(with_precision)
 
     return decorated
 
 
 def with_parameters_in_half(rule: Rule) -> Rule:
-    """The rule for parameters and gradients in bfloat16; its state is held so too, or as its option says.
+    """Return the rule for parameters and gradients in bfloat16, with its state in bfloat16 too by default.
 
-    That of another library is held in float32: it may hold sums and numbers that rounding would stop.
+    The option `state_precision` may keep the state in float32. The state of an optimizer of another library
+    is always float32, because it may have sums and counts that rounding would stop.
     """
     as_computed = rule.backend is not None or rule.chosen.get("state_precision") == "computed"
     return in_half_precision(rule, state=not as_computed)
 
 
 def in_half_precision(rule: Rule, state: bool = True) -> Rule:
-    """The rule for parameters in any precision up to float32, with its state held in bfloat16 between steps.
+    """Return the rule for parameters up to float32, with its state in bfloat16 between steps.
 
-    Each step begins with all that is held cast up to float32 and ends with what `update` returns cast down to
-    nearest, parameters to the precision in which they came: all between is float32, hyperparameters and
-    decompositions too. Float64 is not taken, since it is asked for where rounding counts. The state cannot go
-    on in other coordinates, whose matrices are float32.
+    Each step casts parameters and state up to float32, and at its end casts the result of `update` down to
+    the nearest values, parameters to the precision that they had. Everything between is float32, including
+    hyperparameters and decompositions. Float64 is not supported, because a study asks for it where rounding
+    matters. A run cannot change its basis and keep this state, because the matrices of a basis are float32.
 
     Args:
-        rule: any.
+        rule: any rule.
         state: False to leave the state in float32.
     """
 
     def widened(
-        function: Callable[..., Any] | None, narrowed: Callable[..., Any] = lambda ops, found, given: found
+        function: Callable[..., Any] | None, narrow: Callable[..., Any] = lambda ops, result, _: result
     ) -> Any:
-        """A function of arrays and states, all of them cast up.
+        """Return a function that casts its arrays and states up to float32 before it calls `function`.
 
         Args:
-            function: of a table of array functions, and arrays and states.
-            narrowed: casts down what it gives, `narrowed(ops, found, given)`.
+            function: takes a table of array functions, and then arrays and states; None is returned as it is.
+            narrow: `narrow(ops, result, arguments)`, which casts the result down.
         """
         if function is None:
             return None
-        return lambda ops, *given: narrowed(
-            ops, function(ops, *(_cast(ops, each, ops.dtype) for each in given)), given
+        return lambda ops, *arguments: narrow(
+            ops, function(ops, *(_cast(ops, array, ops.dtype) for array in arguments)), arguments
         )
 
-    def held(ops: Ops, found: State, given: Any) -> State:
-        return _cast(ops, found, HALF) if state else found
+    def stored(ops: Ops, result: State, arguments: Any) -> State:
+        return _cast(ops, result, HALF) if state else result
 
-    def updated(ops: Ops, found: tuple[Array, State], given: Any) -> tuple[Array, State]:
-        return map_arrays(ops.cast_like, found[0], given[2]), held(ops, found[1], given)
+    def updated(ops: Ops, result: tuple[Array, State], arguments: Any) -> tuple[Array, State]:
+        return map_arrays(ops.cast_like, result[0], arguments[2]), stored(ops, result[1], arguments)
 
-    def like_parameters(ops: Ops, found: Array, given: Any) -> Array:
-        return map_arrays(ops.cast_like, found, given[1])
+    def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
+        return map_arrays(ops.cast_like, result, arguments[1])
 
-    parts: dict[int, tuple[Part, Part]] = {}  # by id, and with the part: pieces are alike by identity
+    # Keys are identities, because equal parts must be the same object; the part is stored to keep its
+    # identity.
+    parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:
         assert rule.part is not None
-        own = rule.part(role, shape)
-        return parts.setdefault(id(own), (own, replace(own, rule=in_half_precision(own.rule, state))))[1]
+        full = rule.part(role, shape)
+        return parts.setdefault(id(full), (full, replace(full, rule=in_half_precision(full.rule, state))))[1]
 
     def for_model(shapes: Any, roles: Any) -> Rule:
         assert rule.for_model is not None
@@ -99,7 +103,7 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
     return replace(
         rule,
-        init=widened(rule.init, held),
+        init=widened(rule.init, stored),
         update=widened(rule.update, updated),
         start=widened(rule.start),
         observe=widened(rule.observe),
@@ -114,5 +118,5 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
 
 def _cast(ops: Ops, state: State, dtype: str) -> State:
-    """Nested tuples and mappings with their real arrays in a precision, the others as they are."""
+    """Cast the real arrays in nested tuples and mappings to a precision; other arrays stay as they are."""
     return map_arrays(lambda array: ops.cast(array, dtype), state)

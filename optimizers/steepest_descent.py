@@ -1,4 +1,4 @@
-"""Steepest descent under a norm: by the trust-region and by the majorization-minimization principle."""
+"""Steepest descent under a norm, by the trust-region and by the majorization-minimization principle."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def _frobenius(ops: Ops, grad: Array) -> Array:
 
 
 def _sign(ops: Ops, grad: Array) -> Array:
-    # not by ops.sign, which on torch is 0 at NaN: a lane that diverged would go on unseen
+    # ops.sign is not used, because on torch it is 0 at NaN, so that a diverged lane would not be noticed.
     return safe_divide(ops, grad, ops.abs(grad))
 
 
-# The O with |O| = 1 and <G, O> = |G|_*, the dual norm, of matrices (..., m, n); 0 where G is 0.
+# Return O with |O| = 1 and <G, O> = |G|_*, the dual norm, for matrices (..., m, n); 0 where G is 0.
 DIRECTIONS: Mapping[str, Callable[[Ops, Array], Array]] = {
     "frobenius": _frobenius,
     "max": _sign,
@@ -61,17 +61,17 @@ def _rule(name: str, norm: str, principle: str) -> Rule:
 
 @configured("steepest_descent", OPTIONS)
 def steepest_descent(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    Every parameter has a norm of its own: that of a matrix, of a convolution as outputs x the rest, and of a
-    vector as one row, whose spectral norm is the Euclidean one.
+    Every parameter has its own norm. A convolution is a matrix, outputs x the rest, and a vector is one row,
+    whose spectral norm is the Euclidean norm.
     """
     return _rule("steepest_descent", chosen["norm"], chosen["principle"])
 
 
 @configured("sign_descent", SIGN_OPTIONS)
 def sign_descent(chosen: Options) -> Rule:
-    """Steepest descent under the max norm by its own name."""
+    """Return steepest descent under the max norm, as a rule with its own name."""
     return _rule("sign_descent", "max", chosen["principle"])
 
 

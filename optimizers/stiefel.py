@@ -20,12 +20,12 @@ from curvebench.spec.values import whole
 
 PolarFactor = Callable[[Ops, Array], Array]
 
-ROUNDING = 8.0  # a tangential part below so many times the rank cutoff of the gradient is none
-OVER_RELAXATION = 1.6  # fewer iterations than 1 for every shape tried
+ROUNDING = 8.0  # A tangential component below this times the rank cutoff of the gradient counts as 0.
+OVER_RELAXATION = 1.6  # This value needs fewer iterations than 1 for every shape tried.
 
 OPTIONS = {
     "orthogonalization": replace(OPTIONS_OF_MUON["orthogonalization"], default="svd"),
-    # Jordan's iteration leaves singular values 0.7 to 1.2: too far from the manifold
+    # Jordan's iteration leaves singular values between 0.7 and 1.2, too far from the manifold.
     "coefficients": replace(OPTIONS_OF_MUON["coefficients"], default="polar_express"),
     "steps": replace(OPTIONS_OF_MUON["steps"], default=8),
     "dual_steps": Option(12, "iterations for the tangential direction", whole(1)),
@@ -34,7 +34,7 @@ OPTIONS = {
 
 
 class Point(NamedTuple):
-    point: Array  # W_t, (..., D, d) with D >= d and orthonormal columns; starts at the polar factor
+    point: Array  # W_t, (..., D, d) with D >= d and orthonormal columns, which starts at the polar factor.
 
 
 def symmetric(ops: Ops, matrix: Array) -> Array:
@@ -49,24 +49,24 @@ def tangency_error(ops: Ops, direction: Array, point: Array) -> Array:
 
 
 def _frobenius_norm(ops: Ops, matrix: Array) -> Array:
-    """Of matrices (..., m, n) with ordinary entries, (..., 1, 1)."""
+    """Return the Frobenius norm of matrices (..., m, n), as (..., 1, 1). Squares may not overflow."""
     return ops.sqrt(ops.sum(ops.square(matrix), axis=(-2, -1), keepdims=True))
 
 
 def clipped_by_svd(ops: Ops, matrix: Array) -> Array:
-    """The nearest matrix with spectral norm at most 1: U min(S, 1) V^T of U S V^T, (..., m, n)."""
+    """Return the nearest matrix with spectral norm at most 1: U min(S, 1) V^T for U S V^T, (..., m, n)."""
     u, values, vh = ops.svd(matrix)
     return (u * ops.minimum(values, 1.0)[..., None, :]) @ vh
 
 
 def clipped_by(ops: Ops, polar: PolarFactor, matrix: Array) -> Array:
-    """The same by polar factors alone: min(S, 1) = (S + 1 - |S - 1|) / 2.
+    """Return the same matrix, computed by polar factors only: min(S, 1) = (S + 1 - |S - 1|) / 2.
 
     Q = U V^T gives R = M - Q = U (S - 1) V^T, whose polar factor P has P^T R = V |S - 1| V^T.
     """
     factor = polar(ops, matrix)
-    rest = matrix - factor
-    return (matrix + factor - factor @ (ops.matrix_transpose(polar(ops, rest)) @ rest)) / 2
+    remainder = matrix - factor
+    return (matrix + factor - factor @ (ops.matrix_transpose(polar(ops, remainder)) @ remainder)) / 2
 
 
 def tangential_direction(
@@ -78,32 +78,33 @@ def tangential_direction(
     polar: PolarFactor,
     clipped: Callable[[Ops, Array], Array],
 ) -> Array:
-    """Z of spectral norm at most 1, tangent at W, with the greatest <Z, G> (002 eqs. 78-79, Lemma S.22).
+    """Return Z of spectral norm at most 1, tangent at W, with the greatest <Z, G>.
 
-    The dual problem, min over symmetric Lambda of |G + W Lambda|_nuc, is solved by the alternating direction
-    method of multipliers on |Y|_nuc subject to Y = G + W Lambda: the multiplier is Z, which at every
-    iteration has spectral norm at most 1 and is a subgradient at Y. The subgradient method of the notes, with
-    the polar factor of G + W Lambda for Z, does not become tangent where that matrix is singular at the
-    minimum, as is common: a tangent Z then has singular values below 1 in its null space.
+    See 002 eqs. 78-79, Lemma S.22. The dual problem, min over symmetric Lambda of |G + W Lambda|_nuc, is
+    solved by the alternating direction method of multipliers on |Y|_nuc subject to Y = G + W Lambda. The
+    multiplier is Z, which at every iteration has spectral norm at most 1 and is a subgradient at Y. The
+    subgradient method of the notes uses the polar factor of G + W Lambda as Z. It does not become tangent if
+    that matrix is singular at the minimum, which is common: a tangent Z then has singular values below 1 in
+    its null space.
 
-    A matrix's iteration stops where |Z^T W + W^T Z|_F and the last change of Z, by which Y differs from
-    G + W Lambda, are within the tolerance: it is then frozen while others go on.
+    The iteration of a matrix stops when |Z^T W + W^T Z|_F and the last change of Z, by which Y differs from G
+    + W Lambda, are within the tolerance. The matrix is then frozen while other matrices go on.
 
     Args:
         grad: G, (..., D, d), of any scale.
-        point: W, likewise, with orthonormal columns.
+        point: W, (..., D, d), with orthonormal columns.
         tolerance: broadcasts against (..., 1, 1).
-        steps: the greatest number of iterations.
-        polar: the polar factor.
-        clipped: the nearest matrix of spectral norm at most 1.
+        steps: maximum number of iterations.
+        polar: function that computes the polar factor.
+        clipped: function that computes the nearest matrix of spectral norm at most 1.
 
     Returns:
-        Z, (..., D, d); 0 where the gradient has no tangential part beyond rounding.
+        Z, (..., D, d); 0 where the gradient has no tangential component beyond rounding.
     """
     rows, columns = grad.shape[-2:]
     scaled, _ = normalized(ops, grad, (-2, -1))
     transposed = ops.matrix_transpose(point)
-    # G at the first Lambda, -sym(W^T G): the minimum where D = d or W^T G is symmetric
+    # G at the first Lambda, -sym(W^T G), which is the minimum if D = d or W^T G is symmetric.
     part, length = normalized(ops, scaled - point @ symmetric(ops, transposed @ scaled), (-2, -1))
     is_rounding = length <= ROUNDING * rank_cutoff(ops, rows, columns)
     tangent = ops.where(is_rounding, ops.zeros_like(part), part * math.sqrt(columns))
@@ -121,14 +122,14 @@ def tangential_direction(
 
 @dataclass(frozen=True)
 class _Stiefel:
-    """The functions of the rule for matrices (..., outputs, inputs)."""
+    """Functions of the rule for matrices (..., outputs, inputs)."""
 
     dual_steps: int
     polar: PolarFactor
     clipped: Callable[[Ops, Array], Array]
 
     def tall(self, ops: Ops, matrix: Array) -> Array:
-        """Matrices as (..., D, d), D >= d."""
+        """Return matrices as (..., D, d) with D >= d, transposed where necessary."""
         rows, columns = matrix.shape[-2:]
         return ops.matrix_transpose(matrix) if rows < columns else matrix
 
@@ -148,10 +149,11 @@ class _Stiefel:
 
 @configured("manifold_muon", OPTIONS)
 def manifold_muon(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
-    Weight matrices, and convolutions as outputs x the rest, are kept on the Stiefel manifold, a wide one by
-    its transpose. They begin at the polar factor of their start, with the gradient of the start itself.
+    Weight matrices, and convolutions as outputs x the rest, stay on the Stiefel manifold; wide matrices by
+    their transposes. They start at the polar factor of their initial value. The first gradient is that at the
+    initial value itself.
     """
     polar = polar_factor(chosen)
 

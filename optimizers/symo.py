@@ -1,4 +1,4 @@
-"""SymO: the inverse root of the gradient's covariance, in the form that a network's symmetries give it."""
+"""SymO: the inverse root of the gradient's covariance, in the form that a network's symmetries imply."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Arrays = Mapping[str, Array]
 
 
 class BlockMoments(NamedTuple):
-    moments: tuple[Array, ...]  # of each block (..., copies, copies), running mean of C, starts at 0
+    # Running mean of C for each block, (..., copies, copies), which starts at 0.
+    moments: tuple[Array, ...]
 
 
 def preconditioned(
@@ -43,28 +44,28 @@ def preconditioned(
     matrices: Sequence[Array],
     cutoff: Any,
 ) -> tuple[Array, ...]:
-    """C^(-1/2) M of each block, by the root of the pseudo-inverse (AMBIGUITIES 26).
+    """Return C^(-1/2) M of each block, by the root of the pseudo-inverse (AMBIGUITIES 26).
 
     Args:
         factors: C, (..., copies, copies).
         matrices: M, (..., copies, columns).
-        cutoff: eigenvalues of at most this share of their block's largest count as 0, a number or
-            (..., 1, 1); where that is less, the size of rounding.
+        cutoff: eigenvalues count as 0 up to this share of the largest in their block, or up to the size of
+            rounding if that is larger. A number or (..., 1, 1).
     """
-    found = []
+    products = []
     for block, factor, matrix in zip(blocks, factors, matrices, strict=True):
-        least = ops.maximum(cutoff + ops.zeros((1, 1)), rank_cutoff(ops, block.copies))
-        found.append(inverse_root_product(ops, factor, matrix, 0.5, least))
-    return tuple(found)
+        relative_cutoff = ops.maximum(cutoff + ops.zeros((1, 1)), rank_cutoff(ops, block.copies))
+        products.append(inverse_root_product(ops, factor, matrix, 0.5, relative_cutoff))
+    return tuple(products)
 
 
 @dataclass(frozen=True)
 class _Network:
-    """The functions of the rule for one network.
+    """Functions of the rule for one network.
 
     Args:
-        layers: from inputs to outputs.
-        blocks: of its parameters.
+        layers: layers from inputs to outputs.
+        blocks: isotypic blocks of the parameters.
     """
 
     layers: tuple[Layer, ...]
@@ -79,20 +80,20 @@ class _Network:
     ) -> tuple[dict[str, Array], BlockMoments]:
         """theta <- theta - alpha Sigma^(-1/2) g (004 Alg. 1; eqs. 1 and 4, 40-41 and 206).
 
-        Each C is the running mean of the steps' with bias correction, 1 - beta_h^t (004 eqs. 192-194, of the
-        shapes of AMBIGUITIES 23 and 50), of second moments: one model has no mean to subtract (AMBIGUITIES
-        24).
+        Each C is the running mean of the C's of the steps, with the bias correction 1 - beta_h^t (004 eqs.
+        192-194, with the shapes of AMBIGUITIES 23 and 50). They are second moments, because a single model
+        has no mean to subtract (AMBIGUITIES 24).
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
-        kept, step, cutoff = [
+        decay, step, cutoff = [
             with_axes_of(ops, hyper[name], matrices[0]) for name in ("factor_decay", "step", "cutoff")
         ]
         moments = [
-            kept * before + (1 - kept) * block.second_moment(ops, matrix)
-            for block, before, matrix in zip(self.blocks, state.moments, matrices, strict=True)
+            decay * moment + (1 - decay) * block.second_moment(ops, matrix)
+            for block, moment, matrix in zip(self.blocks, state.moments, matrices, strict=True)
         ]
-        # (C / c)^(-1/2) M is C^(-1/2) M sqrt(c), and M is smaller than C
-        corrected = [matrix * ops.sqrt(1 - kept**step) for matrix in matrices]
+        # (C / c)^(-1/2) M equals C^(-1/2) M sqrt(c), and M is smaller than C.
+        corrected = [matrix * ops.sqrt(1 - decay**step) for matrix in matrices]
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)
         )
@@ -132,19 +133,21 @@ OPTIONS = {
 
 @configured("symo", OPTIONS)
 def symo(chosen: Options) -> Rule:
-    """The rule for some choices of its options, by name; the others have their defaults.
+    """Return the rule for the given options, with the defaults of the others.
 
     The learning rate decays as alpha_0 beta^t (004 eq. 53, Table 2) by the study's schedule.
 
-    In float32 rounding of C is 1e-7 of its largest eigenvalue times its size, and a step along a smaller one
-    is noise. A linear network 20-12-6 whose inputs have a covariance with eigenvalues from 1e-5 to 1 comes
-    to a loss of 2e-5 there, and in float64 to 6e-18 (beta 0.97, 400 steps; float64 with as large a cutoff:
-    2e-5 too); with eigenvalues from 1e-2 on, or tanh, both come to the same.
+    In float32, rounding errors of C are 1e-7 times its largest eigenvalue times its size, and a step along a
+    smaller eigenvalue is noise. For example, a linear network 20-12-6 whose inputs have a covariance with
+    eigenvalues from 1e-5 to 1 reaches a loss of 2e-5 in float32, and of 6e-18 in float64 (beta 0.97, 400
+    steps; with the cutoff of float32, float64 reaches 2e-5 too). With eigenvalues from 1e-2 on, or with tanh,
+    both precisions reach the same loss.
 
-    State: a matrix of copies x copies a block, for L = 2 and `signed` (d_0 + 1 + d_2)^2 + d_2^2 numbers.
+    State: a matrix (copies, copies) for each block; for L = 2 and `signed`, (d_0 + 1 + d_2)^2 + d_2^2
+    numbers.
 
     Raises:
-        OptionError: from `for_model`, for anything but a multilayer network.
+        OptionError: from `for_model`, if the model is not a multilayer network.
     """
 
     def for_model(shapes: Mapping[str, tuple[int, ...]], roles: Mapping[str, ParameterRole]) -> Rule:

@@ -16,8 +16,11 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 ABOUT = ("study", "stage", "backend")
 HOST = "host"  # Backend of basis-estimation jobs, which run on the host for all backends.
 SEED = r", seed \d+$"  # Suffix of a run's name if the run has a job of its own.
-# Name of a failure that counts runs, as jobs write it.
-RUNS = r"^(?<name>.*?)(?: at learning_rate [^,]+)?, (?<failed>\d+) of (?<planned>\d+) runs$"
+# Name of a failure that counts runs, as jobs write it; in older sets it lacks the round.
+RUNS = (
+    r"^(?<name>.*?)(?<round> in (?:the final round|tuning round \d+))?(?: at learning_rate [^,]+)?"
+    r", (?<failed>\d+) of (?<planned>\d+) runs$"
+)
 
 
 def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
@@ -63,8 +66,9 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return the failures of jobs, each with study, stage, backend, what, outcome and reason.
 
-    Failures of one cell at several learning rates are merged to one failure, with the number of runs and one
-    of the reasons. All failures on a workload that is at fault are merged to one failure of the workload.
+    Failures of one cell at several learning rates and in several rounds are merged to one failure, with the
+    number of runs and one of the reasons, and with the round if there is only one. All failures on a workload
+    that is at fault are merged to one failure of the workload.
 
     Args:
         jobs: the table `jobs`.
@@ -76,14 +80,16 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
     named = listed.with_columns(
         name=pl.coalesce(runs.field("name"), "what"),
         failed=runs.field("failed").cast(pl.Int64),
-        planned=pl.struct("spec_hash", runs.field("planned").cast(pl.Int64)),
+        round=runs.field("round").fill_null(""),
+        planned=pl.struct("spec_hash", runs.field("round"), runs.field("planned").cast(pl.Int64)),
     )
     merged = named.group_by(*ABOUT, "name", "outcome", maintain_order=True).agg(
         pl.col("failed").sum(),
         pl.col("planned").unique().struct.field("planned").sum(),
         pl.col("reason").first(),
+        pl.when(pl.col("round").n_unique() == 1).then(pl.col("round").first()).otherwise(pl.lit("")),
     )
-    counted = pl.format("{}, {} of {} runs", "name", "failed", "planned")
+    counted = pl.format("{}{}, {} of {} runs", "name", "round", "failed", "planned")
     label = pl.when(pl.col("failed") > 0).then(counted).otherwise("name")
     at_fault = [
         (pl.col("study") == fault["study"])

@@ -341,6 +341,9 @@ def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
 def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
     """Return quartiles of the headline metric by learning rate, over the tuning runs.
 
+    A rate that several rounds tried has the values of the last of them, in which successive halving ran it
+    longest.
+
     Args:
         values: result of `study_values`; runs that are not tuning runs are ignored.
 
@@ -348,9 +351,8 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
         Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share of
         runs).
     """
-    tuned = values.filter(stage="tuning").unique(
-        [*CELL, "learning_rate", "seed"], keep="last", maintain_order=True
-    )
+    in_order = values.filter(stage="tuning").sort("round", maintain_order=True)
+    tuned = in_order.unique([*CELL, "learning_rate", "seed"], keep="last", maintain_order=True)
     keys = [*CELL, "learning_rate"]
     shares = tuned.group_by(keys).agg(failed().mean().alias("failed"))
     return quartile_bands(tuned, keys, "value").join(shares, on=keys, how="left").sort(keys)

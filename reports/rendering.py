@@ -14,7 +14,7 @@ from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import MIN_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
-from curvebench.results.verdicts import ALPHA, KEPT
+from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT
 from curvebench.spec.conditions.costs import NEARLY_BEST
 from curvebench.spec.sources import by_name
 
@@ -25,7 +25,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
     "least_seeds": MIN_SEEDS,
-    "kept": KEPT,
+    "kept": MIN_AGREEMENT,
     "level": LEVEL,
     "limit": LIMIT,
     "most_seeds": SEEDS[-1],

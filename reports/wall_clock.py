@@ -31,7 +31,6 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         steps and examples (totals of all runs; null if a run ended early), and `{phase}_seconds` for each of
         `PHASES`, whose sum is total_seconds.
     """
-    # without a stop, runs go on past a target
     # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
     complete = ["budget"] if study.training.stop else ["budget", "reached"]
     made_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")

@@ -1,4 +1,4 @@
-"""Tables as CSV, nested columns flattened: `curvebench tables export`."""
+"""Export of tables as CSV files without nested columns: `curvebench tables export`."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ def export(folder: Path, out: Path) -> list[Path]:
 
     Args:
         folder: a published set, or any folder with tables in it or below.
+        out: folder of the CSV files.
 
     Returns:
-        The files, in order of name.
+        The files, sorted by name.
 
     Raises:
-        InputError: when there is none, or one is damaged or cannot be written.
+        InputError: when there is no table, or a table is damaged or cannot be written.
     """
     files = [path for path in sorted(folder.rglob("*.parquet")) if path.stem in TABLES]
     if not files:
         raise InputError(f"{folder}: holds no tables; name a published set, or a folder below results/tables")
     written = []
     for path in files:
-        to = (out / path.relative_to(folder)).with_suffix(".csv")
-        with replacing(to) as temporary:
+        target = (out / path.relative_to(folder)).with_suffix(".csv")
+        with replacing(target) as temporary:
             flattened(read([path], path.stem)).write_csv(temporary)
-        written.append(to)
+        written.append(target)
     return written
 
 
 def flattened(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without nested columns.
+    """Return the frame without nested columns.
 
-    A list of structs whose first field names its items, no name twice in a row, becomes a column for each
-    name and each other field, `final_metrics.train_loss.value`, null in rows that do not list the name. Any
-    other nested column becomes JSON text, with NaN and infinities as JSON's extension has them.
+    A list of structs whose first field is a name, unique in each row, becomes one column for each name and
+    each other field: `final_metrics.train_loss.value`. It is null in rows whose list lacks the name. Any
+    other nested column becomes JSON text, where NaN and infinities are written as Python's JSON module does.
     """
     return frame.select(column for name in frame.columns for column in _columns(frame[name]))
 
 
 def _columns(column: pl.Series) -> list[pl.Expr | pl.Series]:
+    """Return the flat columns that replace a column."""
     if not column.dtype.is_nested():
         return [column]
     if isinstance(column.dtype, pl.List) and isinstance(column.dtype.inner, pl.Struct):

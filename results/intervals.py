@@ -1,4 +1,6 @@
-"""The median of a sample and its distribution-free interval: pure, shared by harness and reports."""
+"""The median of a sample with its distribution-free interval: pure functions without imports of the
+project.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
-LEVEL = 0.95
+LEVEL = 0.95  # nominal coverage of all intervals
 
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """A sample median and an interval for the population's median.
+    """Median of a sample, with an interval for the median of the population.
 
     Args:
         median, low, high: in the unit of the values; infinite where values are.
-        level: the coverage for continuous values: the nominal one, or that of the whole range where even
-            it has less.
-        count: how many values there are.
+        level: coverage for continuous values: the nominal one, or the coverage of the whole range of the
+            values where this is lower.
+        count: number of values.
     """
 
     median: float
@@ -30,14 +32,16 @@ class MedianInterval:
     count: int
 
 
-@lru_cache(maxsize=1024)  # asked for again at every median
+@lru_cache(maxsize=1024)  # every median of samples of one size needs the same result
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
-    """The order statistics that bound the median: the k-th least and the k-th greatest, and their coverage.
+    """Return which order statistics bound the median, the k-th smallest and the k-th largest, and their
+    coverage.
 
-    The number of values below the median is binomial(count, 1/2), so [x_(k), x_(count+1-k)] covers it with
-    probability 1 - 2 P(B <= k - 1), whatever the continuous distribution (David and Nagaraja, Order
-    Statistics, 3rd ed., section 7.1). The greatest k that keeps `level` is taken; where even the whole
-    range does not reach it (fewer than 6 values for 0.95), k = 1 and the coverage says what it does reach.
+    The number of values below the median has the distribution binomial(count, 1/2). Therefore [x_(k),
+    x_(count+1-k)] covers the median with probability 1 - 2 P(B <= k - 1), for every continuous distribution
+    (David and Nagaraja, Order Statistics, 3rd ed., section 7.1). The result is the largest k whose coverage
+    is at least `level`. If even the whole range does not reach it (fewer than 6 values for 0.95), k is 1 and
+    the coverage is lower.
 
     Args:
         count: number of independent values, at least 1.
@@ -45,6 +49,9 @@ def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
 
     Returns:
         k from 1 on, and the exact coverage.
+
+    Raises:
+        ValueError: for no values.
     """
     if count < 1:
         raise ValueError("a median needs at least one value")
@@ -58,20 +65,21 @@ def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
 
 
 def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
-    """The median of independent values and its interval between order statistics.
+    """Return the median of independent values with an interval between order statistics.
 
-    Order statistics come in steps: of 10 values the second and the ninth cover with 97.9 %, the third and the
-    eighth with 89.1 %. Each end is interpolated between its two neighbours so that the coverage is about
-    `level` whatever the distribution (Hettmansperger and Sheather, Statistics and Probability Letters 4,
-    1986; measured in `docs/statistics.md`). Where a neighbour is infinite the end is the outer one, and where
-    even the whole range does not reach `level` the interval is the range (see `interval_order`).
+    Order statistics allow only certain coverages: of 10 values, the second and the ninth cover the median
+    with 97.9 %, the third and the eighth with 89.1 %. Therefore each end is interpolated between its two
+    neighbours, so that the coverage is about `level` for every distribution (Hettmansperger and Sheather,
+    Statistics and Probability Letters 4, 1986; measured in `docs/statistics.md`). If a neighbour is infinite,
+    the end is the outer one. If even the whole range does not reach `level`, the interval is the range (see
+    `interval_order`).
 
     Args:
         values: shape (count,); infinite values are ordered like others.
-        level: nominal coverage; what is reached is returned.
+        level: nominal coverage; the result contains the actual one.
 
     Raises:
-        ValueError: for no values, or NaN among them (say first whether it is worst or missing).
+        ValueError: for no values, or for NaN, which must first be replaced by infinity or left out.
     """
     ordered = _ordered(values)
     order, coverage = interval_order(len(ordered), level)
@@ -86,11 +94,16 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
 
 
 def median(values: ArrayLike) -> float:
-    """The median as `median_interval` has it, without the interval."""
+    """Return the median as `median_interval` does, without the interval."""
     return _middle(_ordered(values))
 
 
 def _ordered(values: ArrayLike) -> np.ndarray:
+    """Return the values sorted.
+
+    Raises:
+        ValueError: for NaN.
+    """
     ordered = np.sort(np.asarray(values, dtype=float))
     if np.isnan(ordered).any():
         raise ValueError("NaN has no place in an order: replace it by infinity, or leave the run out")
@@ -98,10 +111,10 @@ def _ordered(values: ArrayLike) -> np.ndarray:
 
 
 def _inward(count: int, order: int, outer: float, level: float) -> float:
-    """How far from one order statistic to the next inner one an end lies, from 0 to 1.
+    """Return how far an end lies from one order statistic to the next inner one, from 0 to 1.
 
     Args:
-        order, outer: what `interval_order` returns.
+        order, outer: order and coverage, as `interval_order` returns them.
     """
     if outer <= level or order >= count // 2:
         return 0.0
@@ -111,16 +124,27 @@ def _inward(count: int, order: int, outer: float, level: float) -> float:
 
 
 def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> float:
-    """The value so far from the outer place to the inner one; the outer one beside infinity."""
+    """Return the value at a fraction of the way from the outer to the inner order statistic.
+
+    If one of them is infinite, the outer one is returned.
+
+    Args:
+        ordered: sorted values.
+        outer, inner: indices of the two order statistics.
+        weight: fraction of the way, from 0 to 1.
+    """
     if weight == 0 or not np.isfinite(ordered[[outer, inner]]).all():
         return float(ordered[outer])
     ends = ordered[[outer, inner]]
     between = (1 - weight) * ends[0] + weight * ends[1]
-    return float(np.clip(between, ends.min(), ends.max()))  # rounding may leave them
+    return float(np.clip(between, ends.min(), ends.max()))  # rounding could exceed an end
 
 
 def _middle(ordered: np.ndarray) -> float:
-    """The median of sorted values; two middle ones are averaged unless equal, opposite infinities to 0."""
+    """Return the median of sorted values.
+
+    Two middle values are averaged, unless they are equal; opposite infinities have the average 0.
+    """
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     if low == high:
         return float(low)

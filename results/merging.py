@@ -1,4 +1,4 @@
-"""Putting the tables of a study's jobs together, and which machines measured them."""
+"""Merging the tables of a study's jobs, and finding out which machines measured them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ KEYS = {
     "memory": [*CELL, "spec_hash"],
     "jobs": ["spec_hash", "machine", "started"],
 }
-ORDER = ("curves", "timings", "memory", "jobs", "runs")  # runs last: where it lies, the others do
+# Order in which merged tables are written. If `runs` exists, all other tables do.
+ORDER = ("curves", "timings", "memory", "jobs", "runs")
 
 
 def merge(jobs: Sequence[Path], out: Path) -> None:
-    """Merge the tables in the folders of jobs, and fill in the modelled seconds to target.
+    """Merge the tables in the folders of jobs, and add modelled seconds to the targets of runs.
 
-    Each folder holds `jobs` and some other tables; the merged folder holds all of them, if need be without
-    rows. A row that occurs twice is kept once.
+    Each folder contains `jobs` and some of the other tables. The merged folder contains all tables, some
+    perhaps without rows. A row that occurs in several folders is kept once.
+
+    Args:
+        jobs: folders of jobs.
+        out: folder of the merged tables.
 
     Raises:
-        InputError: when a folder's job has not finished, a table cannot be read or written, or two different
-            rows claim to be the same.
+        InputError: when a folder's job has not finished, a table cannot be read or written, or two rows with
+            the same key differ.
     """
     for folder in jobs:
-        if not (folder / "jobs.parquet").is_file():  # the last that a job writes
+        if not (folder / "jobs.parquet").is_file():  # a finished job has it, since it is written last
             raise InputError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {
         table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in KEYS
@@ -47,17 +52,17 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
 
 
 def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
-    """The table with repeated rows kept once.
+    """Return the table without repeated rows.
 
     Args:
-        files: where the rows come from, for messages.
+        files: files from which the rows come, for error messages.
 
     Raises:
-        InputError: when rows agree in what names them and differ in the rest.
+        InputError: when rows have the same key and differ otherwise.
     """
     key = KEYS[table]
     with naming_damage(files):
-        # hashes take a fifth of the time and half of the memory of the keys themselves
+        # Hashes of keys are compared, since the keys themselves take five times as long and twice the memory.
         counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
         rows, distinct = counts.collect(engine="streaming").row(0)
         if rows == distinct:
@@ -68,21 +73,21 @@ def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame
         )
     if clashes.height:
         first = clashes.row(0, named=True)
-        what = ", ".join(f"{name} {value}" for name, value in first.items())
+        described = ", ".join(f"{name} {value}" for name, value in first.items())
         folders = " and ".join(str(file.parent) for file in _holding(files, table, first))
         raise InputError(
-            f"table {table}: {what} differs between {folders}; leave one of the folders out, "
+            f"table {table}: {described} differs between {folders}; leave one of the folders out, "
             "or delete it and run snakemake again"
         )
     return unique
 
 
 def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
-    """The runs with the seconds to their targets modelled where they were not measured.
+    """Return the runs with modelled seconds to the targets whose seconds were not measured.
 
-    Modelled are steps to the target times the median seconds of a step, over the repetitions that the
-    timing job of the same cell (study, scale, workload, optimizer, basis, backend, device and machine)
-    took. Targets that were measured, were not reached or have no timing stay as they are.
+    The modelled seconds are the steps to the target times the median seconds of a step. The median is over
+    the repetitions of the timing job of the same cell (study, scale, workload, optimizer, basis, backend,
+    device and machine). Targets that were measured, were not reached or have no timing are not changed.
     """
     pace = (
         timings.filter(phase="step")
@@ -112,7 +117,9 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
 
 
 def machines(jobs: pl.DataFrame) -> pl.DataFrame:
-    """The machines that jobs ran on, with the hardware of each and its number of jobs, most jobs first."""
+    """Return the machines that ran jobs, with the hardware and the number of jobs of each, most jobs
+    first.
+    """
     hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]
     return (
         jobs.group_by(hardware, maintain_order=True)
@@ -133,7 +140,7 @@ def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]
 
 
 def mixed_hardware(rows: pl.DataFrame) -> list[str]:
-    """Say of each study, scale and backend whose rows come from more than one machine, and which."""
+    """Return a sentence for each study, scale and backend whose rows come from more than one machine."""
     return [
         f"{study} at {scale} scale on {backend}: runs of {len(names)} machines, {', '.join(names)}"
         for study, scale, backend, names in several_machines(rows)
@@ -141,13 +148,13 @@ def mixed_hardware(rows: pl.DataFrame) -> list[str]:
 
 
 def _write(out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Sequence[Path]]) -> None:
-    """Write the tables, the long ones streamed from their files."""
+    """Write the tables; long tables are streamed from their files."""
     for table in ORDER:
         with naming_damage(files[table]):
             write_table(out / f"{table}.parquet", frames[table], TABLES[table])
 
 
 def _holding(files: Sequence[Path], table: str, key: Mapping[str, object]) -> list[Path]:
-    """The files that hold a row with this key."""
+    """Return the files that contain a row with this key."""
     same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in key.items()]
     return [file for file in files if scan([file], table).filter(same).head(1).collect().height]

@@ -1,4 +1,4 @@
-"""Where a job ran: commit, packages, processor, threads, GPU and environment, as columns of `jobs`."""
+"""Provenance of a job: commit, packages, processor, threads, GPU and environment, as columns of `jobs`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def provenance(threads: int) -> dict[str, Any]:
-    """The provenance of this process, once a job; imports neither torch nor jax.
+    """Return the provenance of this process, without importing torch or jax.
 
     Args:
-        threads: the number of threads that the job is pinned to.
+        threads: number of threads that the job is pinned to.
 
     Returns:
-        The columns of `jobs` from `started` on, by name; what cannot be known is None.
+        Columns of `jobs` from `started` on, by name; values that cannot be determined are None.
     """
     cpu, cores = cpu_model(), os.cpu_count()
     gpu, driver = gpu_and_driver()
@@ -53,24 +53,25 @@ def provenance(threads: int) -> dict[str, Any]:
 
 
 def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
-    """The name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
+    """Return the name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
 
-    Threads are left out: on one machine, timing jobs take more of them than the runs they are compared with.
+    The number of threads is not included. Timing jobs use more threads than the runs that they are combined
+    with, and both must have the same machine.
     """
     return hashlib.sha256(f"{cpu}\n{cores}\n{gpu}".encode()).hexdigest()[:12]
 
 
 def cpu_model(information: Path = CPU_INFO) -> str:
-    """The processor's model as Linux tells it, or the best that the platform knows."""
+    """Return the model of the processor from /proc/cpuinfo, otherwise as Python's `platform` knows it."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def gpu_and_driver() -> tuple[str | None, str | None]:
-    """Names and driver of the NVIDIA GPUs, or (None, None) where `nvidia-smi` finds none."""
+    """Return names and driver of the NVIDIA GPUs, or (None, None) if `nvidia-smi` finds none."""
     lines = output_of(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     pairs = [line.rpartition(", ") for line in (lines or "").splitlines() if ", " in line]
     if not pairs:
@@ -79,9 +80,9 @@ def gpu_and_driver() -> tuple[str | None, str | None]:
 
 
 def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """The commit checked out in a folder and whether files differ from it.
+    """Return the commit checked out in a folder, and whether files differ from it.
 
-    (None, None) where there is no git or the folder is not the top of a working tree, (None, True) before
+    It is (None, None) without git or if the folder is not the top of a working tree, and (None, True) before
     the first commit.
     """
     top = output_of(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
@@ -91,19 +92,19 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     changes = output_of(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
     if changes is None:
         return revision, None
-    # files of Python at the top that were never added are a user's own optimizers
+    # Untracked Python files at the top are a user's own optimizers, and no change of the project.
     return revision, any(not re.fullmatch(r"\?\? [^/]+\.py", line) for line in changes.splitlines())
 
 
 def check_committed(file: Path | None = None, otherwise: str = "") -> None:
-    """Check that the code is what a commit has.
+    """Check that the code equals a commit.
 
     Args:
-        file: of a user, which counts too.
-        otherwise: what else may be done than to commit it.
+        file: a user's file that must be committed too.
+        otherwise: advice for the error message: an alternative to committing.
 
     Raises:
-        InputError: where it is not.
+        InputError: when code or file differ from the commit.
     """
     revision, changed = commit(PROJECT)
     if revision is None or changed:
@@ -117,24 +118,27 @@ def check_committed(file: Path | None = None, otherwise: str = "") -> None:
 
 @cache
 def distributions() -> Mapping[str, str]:
-    """Return the version of every installed distribution by normalized name; the first on the path counts."""
+    """Return the version of every installed distribution by its normalized name.
+
+    If a name occurs twice, the first one on the import path counts.
+    """
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        about = distribution.metadata  # reads and parses the file each time
-        if about["Name"]:  # a half-removed package has none
-            versions.setdefault(re.sub(r"[-_.]+", "-", about["Name"]).lower(), about["Version"])
+        fields = distribution.metadata  # this attribute parses its file at each access
+        if fields["Name"]:  # a package that was only partly removed has no name
+            versions.setdefault(re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
     return MappingProxyType(versions)
 
 
 def environment_hash(versions: Mapping[str, str]) -> str:
-    """The SHA-256 of the sorted lines `name==version`."""
+    """Return the SHA-256 of the sorted lines `name==version`."""
     lines = sorted(f"{name}=={version}" for name, version in versions.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def output_of(command: Sequence[str]) -> str | None:
-    """Return what a program prints; None when it is missing, fails or takes more than a minute."""
-    # inside a git hook, these would point git at another repository
+    """Return the output of a program; None if it is missing, fails or takes more than a minute."""
+    # Variables that git sets for its hooks would make it use another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

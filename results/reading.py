@@ -1,4 +1,4 @@
-"""Reading tables lazily, with the schema checked and damaged files named."""
+"""Reading tables lazily, with a check of their schema and errors that name damaged files."""
 
 from __future__ import annotations
 
@@ -15,66 +15,70 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import IDENTITY
 from curvebench.spec.sets import SUMS
 
-DAMAGE = (PolarsError, PanicException)  # what polars raises on a damaged file; a panic is no PolarsError
-SHOWN = 5  # how many candidates a message lists
+DAMAGE = (PolarsError, PanicException)  # errors of polars for a damaged file; a panic is no PolarsError
+MAX_LISTED = 5  # candidates that an error message lists
 
 
 def table_files(folder: Path, table: str) -> list[Path]:
-    """The files of a table: the folder's own, or else those of the folders below it, in order of name.
+    """Return the files of a table: the folder's own file, otherwise the files in folders below, sorted by
+    name.
 
     Raises:
         InputError: when there is no such folder or no such file.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; run snakemake, which writes it")
-    own = folder / f"{table}.parquet"
-    files = [own] if own.is_file() else sorted(folder.rglob(own.name))
+    file = folder / f"{table}.parquet"
+    files = [file] if file.is_file() else sorted(folder.rglob(file.name))
     if not files:
         raise InputError(
-            f"{folder}: holds no {own.name}, nor does a folder below; run snakemake, which writes it"
+            f"{folder}: holds no {file.name}, nor does a folder below; run snakemake, which writes it"
         )
     return files
 
 
-def files_of(place: Path | Sequence[Path], table: str) -> list[Path]:
-    """The files of a table: of a folder (as `table_files` finds them), or those that are given."""
-    return table_files(place, table) if isinstance(place, Path) else list(place)
+def files_of(location: Path | Sequence[Path], table: str) -> list[Path]:
+    """Return the files of a table: of a folder, as `table_files` finds them, or the given files."""
+    return table_files(location, table) if isinstance(location, Path) else list(location)
 
 
-def scan(place: Path | Sequence[Path], table: str) -> pl.LazyFrame:
-    """A table lazily, from a folder (as `table_files` finds it) or from the given files, in their order.
+def scan(location: Path | Sequence[Path], table: str) -> pl.LazyFrame:
+    """Return a lazy table from a folder, as `table_files` finds it, or from the given files, in their order.
 
-    Data pages are read when the frame is collected; collect inside `naming_damage`, or use `read`.
+    Only the schemas are checked now; data are read when the frame is collected. Collect it inside of
+    `naming_damage`, or use `read`.
 
     Raises:
-        InputError: for a file that cannot be read, is cut short or has another schema.
+        InputError: for a file that cannot be read, is truncated or has another schema.
     """
-    files = files_of(place, table)
+    files = files_of(location, table)
     for file in files:
         _check_schema(file, table)
     return _scanned(files, table) if files else pl.LazyFrame(schema=TABLES[table])
 
 
 def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
-    """A table from files whose schemas are known to be right; optional columns that a file lacks are null."""
+    """Return a lazy table from files with checked schemas; optional columns that a file lacks are null."""
     return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
 
 
 def read(
-    place: Path | Sequence[Path], table: str, query: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+    location: Path | Sequence[Path], table: str, query: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """A table in memory, from what `scan` takes, or what a query finds in it.
+    """Return a table as a frame in memory, or the result of a query on it.
 
     Args:
-        query: from the table to the rows that are wanted; the table is streamed, however long it is.
+        location: folder or files, as `scan` takes them.
+        table: name of the table.
+        query: function from the lazy table to the wanted rows; the table is streamed, however long it is.
 
     Raises:
-        InputError: as `scan`, and for damage inside a file.
+        InputError: as for `scan`, and for damage inside of a file.
     """
-    files = files_of(place, table)
+    files = files_of(location, table)
     with naming_damage(files):
-        whole = scan(files, table)
-        return query(whole).collect(engine="streaming") if query else whole.collect()
+        lazy = scan(files, table)
+        return query(lazy).collect(engine="streaming") if query else lazy.collect()
 
 
 @contextmanager
@@ -96,21 +100,21 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
 
 
 def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The row of a run and its curve, for `curvebench show RUN`.
+    """Return the row of a run and its curve, for `curvebench show RUN`.
 
     Args:
-        results_folder: a folder of tables, or the results folder, whose `runs` holds the jobs' folders.
-        run: the run's name, or a beginning that no other run has.
+        results_folder: a folder of tables, or the results folder, whose `runs` contains the folders of jobs.
+        run: name of the run, or a beginning of it that no other run has.
 
     Returns:
-        The row of `runs`, and the run's rows of `curves`, by metric and step.
+        The row of `runs`, and the run's rows of `curves`, sorted by metric and step.
 
     Raises:
-        InputError: when no run or more than one has that name, or a table cannot be read.
+        InputError: when no run or more than one has this name, or a table cannot be read.
     """
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
-    scan(files, "runs")  # checks every file before polars reads one
+    scan(files, "runs")  # check the schemas of all files before polars reads the first one
     table = _scanned(files, "runs", include_file_paths="file")
     with naming_damage(files):
         names = table.select("run", "file").collect()
@@ -147,7 +151,7 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
 
 
 def with_method(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `method` to a table with `optimizer` and `basis`."""
+    """Add the column `method` to a table with `optimizer` and `basis`: "adam", "adam @ egop"."""
     label = (
         pl.when(pl.col("basis") == IDENTITY)
         .then(pl.col("optimizer"))
@@ -157,28 +161,33 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_schema(file: Path, table: str) -> None:
-    """Raise InputError unless the file's footer declares the columns of the table, but for optional ones."""
+    """Check that the footer of a file declares the columns of the table; optional ones may be absent.
+
+    Raises:
+        InputError: when a column is missing, unknown, or has another type or order.
+    """
     try:
-        given = pl.scan_parquet(file, glob=False).collect_schema()
+        declared = pl.scan_parquet(file, glob=False).collect_schema()
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; {_remedy(file)}") from error
     except (OSError, *DAMAGE) as error:
         raise _damaged(file, error) from error
-    absent = OPTIONAL.get(table, set()) - set(given)
-    wanted = pl.Schema({name: dtype for name, dtype in TABLES[table].items() if name not in absent})
-    if given == wanted:
+    absent = OPTIONAL.get(table, set()) - set(declared)
+    expected = pl.Schema({name: dtype for name, dtype in TABLES[table].items() if name not in absent})
+    if declared == expected:
         return
     remedy = f"another version wrote the file; {_remedy(file)}"
-    for name, dtype in wanted.items():
-        if given.get(name) != dtype:
-            is_now = f"is {given[name]}" if name in given else "is missing"
+    for name, dtype in expected.items():
+        if declared.get(name) != dtype:
+            is_now = f"is {declared[name]}" if name in declared else "is missing"
             raise InputError(f"{file}: column {name} {is_now}, and should be {dtype}: {remedy}")
-    extra = [name for name in given if name not in wanted]
-    what = f"unknown columns {', '.join(extra)}" if extra else "columns in another order"
-    raise InputError(f"{file}: {what}: {remedy}")
+    unknown = [name for name in declared if name not in expected]
+    problem = f"unknown columns {', '.join(unknown)}" if unknown else "columns in another order"
+    raise InputError(f"{file}: {problem}: {remedy}")
 
 
 def _damaged(file: Path, error: BaseException) -> InputError:
+    """Return the error for a file that polars cannot read."""
     reason = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         return InputError(f"{file}: cannot be read ({reason}); make it readable for you")
@@ -186,19 +195,20 @@ def _damaged(file: Path, error: BaseException) -> InputError:
 
 
 def _remedy(file: Path) -> str:
-    """What to do about a file: those of a published set are fetched again, those of a run are made again."""
+    """Return the advice for a damaged file: fetch a published set again, or recompute a run."""
     if any((folder / SUMS).is_file() for folder in file.parents[:2]):
         return "get the set's folder again from where it comes from; if it is yours, publish it anew"
     return f"delete {file.parent} and run snakemake again"
 
 
 def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
-    """The full name of a run and the file that holds it, from a name or the beginning of one."""
+    """Return the full name of a run, and the file that contains it, from the beginning of its name."""
     exact = names.filter(run=run)
-    found = exact if exact.height else names.filter(pl.col("run").str.starts_with(run))
-    if found.height == 1:
-        return found.row(0)
-    if found.height:
-        listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in found.head(SHOWN).iter_rows())
-        raise InputError(f"{folder}: {run!r} names {found.height} runs: {listed}; give more of the name")
+    found_runs = exact if exact.height else names.filter(pl.col("run").str.starts_with(run))
+    if found_runs.height == 1:
+        return found_runs.row(0)
+    if found_runs.height:
+        first = found_runs.head(MAX_LISTED).iter_rows()
+        listed = ", ".join(f"{name} in {Path(file).parent}" for name, file in first)
+        raise InputError(f"{folder}: {run!r} names {found_runs.height} runs: {listed}; give more of the name")
     raise InputError(f"{folder}: no run {run!r}; its table runs.parquet and the site's runs have the names")

@@ -1,6 +1,6 @@
-"""The typed tables: of studies, of the parity of backends, of checks, of verdicts and of the leaderboard.
+"""Schemas of the tables: of studies, parity of backends, property checks, verdicts and leaderboards.
 
-docs/reference/tables.md says what each column means; a test compares the page with these schemas.
+docs/reference/tables.md explains each column; a test compares the page with these schemas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from curvebench.spec.conditions.condition import Effect
 from curvebench.spec.conditions.condition import Relation as ClaimRelation
 from curvebench.spec.document import Which
 
-STAGES = ("tuning", "final", "alternative")  # alternative: final runs at settings not chosen
+STAGES = ("tuning", "final", "alternative")  # alternative runs are final runs at settings not chosen
 COMPARISONS = (
     "torch against jax",
     "numpy against torch",
@@ -24,20 +24,21 @@ COMPARISONS = (
     "float32 against float64 on torch",
 )
 
-VARIANTS = get_args(Variant)  # empty where the source is printed well
+VARIANTS = get_args(Variant)  # the empty variant is of sources without a misprint
 VERDICTS = get_args(Verdict)
 
+# Parts into which the seconds of a job are divided, and their total.
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
-WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}  # what is among the seconds of a part
+WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}  # the part that contains these seconds
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
     {
         "metric": pl.String,
         "threshold": pl.Float64,
-        "steps": pl.Int64,  # null: not reached
-        "seconds": pl.Float64,  # null: not reached, or not known
-        "seconds_kind": pl.String,  # modelled or measured
+        "steps": pl.Int64,  # null if not reached
+        "seconds": pl.Float64,  # null if not reached or not known
+        "seconds_kind": pl.String,  # "modelled" or "measured"
     }
 )
 
@@ -45,16 +46,16 @@ Target = pl.Struct(
 class RunColumn(NamedTuple):
     """A column of the table `runs`: its data type, and how the pages of runs show it.
 
-    A column with a label has one on those pages, in the order of the table. The run's name, its method, its
-    metrics and its other hyperparameters have columns of their own there. A new column needs an entry of
-    `RUN_COLUMNS`, a value in `curvebench.stages.records` and a row of docs/reference/tables.md.
+    The pages of runs have a column for each column here with a label, in this order. Name, method, metrics
+    and the other hyperparameters of a run are shown separately. A new column needs an entry in `RUN_COLUMNS`,
+    a value in `curvebench.stages.records` and a row in docs/reference/tables.md.
 
     Args:
-        data_type: the type of its values.
-        label: the heading; empty for a column that the pages do not show, or only below another one.
-        written: the filter of `curvebench.reports.formatting` that writes a value; `str` by default.
-        unit: what stands below the heading, in small letters.
-        below: the column whose value stands below the value, in small letters.
+        data_type: type of the values.
+        label: heading on the pages; empty for a column that is not shown, or only below another one.
+        written: filter of `curvebench.reports.formatting` that formats a value; `str` by default.
+        unit: text below the heading, in small letters.
+        below: column whose value is shown below the value, in small letters.
     """
 
     data_type: Any
@@ -65,50 +66,52 @@ class RunColumn(NamedTuple):
 
 
 def _schema(**columns: Any) -> pl.Schema:
-    """A schema from data types and their classes, which polars takes and its annotations do not."""
+    """Return a schema from data types and their classes.
+
+    Polars accepts both, but its type annotations do not.
+    """
     return pl.Schema(columns)
 
 
 def _each(data_type: Any, *names: str) -> dict[str, Any]:
-    """Columns of the same type."""
+    """Return columns of the same type."""
     return dict.fromkeys(names, data_type)
 
 
 def _with_ends(name: str) -> dict[str, Any]:
-    """An estimate and the ends of its interval."""
+    """Return the columns of an estimate and of the ends of its interval."""
     return _each(pl.Float64, name, f"{name}_low", f"{name}_high")
 
 
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
-    "run": RunColumn(pl.String),  # <first 12 of the spec hash>-<number>
+    "run": RunColumn(pl.String),  # first 12 digits of the spec hash, "-", number
     **{name: RunColumn(data_type) for name, data_type in CELL.items()},
     "workload": RunColumn(pl.String, "Workload", below="backend"),
     "dtype": RunColumn(pl.String),
     "stage": RunColumn(pl.Enum(STAGES)),
-    "round": RunColumn(pl.Int64),  # of tuning, from 0; of other runs the number of rounds
+    "round": RunColumn(pl.Int64),  # tuning round, from 0; for other runs the number of tuning rounds
     "seed": RunColumn(pl.Int64, "Seed"),
     "learning_rate": RunColumn(pl.Float64, "Learning rate", "rate"),
-    "hyperparameters": RunColumn(NamedValues),  # the others
+    "hyperparameters": RunColumn(NamedValues),  # hyperparameters except the learning rate
     "outcome": RunColumn(pl.Enum(OUTCOMES), "Outcome", "words", below="outcome_step"),
-    # that reached, stopped or diverged, or the last known; null otherwise
+    # Step at which the run reached its goal, stopped or diverged, or the last known one of a failed run.
     "outcome_step": RunColumn(pl.Int64, written="at_step"),
-    # of an error, of want of memory or time, of an interruption; null otherwise
-    "reason": RunColumn(pl.String),
+    "reason": RunColumn(pl.String),  # reason of a failure or an interruption, null otherwise
     "steps": RunColumn(pl.Int64, "Steps", "count"),
-    # of the run alone, and of what it estimates anew
+    # Gradients of the run, with re-estimates of its basis, but without the estimate before the run.
     "gradient_evaluations": RunColumn(
         pl.Int64, "Evaluations", "count", "and the basis'", "basis_gradient_evaluations"
     ),
-    "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),  # charged to every run
-    # sampling and decomposition, charged likewise; during the run too
+    "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),  # estimate before the run
+    # Sampling and decomposition of the basis, before and during the run, charged to every run that uses it.
     "basis_seconds": RunColumn(pl.Float64),
     "examples": RunColumn(pl.Int64),
     "final_metrics": RunColumn(NamedValues),
     "best_metrics": RunColumn(pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64}))),
     "targets": RunColumn(pl.List(Target)),
-    "seconds": RunColumn(pl.Float64),  # null for a lane of a bundle
+    "seconds": RunColumn(pl.Float64),  # null for runs that shared a program
     "state_bytes": RunColumn(pl.Int64),
     "bundle_lanes": RunColumn(pl.Int64),
     **{name: RunColumn(data_type) for name, data_type in JOB.items()},
@@ -118,53 +121,53 @@ RUNS = _schema(**{name: column.data_type for name, column in RUN_COLUMNS.items()
 CURVES = _schema(
     run=pl.String,
     **_each(pl.Int64, "step", "gradient_evaluations", "examples"),
-    seconds=pl.Float64,  # null for a lane of a bundle
+    seconds=pl.Float64,  # null for runs that shared a program
     metric=pl.String,
-    value=pl.Float64,  # NaN is a value, never the same as missing
+    value=pl.Float64,  # may be NaN, which is not the same as missing
 )
 
 TIMINGS = _schema(
     **CELL,
-    phase=pl.String,  # data, compile, warm_up, step, null_step, evaluation
-    **_each(pl.Int64, "repetition", "steps"),  # how many steps the seconds cover
+    phase=pl.String,  # data, compile, warm_up, step, null_step or evaluation
+    **_each(pl.Int64, "repetition", "steps"),  # steps: number of steps that the seconds cover
     seconds=pl.Float64,
     **JOB,
 )
 
 MEMORY = _schema(
     **CELL,
-    # null where nobody knows: the resident peak cannot be reset, a backend does not count
+    # Null where a peak is not known: the resident peak cannot be reset, or a backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )
 
 JOBS = _schema(
-    # stage: bases, runs, timing, parity, checks; optimizer: null where a job holds
-    # several, of checks the module of claims
+    # The stage is bases, runs, timing, parity or checks. The optimizer is null in a job of several
+    # optimizers; in a checks job it is the module of claims.
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
-    gpu_joules=pl.Float64,  # of this process; null where the driver does not tell, or a run went on
-    **_each(pl.String, "started", "machine", "cpu"),  # started: UTC, ISO 8601
+    gpu_joules=pl.Float64,  # energy of this process; null if the driver does not report it, or a run resumed
+    **_each(pl.String, "started", "machine", "cpu"),  # started: UTC in ISO 8601
     **_each(pl.Int64, "cores", "threads"),
     **_each(pl.String, "gpu", "driver", "system", "python"),
     packages=pl.List(pl.Struct({"name": pl.String, "version": pl.String})),
     **_each(pl.String, "environment_hash", "commit"),
     dirty=pl.Boolean,
-    claim_rules=pl.List(pl.Struct({"claim": pl.String, "rule": pl.String})),  # hashes, as planned
+    claim_rules=pl.List(pl.Struct({"claim": pl.String, "rule": pl.String})),  # hashes of decision rules
     failures=pl.List(pl.Struct({"what": pl.String, "outcome": pl.String, "reason": pl.String})),
-    notes=pl.List(pl.String),  # named fallbacks, lanes that ran apart, and the like
+    notes=pl.List(pl.String),  # departures such as fallbacks, and lanes that had to run separately
 )
 
 PARITY = _schema(
-    # problem: the label of a small one (curvebench/planning/parity_problems.py)
+    # The problem is the label of a small parity problem (curvebench/planning/parity_problems.py).
     **_each(pl.String, "optimizer", "problem", "workload", "basis"),
     comparison=pl.Enum(COMPARISONS),
     unit=pl.Enum(("relative", "ulps")),
-    **_each(pl.Float64, "first_step", "difference"),  # the largest after one step, and over all steps
+    **_each(pl.Float64, "first_step", "difference"),  # largest difference after one step, and over all steps
     judged=pl.Boolean,  # whether the tolerance applies
-    tolerance=pl.Float64,  # null where it does not
-    holds=pl.Boolean,  # true where no tolerance applies
+    tolerance=pl.Float64,  # null if no tolerance applies
+    holds=pl.Boolean,  # true if no tolerance applies
     steps=pl.Int64,
     learning_rate=pl.Float64,
     **JOB,
@@ -173,14 +176,14 @@ PARITY = _schema(
 CHECKS = _schema(
     **_each(pl.String, "claim", "part"),
     variant=pl.Enum(VARIANTS),
-    source=pl.String,  # of the part
+    source=pl.String,  # place in the source document
     instance=pl.Int64,
     quantity=pl.String,
-    value=pl.Float64,  # NaN is a value, and never holds
+    value=pl.Float64,  # NaN never satisfies a limit
     relation=pl.Enum(get_args(Relation)),
     **_each(pl.Float64, "limit", "tolerance"),
     holds=pl.Boolean,
-    seconds=pl.Float64,  # of the instance, with all its measures
+    seconds=pl.Float64,  # seconds of the whole instance, with all its measures
     scale=pl.String,
     **JOB,
 )
@@ -189,7 +192,7 @@ SERIES = _schema(
     **_each(pl.String, "claim", "part"),
     variant=pl.Enum(VARIANTS),
     instance=pl.Int64,
-    # the figure of the source, its panel (empty where it has one), and which of its lines
+    # Figure of the source, panel (empty if the figure has only one), and label of the line.
     **_each(pl.String, "figure", "panel", "label"),
     kind=pl.Enum(get_args(SeriesKind)),
     **_each(pl.String, "x_name", "y_name"),
@@ -199,24 +202,24 @@ SERIES = _schema(
     **JOB,
 )
 
-# Why a claim has its verdict. A reason has numbers and names only where its comment mentions them.
+# Reasons of verdicts. A reason has numbers and names only where its comment mentions them.
 REASONS = (
-    "supported",  # `count` of `of` comparisons; likewise the next two
+    "supported",  # `count` of `of` comparisons; the next two have the same numbers
     "refuted",
     "inconclusive",
     "control_unmet",  # `count` of `of` positive controls are not supported, so that the runs decide nothing
-    "held",  # on `count` of `of` random instances
+    "held",  # `count` of `of` random instances satisfy all measures
     "undecided",  # `count` of `of` instances, whose intervals contain a limit
-    "missed",  # by `count` of `of` parts, whose `names` follow
-    "untested",  # `count` parts, of which the bound in `names` takes at most the share `value` of its limit
-    "limited_scale",  # a verdict is capped, for the reason in the plan; the next two cap it too
-    "settings_not_run",  # up to `count` settings that tuning may have chosen
-    "few_tuning_seeds",  # `count` seeds, of which there are `of` different draws
-    "not_paired",  # not run: no pairs of runs on the backend
-    "left_out",  # not run: the study was left out, for the reason in the plan
-    "no_data",  # not run: its data are missing, as the plan says
-    "failed",  # not run: its checks failed, as their jobs say
-    "unmeasured",  # not run: the tables hold no measure of it
+    "missed",  # `count` of `of` subclaims miss, and have these `names`
+    "untested",  # `count` subclaims have an untested bound; the one in `names` takes the share `value`
+    "limited_scale",  # this and the next two cap a verdict at partly reproduced; the plan says why
+    "settings_not_run",  # up to `count` settings that tuning may have chosen were not run
+    "few_tuning_seeds",  # `count` tuning seeds have only `of` different resamples
+    "not_paired",  # not run, since the backend has no pairs of runs
+    "left_out",  # not run, since the study was left out, for the reason in the plan
+    "no_data",  # not run, since data are missing, as the plan says
+    "failed",  # not run, since property checks failed, as their jobs say
+    "unmeasured",  # not run, since the tables have no measure
 )
 REASON = {
     "code": pl.Enum(REASONS),
@@ -229,94 +232,96 @@ CLAIMS = _schema(
     variant=pl.Enum(VARIANTS),
     verdict=pl.Enum(VERDICTS),
     reasons=pl.List(pl.Struct(REASON)),
-    # backend: null of property checks, and where nothing ran; study: of property checks the module
+    # The backend is null for property checks, and if nothing ran. The study of property checks is their
+    # module.
     **_each(pl.String, "source", "scale", "backend", "study"),
-    # of the comparison that decides, after Holm's correction; of property checks the share that hold
+    # Numbers of the comparison that decides. For property checks, the share of instances that hold.
     **_each(pl.Float64, "estimate", "low", "high", "p_value"),
-    # of property checks the instances; null unless underpowered
+    # Seeds of property checks are instances. seeds_needed is null unless the claim is underpowered.
     **_each(pl.Int64, "seeds", "seeds_needed"),
-    # hash of what decides; the hash when the runs were planned, null where it is not known
+    # Hash of the decision rule, and the hash when the runs were planned, null if it is not known.
     **_each(pl.String, "rule", "rule_of_runs"),
 )
 
 FINDINGS = _schema(
     **_each(pl.String, "claim", "backend"),
-    condition=pl.Int64,  # its place among the claim's conditions, from 0
+    condition=pl.Int64,  # index of the condition among the claim's conditions, from 0
     **_each(pl.String, "workload", "metric"),
     which=pl.Enum(get_args(Which)),
     quantity=pl.Enum(QUANTITIES),
     at_equal=pl.Enum(("steps", "gradients", "seconds")),
     relation=pl.Enum(get_args(ClaimRelation)),
-    positive_control=pl.Boolean,  # whether it is what the source says in passing
-    # the last two are null where the treated method is compared with a number
+    positive_control=pl.Boolean,  # whether the condition is an aside of the source, as a check of the runs
+    # Control and its workload are null if the treated method is compared with a number.
     **_each(pl.String, "treated", "control", "control_workload"),
     effect=pl.Enum(get_args(Effect)),  # treated / control or treated - control
-    margin=pl.Float64,  # the smallest effect that matters, in the unit of the estimate
-    # between these the claim holds; infinite without a bound
+    margin=pl.Float64,  # smallest effect that matters, in the unit of the estimate
+    # The claim accepts effects between these; infinite without a bound.
     **_each(pl.Float64, "allowed_low", "allowed_high"),
-    # median effect, null where censored pairs leave it open; between the others it lies
+    # Median effect, null if censored pairs leave it open, and bounds of the median effect.
     **_each(pl.Float64, "estimate", "at_least", "at_most"),
     **_each(pl.Float64, "low", "high", "level"),
-    # for the relation; corrected for all comparisons of the claim; against the relation, corrected too
+    # P-value for the relation, the same corrected for all comparisons of the claim, and the corrected p-value
+    # against the relation.
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
-    stop=pl.Float64,  # threshold at which pairs are censored; null without
-    # pairs of which nothing is known, since both runs stopped, and pairs that are not known exactly
+    stop=pl.Float64,  # threshold at which pairs are censored; null without a threshold
+    # Number of pairs of which nothing is known, since both runs stopped, and number of all censored pairs.
     **_each(pl.Int64, "unknown", "bounded"),
     beyond_seeds=pl.Boolean,  # whether no number of seeds would decide, since pairs are censored
-    # pairs in which the method took no step at equal cost
+    # Number of pairs in which this method took no step at equal cost.
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
-    # settings of both sides that tie with the chosen ones: all, those at which the finding is the same,
-    # and those at which the median effect has another direction, where it decides
+    # Number of settings of both methods that tie with the chosen ones, and how many of them have the same
+    # finding; if the comparison is inconclusive, how many have a median effect of the other direction.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
-    choices_agree=pl.Float64,  # share of the choices by resampled tuning seeds with the same finding
-    settings_not_run=pl.Int64,  # of those that tuning may have chosen
-    finding=pl.Enum(("supported", "refuted", "inconclusive")),  # null of repeats, which decide nothing
-    deciding=pl.Boolean,  # whether the claim's estimate is of it
-    # final seeds that would decide it, null unless inconclusive; tuning seeds, where other choices of
-    # settings leave it open
+    choices_agree=pl.Float64,  # share of the resamples of tuning seeds whose choices have the same finding
+    settings_not_run=pl.Int64,  # number of settings that tuning may have chosen and that were not run
+    finding=pl.Enum(("supported", "refuted", "inconclusive")),  # null for repeats, which decide nothing
+    deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
+    # Final seeds that would decide an inconclusive comparison, otherwise null; tuning seeds that would, if
+    # the finding depends on the choice of settings.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
-    same_direction=pl.Boolean,  # of a repeat, whether its effect has the direction of the first one
+    same_direction=pl.Boolean,  # whether a repeat has an effect of the same direction; null otherwise
 )
 
-# What tuned a method: the method whose runs chose the setting (null: not tuned), and what that took.
+# Method whose runs chose the setting (null: not tuned), and the cost of these runs.
 TUNED = {"tuned_by": pl.String, **_each(pl.Int64, "tuning_runs", "tuning_gradient_evaluations")}
 BOARD_WORKLOAD = {
-    # the headline metric, whether it is the final or the best one, and its direction
+    # Headline metric, whether its final or best value counts, and its direction.
     **_each(pl.String, "study", "workload", "metric", "which", "direction"),
     "seeds": pl.Int64,
-    **_with_ends("value"),  # median; infinite where half of the runs diverged
-    "best": pl.Boolean,  # no other median is better
-    # diverged: or failed otherwise (curvebench.results.outcomes)
+    **_with_ends("value"),  # median; infinite if half of the runs diverged
+    "best": pl.Boolean,  # whether no other median is better
+    # Diverged runs include runs that failed otherwise (curvebench.results.outcomes).
     **_each(pl.Int64, "wins", "instances", "runs", "diverged"),
-    "target_metric": pl.String,  # null without a target, as all of the target
+    "target_metric": pl.String,  # null without a target, like the following columns on the target
     "target": pl.Float64,
     "reached": pl.Int64,
-    **_with_ends("evaluations_to_target"),  # median, basis included; infinite where half missed
-    **_with_ends("seconds_to_target"),  # likewise; null where steps were not timed
+    **_with_ends("evaluations_to_target"),  # median, basis included; infinite if half of the runs missed it
+    **_with_ends("seconds_to_target"),  # median, basis included; null if steps were not timed
     **_with_ends("nearly_best_decades"),
     **TUNED,
 }
 LEADERBOARD = _schema(
-    **_each(pl.String, "scale", "backend", "studies"),  # studies of the same methods, separated by ", "
-    place=pl.Int64,  # in the order of the board
+    **_each(pl.String, "scale", "backend", "studies"),  # studies with the same methods, joined by ", "
+    place=pl.Int64,  # position on the board
     **_each(pl.String, "method", "basis"),
-    **_with_ends("score"),  # area under the performance profile; null without a target, as its rank
-    **_with_ends("rank"),  # by score, ties averaged
-    **_with_ends("mean_rank"),  # over instances, by the headline metric
-    # met: workloads; reached and aimed: runs, null without a target
+    **_with_ends("score"),  # area under the performance profile; score and rank are null without a target
+    **_with_ends("rank"),  # rank by score, ties averaged
+    **_with_ends("mean_rank"),  # mean over instances of the rank by the headline metric
+    # met counts workloads; reached and aimed count runs, null without a target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
-    **_with_ends("step_ratio"),  # null of the reference itself, and where steps were not timed
+    **_with_ends("step_ratio"),  # null for the reference itself, and if steps were not timed
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
-    memory_of=pl.String,  # device or host
+    memory_of=pl.String,  # "device" or "host"
     **_with_ends("nearly_best_decades"),  # mean over workloads
     **TUNED,
-    tuned_equally=pl.Boolean,  # by the number of runs, all methods of the board
+    tuned_equally=pl.Boolean,  # whether all methods of the board were tuned with equally many runs
     workloads=pl.List(pl.Struct(BOARD_WORKLOAD)),
 )
 
-# Columns that came after the first tables: where a file lacks one, its values are read as null.
+# Columns added after the first tables were published. If a file lacks one, its values are read as null.
 OPTIONAL = {"jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"}}
 
 TABLES = {

@@ -1,4 +1,4 @@
-"""Where the seconds of jobs went: to steps and evaluation, which a study requires, or to what they need."""
+"""Where the seconds of jobs went: to steps and evaluation, which a study requires, or to overhead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from curvebench.results.schema import PARTS_OF_A_JOB
 
-CAUSES = PARTS_OF_A_JOB[:-1]  # the last is the total
+CAUSES = PARTS_OF_A_JOB[:-1]  # the last entry is the total
 
 
 def seconds_by_cause(jobs: pl.DataFrame, *by: str) -> pl.DataFrame:

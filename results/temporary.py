@@ -1,4 +1,6 @@
-"""Temporary names: a file is written under one and then takes its own, so that nobody sees half of it."""
+"""Atomic writing: a file gets a temporary name first and is then renamed, so that readers never see half
+of it.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from pathlib import Path
 
 @contextmanager
 def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
-    """A name beside `path` with its suffix, of which no file is left afterwards, whatever happened.
+    """Yield a temporary name in the folder of `path`, with the same suffix, and delete its file at the end.
 
-    What processes that were killed left there for the same `path` goes too, if it is searched for.
+    Args:
+        path: path that the file will replace.
+        search: whether to also delete leftovers for the same `path` of processes that were killed.
     """
     if search:
         _remove_leftovers(path.parent, glob.escape(path.name))
@@ -28,7 +32,10 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place, durably, when the block ends without an error."""
+    """Yield a temporary name whose file replaces `path` when the block ends without an error.
+
+    File and folder are flushed to disk, so that the replacement survives a power failure.
+    """
     with temporary_beside(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -38,7 +45,9 @@ def taking_place(path: Path) -> Iterator[Path]:
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write each text to its path, whole or not at all; a folder is searched for leftovers once.
+    """Write each text to its path, completely or not at all.
+
+    Each folder is searched for leftovers of killed processes only once.
 
     Raises:
         OSError: naming the first file that cannot be written.
@@ -52,7 +61,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Have the system put a file, or a folder's list of names, on the disk."""
+    """Ask the system to write a file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -61,10 +70,15 @@ def _flush(path: Path) -> None:
 
 
 def _remove_leftovers(folder: Path, names: str) -> None:
+    """Delete temporary files of processes that no longer exist.
+
+    Args:
+        names: glob pattern of the final names.
+    """
     import psutil
 
-    for left in folder.glob(f".*-*.{names}"):
-        process = left.name[1:].partition("-")[0]
+    for leftover in folder.glob(f".*-*.{names}"):
+        process = leftover.name[1:].partition("-")[0]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             with suppress(OSError):
-                left.unlink()
+                leftover.unlink()

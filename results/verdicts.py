@@ -1,4 +1,7 @@
-"""Verdicts, the hash of the rule behind one, and how near measures are to limits: pure, shared by all."""
+"""Verdicts, the hash of a decision rule, and the distance of measures from limits: pure functions.
+
+The planning, the property checks and the reports all use them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from curvebench.spec.document import under_first_names
 from curvebench.spec.plan import Deciding
 
 Relation = Literal["<=", ">=", "=="]
@@ -15,31 +19,39 @@ Variant = Literal["", "as printed", "as corrected"]
 SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
 LogAxes = Literal["", "x", "y", "x y"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
-ALPHA = 0.05  # one-sided, for each comparison that must hold, and for all refutations of a claim together
-KEPT = 0.95  # of the choices that other tuning seeds would lead to, those at which a finding must be the same
-TESTED = 0.3  # of its limit: a bound that no instance brought so near is held, and not tested
-RULE_VERSION = 5  # raised when the way from runs to a verdict changes (tests/reports/claims/test_verdicts.py)
+ALPHA = 0.05  # one-sided level of each comparison of a claim, and of all refutations of a claim together
+# A finding must be the same for at least this share of the settings that resampled tuning seeds choose.
+MIN_AGREEMENT = 0.95
+# A bound is tested if some instance takes at least this share of its limit. A claim whose bounds hold without
+# being tested is reproduced only partly.
+TESTED = 0.3
+# Version of the way from runs to a verdict. It is a part of every hash, so that raising it changes the rule
+# hash of all claims (tests/reports/claims/test_verdicts.py).
+RULE_VERSION = 5
 
 
 def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of what decides a claim, conditions in any order.
+    """Return the hash of everything that decides a claim: the first 16 hexadecimal digits of a SHA-256.
+
+    The order of the conditions, and of the keys in them, does not matter.
 
     Args:
-        claim: `id` and `holds_if` as the study file has them, in plain JSON types.
-        at_most_partly: as the scale has it.
+        claim: `id` and `supported_if` as the study file has them, in plain JSON types.
+        at_most_partly: reason of the scale why claims cannot be fully reproduced; only its presence counts.
     """
+    first = under_first_names(claim)
     rule = {
         "version": RULE_VERSION,
         "alpha": ALPHA,
-        "id": claim["id"],
-        "holds_if": sorted(claim["holds_if"], key=_order),
+        "id": first["id"],
+        "holds_if": sorted(first["holds_if"], key=_order),
         "at_most_partly": bool(at_most_partly),
     }
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def rules(study: Deciding) -> dict[str, str]:
-    """The hash of the rule of each claim of a study, by id."""
+    """Return the hash of the decision rule of each claim of a study, by the claim's id."""
     claims = (*study.claims, *study.repeated)
     return {claim.id: rule_hash(claim.written_rule, study.at_most_partly) for claim in claims}
 
@@ -51,22 +63,30 @@ def reason(
     value: float | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return a reason of a claim's verdict; `curvebench.results.schema.REASONS` explains its numbers."""
+    """Return a reason of a claim's verdict, as the column `reasons` lists them.
+
+    `curvebench.results.schema.REASONS` explains the codes and their numbers.
+    """
     return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
 
 def _order(condition: Mapping[str, Any]) -> str:
-    """What conditions are sorted by: the same whatever the order of keys in the file that they come from."""
+    """Return the sort key of a condition, which does not depend on the order of keys in the study file."""
     metric = condition["metric"]
     return json.dumps({**condition, "metric": [metric["which"], metric["metric"]]}, sort_keys=True)
 
 
 def satisfies(value: float, relation: Relation, limit: float, tolerance: float, sampled: bool) -> bool | None:
-    """Whether a measure holds; None where an estimate's interval holds the limit, so that it cannot be told.
+    """Return whether a measure satisfies its limit; None where an estimate is too inaccurate to tell.
 
     Args:
-        sampled: whether the value is an estimate, and the tolerance half of the length of its interval.
-            Of what must equal its limit the interval need only hold that.
+        value: the measure; infinite and NaN values never satisfy a limit.
+        relation: relation that the claim asserts between value and limit.
+        limit: number that the claim sets.
+        tolerance: distance by which the value may miss the limit, for rounding; for an estimate half of the
+            length of its interval.
+        sampled: whether the value is an estimate. If the limit lies in its interval, an inequality is
+            undecided, while an equality is satisfied.
     """
     if not math.isfinite(value):
         return False
@@ -78,12 +98,12 @@ def satisfies(value: float, relation: Relation, limit: float, tolerance: float, 
 
 
 def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) -> dict[str, float]:
-    """The greatest share of its limit that each bound of a part takes, by quantity.
+    """Return the largest share of its limit that each bound of a subclaim takes, by quantity.
 
-    A bound is what must stay below a number above 0.
+    A bound is a measure that must stay below a positive limit.
 
     Args:
-        measures: quantity, value, relation, limit and tolerance of each.
+        measures: quantity, value, relation, limit and tolerance of each measure.
     """
     shares: dict[str, float] = {}
     for quantity, value, relation, limit, tolerance in measures:
@@ -94,8 +114,11 @@ def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) 
 
 
 def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
-    """The bound of a part that came least near its limit, and its share; a part without bounds has 0."""
-    return min(shares.items(), key=lambda one: one[1], default=("", 0.0))
+    """Return the bound of a subclaim that takes the smallest share of its limit, with this share.
+
+    A subclaim without bounds has an empty name and the share 0.
+    """
+    return min(shares.items(), key=lambda bound: bound[1], default=("", 0.0))
 
 
 def verdicts(
@@ -103,17 +126,18 @@ def verdicts(
     at_most_partly: str = "",
     untested: Collection[tuple[str, str]] = (),
 ) -> dict[Variant, Verdict]:
-    """The verdict by variant; by the empty one alone where nothing is misprinted.
+    """Return the verdict of property checks by variant; the variant is empty where the source has no
+    misprint.
 
-    All parts hold: reproduced, and partly where some are not tested. One misses: not reproduced. Else some
-    are None, which sampling does not decide: underpowered. As printed the misprinted parts alone are judged,
-    so that a false statement is not saved by true ones beside it; as corrected, the corrected parts and those
-    that are printed well.
+    A claim is reproduced if all its subclaims hold, only partly if some of them are not tested. It is not
+    reproduced if one misses. Otherwise sampling leaves some undecided, and the claim is underpowered. As
+    printed, only the misprinted subclaims are judged, so that true statements next to a false one do not save
+    it. As corrected, the corrected subclaims and the well-printed ones are judged.
 
     Args:
-        holding: whether each part of a claim holds, by part and variant; None where it cannot be told.
-        at_most_partly: why the claim cannot be fully reproduced; empty where it can.
-        untested: the parts that hold and have a bound that nothing came near.
+        holding: whether each subclaim holds, by subclaim and variant; None where an estimate is undecided.
+        at_most_partly: reason why the claim cannot be fully reproduced; empty where it can.
+        untested: subclaims that hold and have a bound that no instance came near, by subclaim and variant.
     """
     if not any(variant for _, variant in holding):
         return {"": _verdict(list(holding.values()), bool(at_most_partly or untested))}
@@ -121,45 +145,47 @@ def verdicts(
         "as printed": ("as printed",),
         "as corrected": ("", "as corrected"),
     }
-    found: dict[Variant, Verdict] = {}
+    by_variant: dict[Variant, Verdict] = {}
     for variant, among in judged.items():
-        parts = [holds for (_, own), holds in holding.items() if own in among]
+        parts = [holds for (_, printing), holds in holding.items() if printing in among]
         if parts:
-            weak = any(own in among for _, own in untested)
-            found[variant] = _verdict(parts, bool(at_most_partly) or weak)
-    return found
+            weak = any(printing in among for _, printing in untested)
+            by_variant[variant] = _verdict(parts, bool(at_most_partly) or weak)
+    return by_variant
 
 
 def choices_flip(finding: Mapping[str, Any]) -> bool:
-    """Return whether a finding depends on the choice of settings too much to be stated.
+    """Whether a finding depends on the choice of settings too much to be stated.
 
     Args:
-        finding: `ties`, `ties_agree` and `choices_agree` of a row of the table `findings`.
+        finding: row of the table `findings`, or its columns `ties`, `ties_agree` and `choices_agree`.
     """
     agree = finding.get("ties_agree")
-    return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < KEPT)
+    return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < MIN_AGREEMENT)
 
 
 def together(holding: Collection[bool | None]) -> bool | None:
-    """Whether all hold, and there are some; None where none misses, and of some it cannot be told."""
+    """Return whether all subclaims hold and there are any; None if none misses and some are undecided."""
     if not holding or False in holding:
         return False
     return None if None in holding else True
 
 
 def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
-    hold = together(parts)
-    if not hold:
-        return "not reproduced" if hold is False else "underpowered"
+    """Return the verdict on subclaims that must all hold."""
+    all_hold = together(parts)
+    if not all_hold:
+        return "not reproduced" if all_hold is False else "underpowered"
     return "partly reproduced" if at_most_partly else "reproduced"
 
 
 def share_of_limit(value: float, relation: Relation, limit: float, tolerance: float) -> float:
-    """How much of what a claim allows a measure takes: from 0, at most 1 where it holds, else above 1.
+    """Return the share of the accepted range that a measure takes: at most 1 if it holds, otherwise above 1.
 
-    The tolerance is a part of what is allowed. For `<=` it is the value over that, for `>=` that over the
-    value, where both are positive; for `==` the distance over the tolerance. Infinite where a number of one
-    sign is held against one of the other, or against 0, and misses; and for what is infinite or not a number.
+    The tolerance belongs to the accepted range. For `<=` the share is value / (limit + tolerance), for `>=`
+    the inverse with limit - tolerance, where both are positive. For `==` it is the distance from the limit
+    divided by the tolerance. It is infinite for infinite and undefined values, and for a measure that misses
+    a limit of the other sign or 0.
     """
     if not math.isfinite(value):
         return math.inf
@@ -171,7 +197,7 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
 
 
 def _share(value: float, most: float) -> float:
-    """The share for `value <= most`."""
+    """Return the share for the relation `value <= most`."""
     if most > 0:
         return max(value, 0.0) / most
     if most < 0:

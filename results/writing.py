@@ -1,4 +1,4 @@
-"""Writing typed tables so that a reader sees the old file or the new one, never half of one."""
+"""Writing typed tables atomically: a reader sees either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polars.exceptions import InvalidOperationError, PolarsError
 from curvebench.results.temporary import taking_place, temporary_beside
 from curvebench.spec.errors import InputError
 
-DataType = Any  # a polars.DataType, or the class of one where a type is inside another
+DataType = Any  # a polars.DataType, or its class: polars returns classes for types inside of other types
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
 REMEDIES = {
@@ -31,55 +31,57 @@ REMEDIES = {
 
 
 class NotWritten(InputError):
-    """A file that the system refused to take."""
+    """Raised when the system refuses to write a file."""
 
 
 def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schema) -> None:
-    """Write a table under its schema, whole or not at all.
+    """Write a table with its schema, completely or not at all.
 
-    A lazy frame is streamed to the file. The table's name in messages is the stem of `path`.
+    A lazy frame is streamed to the file. Error messages call the table by the stem of `path`.
 
     Raises:
-        InputError: when a column is missing, unknown or of a type that would lose values, and when the
-            folder cannot take the file; an old file at `path` is then as it was.
+        InputError: when a column is missing, unknown or has a type whose conversion would lose values, or
+            when the file cannot be written; an old file at `path` is then unchanged.
     """
     checked = typed(frame.lazy(), schema, path.stem)
     with replacing(path) as temporary:
         try:
-            with temporary.open("wb") as file:  # by name it may be opened after an error
+            # Given a path, polars may still open the file after an error, when it was already deleted.
+            with temporary.open("wb") as file:
                 checked.sink_parquet(file)
         except InvalidOperationError as error:
             raise InputError(f"table {path.stem}: {_first_line(error, schema)}") from error
 
 
 def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
-    """The frame with the columns, in the order and of the types of the schema.
+    """Return the frame with the columns of the schema, in its order and with its types.
 
-    Only casts that keep every value are made: null to anything, integer to integer or float, text to Enum.
-    A value that does not fit (an unknown word, an integer too large) shows when the frame is collected.
+    Only casts that keep every value are allowed: null to anything, integer to integer or float, text to Enum.
+    A value that does not fit (a text that is no category, an integer that is too large) is detected when the
+    frame is collected.
 
     Raises:
         InputError: naming the table and the columns that are missing, unknown or of another type.
     """
-    given = frame.collect_schema()
-    missing = [name for name in schema if name not in given]
-    extra = [name for name in given if name not in schema]
-    if missing or extra:
-        complaints = [f"lacks {', '.join(missing)}"] * bool(missing)
-        complaints += [f"has unknown {', '.join(extra)}"] * bool(extra)
+    columns = frame.collect_schema()
+    absent = [name for name in schema if name not in columns]
+    unknown = [name for name in columns if name not in schema]
+    if absent or unknown:
+        complaints = [f"lacks {', '.join(absent)}"] * bool(absent)
+        complaints += [f"has unknown {', '.join(unknown)}"] * bool(unknown)
         raise InputError(f"table {table} {' and '.join(complaints)} (columns: {', '.join(schema)})")
-    for name, wanted in schema.items():
-        if not _fits(given[name], wanted):
-            raise InputError(f"table {table}: column {name} is {given[name]}, and should be {wanted}")
+    for name, dtype in schema.items():
+        if not _fits(columns[name], dtype):
+            raise InputError(f"table {table}: column {name} is {columns[name]}, and should be {dtype}")
     return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place, durably, when the block ends without an error.
+    """Yield a temporary name whose file durably replaces `path` when the block ends without an error.
 
     Raises:
-        NotWritten: when the system refuses, naming the folder, the reason and the remedy.
+        NotWritten: when the system refuses, with the folder, the reason and the remedy.
     """
     try:
         with taking_place(path) as temporary:
@@ -94,32 +96,37 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def _fits(given: DataType, wanted: DataType) -> bool:
-    """Whether a cast from one type to the other keeps every value that it does not refuse."""
-    if given in (wanted, pl.Null):
+def _fits(source: DataType, target: DataType) -> bool:
+    """Whether a cast between two types keeps every value that it accepts."""
+    if source in (target, pl.Null):
         return True
-    if isinstance(given, pl.List) and isinstance(wanted, pl.List):
-        return _fits(given.inner, wanted.inner)
-    if isinstance(given, pl.Struct) and isinstance(wanted, pl.Struct):
-        left, right = dict(given), dict(wanted)
-        return list(left) == list(right) and all(_fits(left[name], right[name]) for name in left)
-    if wanted == pl.String or isinstance(wanted, pl.Enum):
-        return given in (pl.String, pl.Categorical) or isinstance(given, pl.Enum)
-    if wanted == pl.Int64:
-        return given.is_integer()
-    return wanted == pl.Float64 and (given.is_integer() or given.is_float())
+    if isinstance(source, pl.List) and isinstance(target, pl.List):
+        return _fits(source.inner, target.inner)
+    if isinstance(source, pl.Struct) and isinstance(target, pl.Struct):
+        fields, targets = dict(source), dict(target)
+        return list(fields) == list(targets) and all(_fits(fields[name], targets[name]) for name in fields)
+    if target == pl.String or isinstance(target, pl.Enum):
+        return source in (pl.String, pl.Categorical) or isinstance(source, pl.Enum)
+    if target == pl.Int64:
+        return source.is_integer()
+    return target == pl.Float64 and (source.is_integer() or source.is_float())
 
 
 def _error_number(error: BaseException) -> int | None:
-    """The system's error number, which polars' own errors and its OSErrors hold in their text only."""
+    """Return the system's error number; polars' own errors, and its OSErrors, contain it only in their
+    text.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return int(found[1]) if found else None
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
 
 
 def _refusal(path: Path) -> int | None:
-    """The error number with which the system refuses a small file now, where an error did not carry it."""
+    """Return the error number with which the system refuses to write a small file now.
+
+    It is used where an error does not contain the number. None if the file can be written.
+    """
     try:
         with temporary_beside(path) as temporary, temporary.open("wb") as file:
             file.write(os.urandom(1 << 16))
@@ -131,7 +138,7 @@ def _refusal(path: Path) -> int | None:
 
 
 def _first_line(error: InvalidOperationError, schema: pl.Schema) -> str:
-    """What polars says of a failed cast, with the legal values where the column is an Enum."""
+    """Return polars' message about a failed cast, with the valid categories if the column is an Enum."""
     line = str(error).partition("\n")[0]
     for name, dtype in schema.items():
         if isinstance(dtype, pl.Enum) and f"column '{name}'" in line:

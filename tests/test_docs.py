@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
 import re
 import runpy
 import subprocess
@@ -149,6 +150,14 @@ def test_the_examples_for_contributors_obey_the_house_rules(project: Path, activ
 def test_the_reference_of_the_interface_has_every_public_name():
     reference = (ROOT / "docs/reference/api.md").read_text()
     assert set(re.findall(r"^\.\. auto\w+:: (\w+)$", reference, re.MULTILINE)) == {*curvebench.__all__}
+
+
+def test_the_examples_of_the_interface_give_what_they_print():
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for name in curvebench.__all__:
+        for examples in finder.find(getattr(curvebench, name), name, module=False, globs={}):
+            assert not runner.run(examples).failed, name
+    assert runner.tries > 50
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=name_of)

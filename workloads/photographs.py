@@ -1,6 +1,7 @@
-"""Photographs in folders, such as ImageNet's: networks of any size; CIFAR-10 and a residual network.
+"""Photographs in folders, such as ImageNet, for networks of any size; and CIFAR-10 with a residual network.
 
-On folders each run is a job of its own (`alone`), and images are read and decoded when they are needed.
+For folders, each run is a job of its own (`separate_jobs`), and images are read and decoded when they are
+needed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from curvebench.workloads.data import random_parts
 from curvebench.workloads.images.augmentation import Augmentation
 from curvebench.workloads.images.cifar import CIFAR, CLASSES, SIDE, TEST, TRAIN, read_cifar
 from curvebench.workloads.images.classifier import ImageClassifier
-from curvebench.workloads.images.decoding import LEAST_AREA
+from curvebench.workloads.images.decoding import MIN_AREA
 from curvebench.workloads.images.folders import drawn_classes, images_folder, index_files, missing_images
 from curvebench.workloads.images.source import image_sources
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
@@ -42,9 +43,10 @@ from curvebench.workloads.workload import (
     batch_size,
 )
 
-COLOURS = 3
+COLOURS = 3  # channels of an image
 HEAD_WIDTH = 64  # units of an attention head of PlainViT
-ENLARGED = 256 / 224  # to how many pixels evaluation resizes the shorter side, over the side of a crop
+# Length to which evaluation resizes an image's shorter side, divided by the side of a crop.
+RESIZE_RATIO = 256 / 224
 REMEDIES = {
     "imagenet": "get ImageNet-1k from image-net.org, or from Kaggle's ILSVRC challenge",
     "imagewoof2": "get ImageWoof (imagewoof2.tgz) from github.com/fastai/imagenette",
@@ -53,18 +55,20 @@ REMEDIES = {
 
 
 def _read_folder(value: Any) -> Any:
+    """Check that a value of the setting `folder` is the plain name of a folder."""
     if not isinstance(value, str) or not value or "/" in value or value.startswith("."):
         raise ValueError("is not the name of a folder, such as imagenet")
     return value
 
 
 def _missing(settings: Settings) -> str | None:
+    """Return what is missing and how to get it; None if the folder and its index exist."""
     name = settings["folder"]
     return missing_images(name, REMEDIES.get(name, "put it there, a folder a class"))
 
 
 def _splits(settings: Settings, random: Random) -> dict[str, Any]:
-    """The images of the folder's splits, of all its classes or as many as are drawn, alike for all seeds."""
+    """Return the images of the folder's splits, of all classes or of random classes that all seeds share."""
     absent, folder = _missing(settings), images_folder(settings["folder"])
     if absent or folder is None:
         raise DataMissing(absent or "")
@@ -73,8 +77,8 @@ def _splits(settings: Settings, random: Random) -> dict[str, Any]:
         return drawn_classes(names, settings["classes"], random("classes", shared=True))
 
     side, crops = settings["side"], "five" if settings["crops"] == "ten" else "centre"
-    shorter, area = round(ENLARGED * side), settings["crop_area"]
-    return image_sources(folder, chosen, side=side, shorter=shorter, crops=crops, least_area=area)
+    shorter, area = round(RESIZE_RATIO * side), settings["crop_area"]
+    return image_sources(folder, chosen, side=side, shorter=shorter, crops=crops, min_area=area)
 
 
 def _workload(
@@ -84,17 +88,19 @@ def _workload(
     augmentation: Callable[[Settings], Augmentation],
     settings: dict[str, Setting],
     check: Callable[[Settings], None] = lambda settings: None,
-    **own: Any,
+    **fields: Any,
 ) -> Workload:
-    """The workload of a network on the images of a folder; `own` are its other fields.
+    """Return the workload of a network for images in a folder.
 
     Args:
-        network: of completed settings.
-        state: the model state that it starts with.
-        outputs: its logits.
-        augmentation: in training; whether it mixes images is the same for all settings.
-        settings: beside those that all have.
-        check: raises a ValueError for settings that do not go together, before the network is made.
+        network: function from completed settings to the network.
+        state: function from completed settings to the initial model state.
+        outputs: function that computes the logits.
+        augmentation: function from completed settings to the augmentation in training. Whether it mixes
+            images must not depend on the settings.
+        settings: settings in addition to those of all these workloads.
+        check: raises a ValueError for settings that contradict each other, before the network is made.
+        fields: further fields of the workload.
     """
     common = {
         "batch_size": batch_size(128),
@@ -102,7 +108,7 @@ def _workload(
         "classes": Setting(1000, "how many of its classes, drawn alike for all seeds", whole(2)),
         "side": Setting(224, "pixels of the crops", whole(8)),
         "crop_area": Setting(
-            LEAST_AREA, "least share of an image that training sees", number(0.0, 1.0, low_open=True)
+            MIN_AREA, "least share of an image that training sees", number(0.0, 1.0, low_open=True)
         ),
         "crops": Setting(
             "ten",
@@ -111,7 +117,7 @@ def _workload(
             choice("ten", "centre"),
         ),
     }
-    defaults = {name: one.default for name, one in {**common, **settings}.items()}
+    defaults = {name: setting.default for name, setting in {**common, **settings}.items()}
     classifier = ImageClassifier(outputs, augmentation(defaults))
 
     def problem(chosen: Settings, random: Random) -> Problem:
@@ -120,7 +126,7 @@ def _workload(
 
     def checked(chosen: Settings) -> None:
         check(chosen)
-        _ = network(chosen).shapes  # the network's own class refuses sizes that do not go together
+        _ = network(chosen).shapes  # raises a ValueError if sizes do not fit together
         if chosen["batch_size"] is None:
             raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
 
@@ -137,7 +143,7 @@ def _workload(
         missing=_missing,
         files=lambda chosen: index_files(chosen["folder"]),
         check=checked,
-        **own,
+        **fields,
     )
 
 
@@ -145,6 +151,7 @@ def _workload(
 
 
 def _resnet(settings: Settings) -> ResidualNetwork:
+    """Return the residual network that the settings describe."""
     blocks = tuple(settings["blocks"])
     return ResidualNetwork(COLOURS, blocks, settings["width"], settings["classes"], stem=settings["stem"])
 
@@ -176,10 +183,12 @@ _MIXING = {
 
 
 def _mixing(settings: Settings) -> Augmentation:
+    """Return MixUp and CutMix with the strengths of the settings."""
     return Augmentation(mixup=settings["mixup"], cutmix=settings["cutmix"])
 
 
 def _check_mixing(settings: Settings) -> None:
+    """Check that images are mixed, and that minibatches consist of pairs."""
     if not _mixing(settings).mixes:
         raise ValueError("mixup and cutmix are both 0; one of them mixes images")
     if settings["batch_size"] is not None and settings["batch_size"] % 2:
@@ -187,6 +196,7 @@ def _check_mixing(settings: Settings) -> None:
 
 
 def _check_vit(settings: Settings) -> None:
+    """Check the settings of PlainViT."""
     _check_mixing(settings)
     if settings["side"] % settings["patch"]:
         raise ValueError(f"side = {settings['side']} is not a multiple of patch = {settings['patch']}")
@@ -195,6 +205,7 @@ def _check_vit(settings: Settings) -> None:
 
 
 def _vit(settings: Settings) -> PlainViT:
+    """Return the transformer that the settings describe."""
     return PlainViT(
         COLOURS * settings["patch"] ** 2,
         settings["width"],
@@ -205,15 +216,15 @@ def _vit(settings: Settings) -> PlainViT:
 
 
 def patches(ops: Ops, images: Array, inputs: int) -> Array:
-    """The square patches of images on the device, as `vision_transformer.patches_of` cuts them on the host.
+    """Divide images into square patches on the device, as `vision_transformer.patches_of` does on the host.
 
     Args:
-        ops: the array functions.
-        images: (examples, channels, rows, columns).
-        inputs: the numbers of a patch.
+        ops: array functions.
+        images: images (examples, channels, rows, columns).
+        inputs: numbers in a patch.
 
     Returns:
-        (examples, tokens, inputs)
+        Patches (examples, tokens, inputs).
     """
     count, channels, rows, columns = images.shape
     side = round((inputs // channels) ** 0.5)
@@ -222,8 +233,9 @@ def patches(ops: Ops, images: Array, inputs: int) -> Array:
 
 
 def _vit_outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
-    given = patches(ops, split["images"], params["patch_weight"].shape[1])
-    return vit_logits(ops, params, state, given, HEAD_WIDTH)
+    """Return the outputs (examples, classes) of PlainViT."""
+    tokens = patches(ops, split["images"], params["patch_weight"].shape[1])
+    return vit_logits(ops, params, state, tokens, HEAD_WIDTH)
 
 
 IMAGE_VIT = _workload(
@@ -246,10 +258,12 @@ IMAGE_VIT = _workload(
 
 
 def _attention(width: int) -> MaskUnitAttention:
-    return MaskUnitAttention(head_width=width)  # the first stage has one head
+    """Return the options of attention for a first stage of this width, which has one head."""
+    return MaskUnitAttention(head_width=width)
 
 
 def _hiera(settings: Settings) -> HieraViT:
+    """Return the hierarchical transformer that the settings describe."""
     return HieraViT(
         side=settings["side"],
         channels=COLOURS,
@@ -262,6 +276,7 @@ def _hiera(settings: Settings) -> HieraViT:
 
 
 def _hiera_outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
+    """Return the outputs (examples, classes) of HieraViT."""
     return hiera_logits(ops, params, split["images"], _attention(params["patch_weight"].shape[0]))
 
 
@@ -282,17 +297,20 @@ IMAGE_HIERA = _workload(
     source="003 Sec. 4.4 (HieraViT), App. D",
 )
 
-# --- CIFAR-10, held on the device ------------------------------------------------------------------
+# --- CIFAR-10, which is stored on the device -----------------------------------------------------
 
-VALIDATION = 5_000  # images of the standard training part that tuning judges by
-CIFAR_MEANS, CIFAR_DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of its training part
+VALIDATION = 5_000  # number of images of the standard training set that are the validation split
+# Means and standard deviations of the channels of the training set.
+CIFAR_MEANS, CIFAR_DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def _cifar(settings: Settings) -> ResidualNetwork:
+    """Return the residual network that the settings describe."""
     return ResidualNetwork(COLOURS, tuple(settings["blocks"]), settings["width"], CLASSES, stem=3)
 
 
 def _cifar_problem(settings: Settings, random: Random) -> Problem:
+    """Return the data set with a random validation split that all seeds share, and initial parameters."""
     images, labels = read_cifar(TRAIN)
     parts = random_parts(
         {"train": len(labels) - VALIDATION, "validation": VALIDATION}, random("split", shared=True)

@@ -110,8 +110,8 @@ class Metric:
 
 def batch_size(default: int | None = None) -> Setting:
     """Return the setting `batch_size`; `require_batch` compares its value with the number of examples."""
-    of = "full batch" if default is None else "examples in a minibatch; null: full batch"
-    return Setting(default, of, whole(1, "full batch"))
+    description = "full batch" if default is None else "examples in a minibatch; null: full batch"
+    return Setting(default, description, whole(1, "full batch"))
 
 
 def require_batch(settings: Settings, examples: int) -> None:
@@ -309,7 +309,7 @@ class Workload:
 
     @property
     def evaluated_splits(self) -> tuple[str, ...]:
-        """The splits on which the metrics are evaluated."""
+        """Splits on which the metrics are evaluated."""
         return tuple(dict.fromkeys(filter(None, map(split_of, self.metrics))))
 
     def evaluated_on(self, splits: Collection[str] | None) -> Workload:
@@ -319,15 +319,15 @@ class Workload:
         """
         if splits is None:
             return self
-        kept = {name: metric for name, metric in self.metrics.items() if split_of(name) in (None, *splits)}
-        return replace(self, metrics=kept)
+        metrics = {name: metric for name, metric in self.metrics.items() if split_of(name) in (None, *splits)}
+        return replace(self, metrics=metrics)
 
     def shapes_at(self, settings: Settings) -> dict[str, tuple[int, ...]]:
         """Return the shape of each parameter by name."""
         if self.shapes is not None:
             return dict(self.shapes(settings))
-        drawn = self.sample_parameters(settings, np.random.default_rng(0))
-        return {name: value.shape for name, value in drawn.items()}
+        sample = self.sample_parameters(settings, np.random.default_rng(0))
+        return {name: value.shape for name, value in sample.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
         """Return the given settings with the defaults of the others.

@@ -87,10 +87,10 @@ _tap.defvjp(_tap_forward, _tap_backward)
 
 @dataclass(frozen=True)
 class JaxOps(Ops):
-    """The table with a CPU's fastest products of bases.
+    """Array functions on JAX, whose products with bases use faster kernels on the CPU.
 
     Args:
-        device: for which they are.
+        device: "cpu" or "gpu".
     """
 
     device: str = "cpu"
@@ -178,13 +178,14 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
             lambda x: jnp.linalg.eigh(symmetric_part(x), symmetrize_input=False), jnp.isfinite, jnp.where
         ),
         "solve": jnp.linalg.solve,
-        # of the symmetric part by itself
+        # `jnp.linalg.cholesky` uses the symmetric part of its argument by default.
         "cholesky": guarded(jnp.linalg.cholesky, jnp.isfinite, jnp.where),
         "triangular_inverse": lambda x: jax.lax.linalg.triangular_solve(
             x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
         ),
     }
-    if os.environ.get("NPROC") != "1":  # as jobs have it: XLA then has one thread
+    # Jobs have NPROC=1. XLA then has one thread, and its batched routines cannot wait for each other.
+    if os.environ.get("NPROC") != "1":
         table |= {name: _matrix_by_matrix(table[name]) for name in DECOMPOSITIONS}
     return JaxOps(
         **table,

@@ -64,7 +64,7 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(x: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
-    """All windows of images (N, C, H, W) as (N, C, rows, columns, *shape), without a copy."""
+    """Return a view of all windows of images (N, C, H, W), of shape (N, C, rows, columns, *shape)."""
     windows = np.lib.stride_tricks.sliding_window_view(x, shape, axis=(2, 3))
     return windows[:, :, ::stride, ::stride]
 

@@ -124,6 +124,8 @@ def verdicts(args: Namespace) -> None:
     ]
     if selected or args.json:
         print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
+    elif not args.claims:
+        print("The report has no claim.")
     how_decided, errors = _how_decided() if undecided else {}, []
     for name in undecided:
         advice = [

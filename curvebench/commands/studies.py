@@ -1,15 +1,17 @@
-"""`curvebench check`, `plan` and `estimate`: whether studies are valid, what they would run, and how long."""
+"""`curvebench check`, `convert`, `plan`, `estimate`: validate studies, rename keys, predict jobs and time."""
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, Problems, by_reason
+from curvebench.spec.sets import SUMS
 from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
@@ -208,6 +210,28 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
         for key, name in ARGUMENTS.items():
             text = text.replace(f"{key}:", f"{name}:")
         raise InputError(text) from error
+
+
+@command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
+def convert(args: Namespace) -> None:
+    """Rename keys of studies and published sets whose names have changed.
+
+    Nothing else in a file changes. The checksum of a set's plan is updated; a plan that did not match its
+    checksum before stays invalid.
+
+    Args:
+        files: study files, and files plan.json of published sets
+    """
+    from curvebench.reports.sets.files import sha256, write_text
+    from curvebench.spec.document import converted
+
+    for file in args.files:
+        before, text = sha256(file), file.read_text("utf-8", "surrogateescape")
+        if (renamed := converted(text)) != text:
+            write_text(file, renamed)
+            if (sums := file.with_name(SUMS)).exists():
+                write_text(sums, sums.read_text().replace(before, sha256(file)))
+            print(f"converted: {file}")
 
 
 @command("plan", argument("config", nargs="*", metavar="KEY=VALUE"))

@@ -166,11 +166,11 @@ def print_standing(
     from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
-    from curvebench.results.archive import HERE
+    from curvebench.results.archive import LOCAL
 
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
-    standing = next((standing for standing in newcomers(study, tables) if standing.origin == HERE), None)
+    standing = next((standing for standing in newcomers(study, tables) if standing.origin == LOCAL), None)
     without_hope = hopeless(tables.runs, args.method, newcomer.name)
     if standing is None:
         raise InputError(

@@ -1,4 +1,10 @@
-"""`as_torch`, and rules on statistics of layers, such as K-FAC, by hooks on the module of the user."""
+"""`as_torch`, and the optimizer for rules that need statistics of layers, such as K-FAC.
+
+These rules need, for each layer, second moments of its inputs and of the gradients of its outputs. Hooks on
+the user's module record both: a hook on the call of the model starts an `ObservedCall`, a hook on the call of
+each layer takes its inputs and registers a hook on its output tensor, which receives the gradient in the
+backward pass. The sums (`LayerSums`) become the values of the rule's need at the next step.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +28,16 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.update import Work
 from curvebench.workloads.workload import Role
 
-NO_LAYER = -1  # the number of the layer of parameters that belong to none
+NO_LAYER = -1  # Number of the layer in the role of parameters that belong to no layer
 
 
 @dataclass(frozen=True, eq=False)
 class ObservedCall:
-    """A call of the model whose gradients the next step may observe.
+    """A call of the model whose backward pass may give statistics for the next step.
 
     Args:
-        examples: that entered.
-        layers: the numbers of the layers whose statistics the step takes up.
+        examples: number of examples in the inputs of the call.
+        layers: numbers of the layers whose statistics the next step uses.
     """
 
     examples: int
@@ -39,45 +45,61 @@ class ObservedCall:
 
 
 class WeakHook:
-    """A method as a hook that keeps nothing alive, and does nothing in a copy of its module."""
+    """A hook of a module that calls a method of an optimizer without keeping the optimizer alive.
+
+    In a copy of the module, or after the optimizer is deleted, the hook does nothing.
+
+    Args:
+        method: the bound method; None for a hook that does nothing.
+    """
 
     def __init__(self, method: Any = None) -> None:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
-    # As torch.optim has it: a compiled hook of a gradient would be that of another layer.
+    # Hooks are excluded from torch.compile, as methods of torch.optim are: compiled hooks of gradients were
+    # called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         method = self.method()
-        return method(*given) if method else None
+        return method(*arguments) if method else None
 
     def __reduce__(self) -> Any:
         return WeakHook, ()
 
 
 class LayerRuleOptimizer(RuleOptimizer):
-    """A rule on statistics of layers as an optimizer of PyTorch; `as_torch` makes it.
+    """A rule that needs statistics of layers as an optimizer of PyTorch; made by `as_torch`.
 
-    Layers are the model's `Linear` and `Conv2d` modules whose weight it is given, with their bias where that
-    is in the same group; other parameters go to the rule's `others`, and so does a layer whose weight gets
-    another kind, such as `embedding`, by `kinds` or its group. Each group is a rule of its own and has at
-    least one layer.
+    **Layers** are the `Linear` and `Conv2d` modules of the model whose weight is among the parameters, with
+    their bias if it is in the same group. The rule's `others` updates all other parameters, and a layer whose
+    weight has another kind, such as `embedding`, by `kinds` or by its group. Each group is a separate rule
+    and has at least one layer.
 
-    Statistics are those of the backward passes since the last step through calls of the model itself, those
-    of `torch.autograd.grad` among them, and are computed only where the next step observes (`factors_every`):
-    what enters the layers, and the gradients of what leaves them. The loss is a mean over examples, which the
-    first axis of the first tensor that enters the model counts; over several backward passes it is the sum of
-    their losses. For `fisher: empirical` they are those of the gradients themselves, and go with them by
-    `zero_grad`. For `sampled` they are of passes inside `observing`:
+    **Statistics** are computed from the inputs of the layers and the gradients of their outputs, in the
+    backward passes since the last step. The passes must go through a call of the model as a whole; passes by
+    `torch.autograd.grad` count as well. They are computed only if the next step observes (option
+    `factors_every`). The loss must be a mean over examples, which are counted on the first axis of the first
+    tensor that enters the model; with several backward passes before a step, it is the sum of their losses.
+
+    With `fisher: empirical` the statistics come from the passes that compute the gradients, and `zero_grad`
+    clears both. With `fisher: sampled` they come from passes in the context `observing`:
 
         outputs = model(inputs)
         if optimizer.observes:
-            drawn = torch.distributions.Categorical(logits=outputs.detach()).sample()
+            samples = torch.distributions.Categorical(logits=outputs.detach()).sample()
             with optimizer.observing():
-                cross_entropy(outputs, drawn).backward(retain_graph=True)
+                cross_entropy(outputs, samples).backward(retain_graph=True)
         cross_entropy(outputs, targets).backward()
         optimizer.step()
 
-    Checkpoints hold none: they are made after a step.
+    Checkpoints contain no statistics, since they are written after a step.
+
+    Args:
+        rule: the rule.
+        params: tensors, (name, tensor) pairs, or parameter groups.
+        kinds: kinds of parameters by name.
+        hyper: hyperparameters by full name.
+        model: the module whose layers are observed.
     """
 
     def __init__(
@@ -88,78 +110,89 @@ class LayerRuleOptimizer(RuleOptimizer):
         hyper: Mapping[str, float],
         model: Any,
     ) -> None:
-        self._look_at(model)
+        self._find_layers(model)
         super().__init__(rule, params, kinds, hyper)
-        self._hook()
+        self._register_hooks()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "model": self.model}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if "model" in state:  # torch calls this for checkpoints too
-            self._look_at(state["model"])
-            self._hook()
+        # PyTorch also calls this method to load a checkpoint, whose state has no model.
+        if "model" in state:
+            self._find_layers(state["model"])
+            self._register_hooks()
 
     @property
     def updated_by(self) -> dict[str, str]:
-        """By the name in the model of each parameter that is not frozen, the rule that updates it.
+        """The rule that updates each parameter, by the name of the parameter in the model.
 
-        That is this one for the weights and biases of layers whose statistics it takes, else its `others`.
+        It is this rule for weights and biases of layers, and `others` for the rest. Frozen parameters are
+        left out.
         """
         names = {param: name for name, param in self.model.named_parameters()}
         others = self.rule.chosen.get("others", self.rule.name)
-        found = {}
+        rules_by_name = {}
         for group in self.param_groups:
-            own = {str(number): one for number, one in enumerate(group["params"]) if one.requires_grad}
-            shapes = {key: tuple(param.shape) for key, param in own.items()}
+            trained = {
+                str(number): param for number, param in enumerate(group["params"]) if param.requires_grad
+            }
+            shapes = {key: tuple(param.shape) for key, param in trained.items()}
             roles = {key: self._kind(group, int(key), shape) for key, shape in shapes.items()}
-            taken = {name for layer in layers_of(shapes, roles) for name in layer.parameters}
-            for key, param in own.items():
+            in_layers = {name for layer in layers_of(shapes, roles) for name in layer.parameters}
+            for key, param in trained.items():
                 name = names.get(param) or self._name(group, int(key))
-                found[name] = self.rule.name if key in taken else others
-        return found
+                rules_by_name[name] = self.rule.name if key in in_layers else others
+        return rules_by_name
 
     @property
     def observes(self) -> bool:
-        """Whether the next step takes up statistics."""
-        return bool(self._due())
+        """Whether the next step uses new statistics."""
+        return bool(self._layers_to_observe())
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Inside, backward passes give statistics, and leave the parameters' gradients as they were.
+        """Return a context whose backward passes give statistics and change no gradient of a parameter.
 
-        The loss is the mean negative log-likelihood of targets drawn from the model, once a step.
+        Use it with `fisher: sampled`, once per step. The loss must be the mean over examples of the negative
+        log-likelihood of targets that are sampled from the model.
 
         Raises:
-            InputError: for a Fisher matrix that is not of drawn targets.
+            InputError: when the rule has another Fisher matrix, which is observed in ordinary backward
+                passes.
         """
         if not self._samples:
             raise InputError(
                 f"{self.rule.name}: fisher: {self._fisher} is observed in the ordinary backward pass; "
                 "observing() is for fisher: sampled"
             )
-        own = (param for group in self.param_groups for param in group["params"])
-        before = {param: param.grad for param in (*self.model.parameters(), *own)}
-        for param in before:
+        params = (param for group in self.param_groups for param in group["params"])
+        gradients = {param: param.grad for param in (*self.model.parameters(), *params)}
+        for param in gradients:
             param.grad = None
         self._is_observing = True
         try:
             yield
         finally:
             self._is_observing = False
-            for param, grad in before.items():
+            for param, grad in gradients.items():
                 param.grad = grad
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget gradients and, where statistics are of the same passes, those too."""
+        """Clear the gradients, and the statistics if they come from the same backward passes."""
         super().zero_grad(set_to_none)
         if not self._samples:
             self._forget()
 
     # --- which layers there are ----------------------------------------------------------------------
 
-    def _look_at(self, model: Any) -> None:
+    def _find_layers(self, model: Any) -> None:
+        """Find the layers of a model and the roles of their parameters.
+
+        Raises:
+            InputError: when `model` is not a module of PyTorch.
+        """
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"model is a torch.nn.Module, and not {type(model).__name__}")
         self.model, self._layers = model, module_layers(model)
@@ -175,7 +208,7 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Role:
         role = self._roles.get(group["params"][number], Role("vector", NO_LAYER))
-        return Role(self._said(group, number) or role.kind, role.layer)
+        return Role(self._declared_kind(group, number) or role.kind, role.layer)
 
     def _check(self, group: Mapping[str, Any], number: int, param: torch.Tensor) -> None:
         super()._check(group, number, param)
@@ -191,23 +224,23 @@ class LayerRuleOptimizer(RuleOptimizer):
         if layer.refused is not None:
             raise InputError(
                 f"the layer {layer.name!r} {layer.refused}: {self.rule.name} has no statistics of it; "
-                f"{_left_out(layer)}"
+                f"{_how_to_leave_out(layer)}"
             )
 
-    def _formed(self, kinds: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
+    def _form_of(self, kinds: tuple[Any, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
         if not any(_is_weight(role, shape) for role, shape in zip(kinds, shapes, strict=True)):
             raise InputError(
                 f"{self.rule.name}: a group of parameters of the shapes {', '.join(map(str, shapes))} has no "
                 "weight of a Linear or Conv2d of the model; give them an optimizer of their own"
             )
-        return super()._formed(kinds, shapes)
+        return super()._form_of(kinds, shapes)
 
-    # --- what is observed ----------------------------------------------------------------------------
+    # --- statistics ----------------------------------------------------------------------------------
 
     @property
     def _fisher(self) -> str:
         fisher = fisher_of(self.rule.needs)
-        assert fisher is not None, "as_torch makes this of such rules alone"
+        assert fisher is not None, "as_torch uses this class only for rules with a Fisher matrix"
         return fisher
 
     @property
@@ -215,52 +248,65 @@ class LayerRuleOptimizer(RuleOptimizer):
         return self._fisher == "sampled"
 
     def _forget(self) -> None:
+        """Clear the statistics: by the number of a layer, its sums, and the calls that they come from."""
         self._sums: dict[int, LayerSums] = {}
         self._calls: dict[int, set[ObservedCall]] = {}
 
-    def _hook(self) -> None:
+    def _register_hooks(self) -> None:
         for layer in self._layers:
-            layer.module.register_forward_hook(WeakHook(self._left), with_kwargs=True)
-        self.model.register_forward_pre_hook(WeakHook(self._entered), with_kwargs=True)
-        self.model.register_forward_hook(WeakHook(self._returned), always_call=True)
+            layer.module.register_forward_hook(WeakHook(self._after_layer), with_kwargs=True)
+        self.model.register_forward_pre_hook(WeakHook(self._before_model), with_kwargs=True)
+        self.model.register_forward_hook(WeakHook(self._after_model), always_call=True)
 
-    def _due(self) -> frozenset[int]:
-        """The numbers of the layers whose statistics the next step takes up."""
-        found = set()
+    def _layers_to_observe(self) -> frozenset[int]:
+        """Return the numbers of the layers whose statistics the next step uses."""
+        layers = set()
         for group in self.param_groups:
             for number, param in enumerate(group["params"]):
                 role = self._kind(group, number, tuple(param.shape))
                 observes = param.requires_grad and self._steps(param) % self.rule.observe_every == 0
                 if observes and _is_weight(role, param.shape):
-                    found.add(role.layer)
-        return frozenset(found)
+                    layers.add(role.layer)
+        return frozenset(layers)
 
-    def _entered(self, module: Any, args: Any, kwargs: Any) -> None:
-        due = self._due() if torch.is_grad_enabled() else frozenset()
-        if not due:
+    def _before_model(self, module: Any, args: Any, kwargs: Any) -> None:
+        """Start an observed call of the model, if the next step observes and gradients are recorded."""
+        layers = self._layers_to_observe() if torch.is_grad_enabled() else frozenset()
+        if not layers:
             return
         first = first_tensor(args, kwargs)
         if first is None:
             raise InputError(f"no tensor enters the model, and {self.rule.name} counts its examples by one")
-        self._call = ObservedCall(first.shape[0], due)
+        self._call = ObservedCall(first.shape[0], layers)
 
-    def _left(self, module: Any, args: Any, kwargs: Any, output: torch.Tensor) -> None:
+    def _after_layer(self, module: Any, args: Any, kwargs: Any, output: torch.Tensor) -> None:
+        """Register a hook for the gradient of a layer's output in an observed call."""
         call, number = self._call, self._numbers[module]
         x = first_tensor(args, kwargs)
         if call is not None and number in call.layers and output.requires_grad and x is not None:
             layer = self._layers[number]
             if x.ndim < (4 if layer.kind == "convolution" else 2):
                 raise InputError(
-                    f"what enters the layer {layer.name!r} has the shape {tuple(x.shape)} and no axis of "
-                    f"examples, which {self.rule.name} counts; give the model a batch, or {_left_out(layer)}"
+                    f"the input of the layer {layer.name!r} has the shape {tuple(x.shape)} and no axis of "
+                    f"examples, which {self.rule.name} counts; give the model a batch, or "
+                    f"{_how_to_leave_out(layer)}"
                 )
-            # Of the tensor and not of the module: what leaves may be changed in place afterwards.
+            # The hook is on the tensor and not on the module, because the output may be changed in place
+            # later.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 
-    def _returned(self, module: Any, args: Any, output: Any) -> None:
+    def _after_model(self, module: Any, args: Any, output: Any) -> None:
         self._call = None
 
     def _observe(self, call: ObservedCall, number: int, x: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add the statistics of a layer in one backward pass.
+
+        Args:
+            call: the call of the model.
+            number: number of the layer.
+            x: inputs of the layer.
+            gradient: gradient of the loss with respect to the layer's output.
+        """
         if self._samples and not self._is_observing:
             return
         layer = self._layers[number]
@@ -275,33 +321,36 @@ class LayerRuleOptimizer(RuleOptimizer):
         if not form.update.work_of(step) & Work.OBSERVE:
             return {}
         (need,) = self.rule.needs
-        found = {}
+        statistics = {}
         for layer in layers_of(lay.shapes, lay.roles):
             if layer.number not in self._sums:
                 raise InputError(self._unobserved(self._layers[layer.number]))
             examples = sum(call.examples for call in self._calls[layer.number])
-            found[layer.weight] = self._sums[layer.number].statistics(layer, self._fisher, examples)
-        return {need.name: found}
+            statistics[layer.weight] = self._sums[layer.number].statistics(layer, self._fisher, examples)
+        return {need.name: statistics}
 
     def _unobserved(self, layer: ModuleLayer) -> str:
+        """Return the message for a step that observes a layer without statistics."""
         where = "inside `with optimizer.observing():`" if self._samples else "before the step"
-        of = "targets that are drawn from the model" if self._samples else "the data"
+        of = "targets that are sampled from the model" if self._samples else "the data"
         return (
             f"{self.rule.name}: this step observes, and the layer {layer.name!r} has no statistics: run the "
             f"backward pass of the loss on {of} {where}, through a call of the model as a whole; "
-            f"if it is not called as a module, {_left_out(layer)}"
+            f"if it is not called as a module, {_how_to_leave_out(layer)}"
         )
 
     def _advance(self, batch: Batch) -> None:
         super()._advance(batch)
-        self._forget()  # what all batches need was taken before any of them
+        self._forget()  # `step` reads the statistics of all batches before it updates the first one.
 
 
 def _is_weight(role: Role, shape: Sequence[int]) -> bool:
+    """Return whether a parameter is the weight of a layer by its kind and number of axes."""
     return role.kind in LAYER_KINDS and len(shape) > 1
 
 
-def _left_out(layer: ModuleLayer) -> str:
+def _how_to_leave_out(layer: ModuleLayer) -> str:
+    """Return the remedy for a layer without statistics, for messages."""
     return (
         f"leave it to the rule's others by another kind, such as kinds={{{layer.weight!r}: 'embedding'}}, "
         "or freeze it"
@@ -316,40 +365,51 @@ def as_torch(
     model: Any = None,
     **hyper: float,
 ) -> RuleOptimizer:
-    """An update rule as a `torch.optim.Optimizer`.
+    """Return an update rule as a `torch.optim.Optimizer`.
 
-    A group's keys are `lr`, the learning rate, and the other hyperparameters by name; all may be changed
-    between steps. A group given here may have its own, and a `kind` of its parameters. The ratio of `lr` to
-    the learning rate that was given is the schedule, which multiplies every learning rate of the rule, such
-    as muon's `others_learning_rate`.
+    A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All may be
+    changed between steps, by a scheduler or by hand. A group in `params` may have its own hyperparameters,
+    and a `kind` for its parameters. The ratio of `lr` to the initial learning rate multiplies every learning
+    rate of the rule, such as `others_learning_rate` of Muon.
 
-    Each parameter has its own state and count of steps, and one without a gradient is passed over. A rule
-    that sees the whole model sees the parameters of a group as one vector: those that have a gradient at the
-    group's first step, and must then have one at every step. One that sees layers, such as symo, takes their
-    order for that of the layers, and needs the kind of each bias, unless the names are a module's, such as
-    `0.weight` and `0.bias`.
+    Each parameter has its own state and its own number of steps. A parameter without a gradient is skipped.
+    Rules that use the whole model, such as `adagrad_full`, treat as one vector those parameters of a group
+    that have a gradient at the first step; the same parameters must have one at every step. Rules that use
+    layers, such as `symo`, assume that the parameters are in the order of the layers. They require the kind
+    of each bias, unless the parameters have the names of a module, such as `0.weight` and `0.bias`.
 
-    A rule on statistics of layers, such as kfac, is a `LayerRuleOptimizer`, which takes the layers from the
-    model and says how it is used.
+    For rules that need statistics of layers, such as `kfac`, the result is a `LayerRuleOptimizer`, which
+    finds the layers in `model`; its docstring explains the calls that it needs besides `step`.
 
     Args:
-        rule: a registered name, or a rule.
-        params: tensors, (name, tensor) pairs, or groups (dicts) of either, in float32 or float64.
-        options: the rule's options by name; what is left out has its default.
-        kinds: by parameter name, what a parameter is inside the model: `weight`, `bias`, `convolution`,
-            `norm`, `embedding`, `head` or `vector`. Of parameters left out, `NAME.bias` beside a
-            `NAME.weight` is a bias, else the number of axes says it.
-        model: the `torch.nn.Module` whose layers are observed, for rules on statistics of layers; others do
-            not look at it.
-        hyper: hyperparameters by full name; what has a default, or is in every group, may be left out.
+        rule: name of a registered rule, or a rule.
+        params: tensors, (name, tensor) pairs, or parameter groups (dicts), in float32 or float64.
+        options: options of the rule by name. Omitted options have their defaults.
+        kinds: by parameter name, its kind in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
+            `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a `NAME.weight`; for
+            all others, the number of axes decides.
+        model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers;
+            other rules ignore it.
+        hyper: hyperparameters by full name. Those with a default, or with a value in every group, may be
+            omitted.
 
     Returns:
-        The optimizer. Where the rule takes its gradient elsewhere than at the parameters, `step` needs a
-        closure.
+        The optimizer. Its `step` requires a closure if the rule takes the gradient at another point than the
+        parameters.
 
     Raises:
-        InputError: for a rule that needs the Hessian, or statistics that hooks cannot give, an unknown name,
-            a wrong value, or a parameter that rules cannot update.
+        InputError: when the rule needs the Hessian, or statistics that hooks cannot give; when a name is
+            unknown or a value wrong; or when the rule cannot update a parameter.
+
+    Example:
+        >>> import torch
+        >>> from curvebench import as_torch
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> optimizer = as_torch("momentum", [x], learning_rate=0.5)
+        >>> (x**2).sum().backward()
+        >>> optimizer.step()
+        >>> x.tolist()
+        [0.0, 0.0]
     """
     rule = chosen(rule, options)
     fisher = fisher_of(rule.needs)

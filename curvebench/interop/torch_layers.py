@@ -1,4 +1,4 @@
-"""The layers of a module of PyTorch, and the sums over what enters and leaves them."""
+"""The layers of a module of PyTorch, and sums over their inputs and the gradients of their outputs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from curvebench.arrays.ops import Ops
 from curvebench.optimizers import layer_statistics
 from curvebench.optimizers.layers import Layer
 
-# Exactly these classes: what a subclass computes of its weight is not known.
+# The kind of the weight by class of the layer. Subclasses are excluded, since they may use their weight
+# differently.
 KIND_OF = {torch.nn.Linear: "weight", torch.nn.Conv2d: "convolution"}
-PLAIN = {"groups": 1, "dilation": (1, 1), "padding_mode": "zeros"}  # what a convolution must have
+# Attributes that a convolution must have, because `layer_statistics.patches` supports no others
+SUPPORTED = {"groups": 1, "dilation": (1, 1), "padding_mode": "zeros"}
 
 
 @dataclass(frozen=True)
 class ModuleLayer:
-    """A layer of a model.
+    """A linear layer or convolution of a model.
 
     Args:
-        name: of the module.
-        module: the linear layer or convolution, whose `weight` is a parameter.
-        weight: the parameter's name in the model.
-        refused: why its statistics cannot be had; None where they can.
+        name: name of the module in the model.
+        module: the module, whose `weight` is a parameter.
+        weight: name of this parameter in the model.
+        refused: why statistics of the layer are not supported; None if they are.
     """
 
     name: str
@@ -36,12 +38,12 @@ class ModuleLayer:
 
     @property
     def kind(self) -> str:
-        """The kind of its weight."""
+        """Kind of the weight, `weight` or `convolution`."""
         return KIND_OF[type(self.module)]
 
 
 def module_layers(model: Any) -> tuple[ModuleLayer, ...]:
-    """The layers of a model, in the order of its modules."""
+    """Return the linear layers and convolutions of a model, in the order of its modules."""
     modules = dict(model.named_modules())
     owned = {name: dict(module.named_parameters(recurse=False)) for name, module in modules.items()}
     owners: dict[torch.Tensor, list[str]] = {}
@@ -62,36 +64,50 @@ def _refusal(
     params: Mapping[str, torch.Tensor],
     owners: Mapping[torch.Tensor, Sequence[str]],
 ) -> str | None:
+    """Return why statistics of a layer are not supported, or None.
+
+    Args:
+        name: name of the module.
+        module: the layer.
+        params: its parameters by name.
+        owners: by parameter, the names of all modules that own it.
+    """
     for key, param in params.items():
         others = [repr(owner) for owner in owners[param] if owner != name]
         if others:
             return f"shares its {key} with {', '.join(others)}"
     if isinstance(module, torch.nn.Conv2d):
-        for key, wanted in PLAIN.items():
-            if getattr(module, key) != wanted:
-                return f"has {key} {getattr(module, key)}, and {wanted} is supported"
+        for key, value in SUPPORTED.items():
+            if getattr(module, key) != value:
+                return f"has {key} {getattr(module, key)}, and {value} is supported"
     return None
 
 
 def first_tensor(args: Any, kwargs: Any) -> torch.Tensor | None:
-    """The first tensor with axes of what a module is called with."""
+    """Return the first tensor with at least one axis among the arguments of a module's call, or None."""
     leaves = pytree.tree_leaves((args, kwargs))
     return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
 
 
 class LayerSums(NamedTuple):
-    inputs: Any  # sum of a a^T over the rows a that entered, with a 1 where the module has a bias, (n, n)
-    gradients: Any  # sum of g g^T over the rows g of the gradient of what left, (m, m)
-    rows: int  # that entered
+    # Sum of a a^T over the rows a of the layer's inputs, (n, n); with a 1 appended to a if the module has a
+    # bias
+    inputs: Any
+    gradients: Any  # Sum of g g^T over the rows g of the gradient of the layer's outputs, (m, m)
+    rows: int  # Number of rows of the inputs
 
-    def added(self, other: LayerSums) -> LayerSums:
-        """The sums over the rows of both."""
-        return LayerSums(*(one + another for one, another in zip(self, other, strict=True)))
+    def added(self, sums: LayerSums) -> LayerSums:
+        """Return the sums over the rows of both."""
+        return LayerSums(*(first + second for first, second in zip(self, sums, strict=True)))
 
     def statistics(self, layer: Layer, fisher: str, examples: int) -> dict[str, torch.Tensor]:
-        """A (1, n, n) and G (1, m, m) as `layer_statistics` has them, for a mean loss over examples.
+        """Return the Kronecker factors A (1, n, n) and G (1, m, m) of a layer's Fisher matrix.
 
-        Without the bias, where the rule does not see it in this layer.
+        Args:
+            layer: the layer as the rule receives it. If it has no bias, A has no row and column for one, even
+                if the module has a bias.
+            fisher: the rule's option `fisher`.
+            examples: number of examples over which the loss is a mean.
         """
         size = layer.inputs + (layer.bias is not None)
         inputs = self.inputs[None, :size, :size] / self.rows
@@ -102,11 +118,13 @@ class LayerSums(NamedTuple):
 
 
 def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Tensor) -> LayerSums:
-    """The sums over one call of a layer, in the precision of the table.
+    """Return the sums over the rows of one call of a layer.
 
     Args:
-        x: what entered, (..., inputs) or images.
-        gradient: of the loss with respect to what left.
+        ops: array functions; the sums have their precision.
+        layer: the layer.
+        x: inputs of the layer, (..., inputs), or images for a convolution.
+        gradient: gradient of the loss with respect to the outputs of the layer.
     """
     module, x, gradient = layer.module, ops.astype_float(x), ops.astype_float(gradient)
     if layer.kind == "convolution":

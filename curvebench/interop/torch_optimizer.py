@@ -1,4 +1,9 @@
-"""Update rules as optimizers of PyTorch: parameter groups, schedulers, closures and checkpoints."""
+"""Update rules as optimizers of PyTorch, with parameter groups, schedulers, closures and checkpoints.
+
+PyTorch stores one state per parameter, and a rule updates a stack of parameters of equal shape. At each step,
+`RuleOptimizer` sorts the parameters with gradients into batches (`Batch`), stacks parameters, gradients and
+states of each batch, calls the rule once per batch, and writes the results back.
+"""
 
 from __future__ import annotations
 
@@ -21,78 +26,96 @@ from curvebench.steps.update import Update
 from curvebench.workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]
-Sees = Callable[[torch.Tensor], torch.Tensor]
 
-# What a group may have besides hyperparameters; schedulers begin again from `initial_lr`.
+# Keys that a parameter group may have besides hyperparameters. Schedulers add `initial_lr`, their starting
+# point.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Larger parameters are updated one by one: stacking them would cost more than it saves.
-ENTRIES_WORTH_A_CALL = 1 << 14
+# Parameters with more entries are updated one by one, because stacking them would cost more than it saves.
+MAX_STACKED_ENTRIES = 1 << 14
 
 
 @cache
 def ops_of(device: str, dtype: torch.dtype) -> Ops:
-    """The table of a device and precision."""
+    """Return the array functions of PyTorch for a device and precision."""
     return torch_ops(device, _name_of(dtype))
 
 
 def _name_of(dtype: torch.dtype) -> str:
+    """Return the name of a precision without its module, such as `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a rule sees a lane: one parameter of a kind and shape, or all of a group.
+    """A rule bound to the layout of a lane, and the structure of its state.
+
+    A lane is one parameter, or all parameters of a group if the rule sees the model. Lanes with equal kinds
+    and shapes share a form.
 
     Args:
-        update: the rule bound to it.
-        spec: the structure of its state.
-        names, shapes: of the state's arrays, as the rule has them.
-        kept: the shapes that they are kept in: the parameter's where there are as many entries.
+        update: the rule bound to the layout.
+        spec: structure of the state as a tree.
+        names: names of the arrays of the state.
+        shapes: shapes of these arrays for the rule, without the axis of lanes.
+        stored: shapes in which `state` of the optimizer stores them: the shape of the parameter if an array
+            has as many entries, as in the optimizers of PyTorch.
     """
 
     update: Update
     spec: Any
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    kept: tuple[tuple[int, ...], ...]
+    stored: tuple[tuple[int, ...], ...]
 
 
 def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Form:
+    """Bind a rule to the parameters of a lane.
+
+    Args:
+        rule: the rule.
+        kinds: kinds or roles of the parameters.
+        shapes: their shapes.
+
+    Raises:
+        InputError: when the rule cannot update these parameters.
+    """
     numbers = [str(number) for number in range(len(shapes))]
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
     with as_input_errors():
-        assert update.groups  # the parameters may be none that the rule takes
+        assert update.groups  # Forming the groups raises an error for parameters that the rule refuses.
     lay = update.layout
-    # On the device that holds no numbers: only the structure is wanted.
+    # The device "meta" stores no numbers; only the structure of the state is needed.
     (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
-    seen = [tuple(leaf.shape[1:]) for _, leaf in leaves]
-    stacked = update.groups[0].stack is not None  # then their first axis counts the one parameter
+    state_shapes = [tuple(leaf.shape[1:]) for _, leaf in leaves]
+    stacked = update.groups[0].stack is not None  # The first axis then counts leaves, of which there is one.
 
-    def kept(shape: tuple[int, ...]) -> tuple[int, ...]:
-        alone = shape[1:] if stacked else shape
-        same = len(shapes) == 1 and torch.Size(alone).numel() == lay.total
-        return shapes[0] if same else alone
+    def stored(shape: tuple[int, ...]) -> tuple[int, ...]:
+        without_stack = shape[1:] if stacked else shape
+        same_size = len(shapes) == 1 and torch.Size(without_stack).numel() == lay.total
+        return shapes[0] if same_size else without_stack
 
     names = tuple(".".join(_key(entry) for entry in path) for path, _ in leaves)
-    return Form(update, spec, names, tuple(seen), tuple(map(kept, seen)))
+    return Form(update, spec, names, tuple(state_shapes), tuple(map(stored, state_shapes)))
 
 
 def _key(entry: Any) -> str:
+    """Return a step of a path in a tree, an attribute or an index, as text."""
     return str(entry.name if isinstance(entry, pytree.GetAttrKey) else entry.idx)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one call of the rule updates: lanes of one form, at the same step.
+    """Lanes of one form at the same step, which one call of the rule updates.
 
     Args:
-        form: how the rule sees each of them.
-        lanes: their parameters, in the order of the form; the first of a lane holds its state.
-        values: hyperparameters, `step` and `schedule`, each (1, 1), and what the rule needs besides.
-        step: the number of the step, from 1.
-        ops: the table of their device and precision.
+        form: the form of the lanes.
+        lanes: the parameters of each lane, in the order of the form. The state of a lane is stored with its
+            first parameter.
+        values: hyperparameters, `step` and `schedule`, each (1, 1), and the values of the rule's needs.
+        step: number of the step, from 1.
+        ops: array functions for the device and precision of the lanes.
     """
 
     form: Form
@@ -103,16 +126,16 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """The parameters of all lanes by their name in the form."""
+        """The parameters by their name in the form, each for all lanes."""
         return ((str(number), column) for number, column in enumerate(zip(*self.lanes, strict=True)))
 
-    def flat(self, seen: Sees) -> torch.Tensor:
-        """What is seen of each parameter, (lanes, total)."""
-        arrays = {name: _stacked([seen(param) for param in column]) for name, column in self.columns}
+    def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """Return a flat buffer (lanes, total) of values that `read` takes from each parameter."""
+        arrays = {name: _stacked([read(param) for param in column]) for name, column in self.columns}
         return self.form.update.layout.flatten(self.ops, arrays, 1)
 
     def put(self, flat: torch.Tensor) -> None:
-        """Overwrite the parameters."""
+        """Overwrite the parameters with the values of a flat buffer (lanes, total)."""
         arrays = self.form.update.layout.unflatten(self.ops, flat)
         for name, column in self.columns:
             for param, value in zip(column, arrays[name].unbind(0), strict=True):
@@ -120,13 +143,17 @@ class Batch:
 
 
 def _stacked(tensors: Tensors) -> torch.Tensor:
-    """Side by side; of a single one a view."""
+    """Stack tensors along a new first axis; a single tensor is not copied."""
     return tensors[0][None] if len(tensors) == 1 else torch.stack(list(tensors))
 
 
 @contextmanager
 def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
-    """Products of float32 in float32: neither TF32 nor autocast, here only."""
+    """Return a context for updates: float32 products are exact, and no gradients are recorded.
+
+    TF32 is switched off, and autocast is disabled on the given types of devices. Both are restored at the
+    end.
+    """
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         for matmul in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
@@ -141,20 +168,27 @@ def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
 
 
 def _set_precision(matmul: Any, before: str) -> None:
-    matmul.fp32_precision = "none"  # as the setting above it says
+    """Restore a precision setting; an inherited one is restored as inherited ("none")."""
+    matmul.fp32_precision = "none"
     if matmul.fp32_precision != before:
         matmul.fp32_precision = before
 
 
 def _recipe(rule: Rule) -> Any:
-    """What a rule is pickled as: name and options where it is registered, for functions cannot be."""
-    known = rules().get(rule.name)
-    rebuilt = known is not None and known.build is not None and known.build is rule.build
-    return (rule.name, dict(rule.chosen)) if known is rule or rebuilt else rule
+    """Return the form in which a rule is pickled: for registered rules, name and options.
+
+    The functions of most rules cannot be pickled.
+    """
+    registered = rules().get(rule.name)
+    rebuilt = registered is not None and registered.build is not None and registered.build is rule.build
+    return (rule.name, dict(rule.chosen)) if registered is rule or rebuilt else rule
 
 
 def _biases(group: Mapping[str, Any]) -> dict[str, str]:
-    """The kind of parameters that, as modules of PyTorch name them, are biases of the group's weights."""
+    """Return the kind `bias` by name for the parameters that PyTorch's naming shows to be biases.
+
+    `NAME.bias` is a bias if the group has a `NAME.weight` with two axes or more.
+    """
     names = group.get("param_names", ())
     weights = {name for name, param in zip(names, group["params"], strict=False) if param.ndim > 1}
     owners = {name: name.removesuffix("bias") for name in names if name.endswith("bias")}
@@ -162,7 +196,14 @@ def _biases(group: Mapping[str, Any]) -> dict[str, str]:
 
 
 class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has no types here
-    """An update rule as an optimizer of PyTorch; `as_torch` makes it, and says how it behaves."""
+    """An update rule as an optimizer of PyTorch; made by `as_torch`, which explains its behaviour.
+
+    Args:
+        rule: the rule.
+        params: tensors, (name, tensor) pairs, or parameter groups.
+        kinds: kinds of parameters by name.
+        hyper: hyperparameters by full name.
+    """
 
     def __init__(
         self, rule: Rule, params: Iterable[Any], kinds: Mapping[str, str], hyper: Mapping[str, float]
@@ -184,22 +225,26 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
                 raise InputError(unknown("the optimizer", "parameter", name, names) + hint)
 
     def add_param_group(self, param_group: Any) -> None:
-        """Add a group: `params`, its own hyperparameters where they differ, and a `kind`.
+        """Add a parameter group.
+
+        Args:
+            param_group: a mapping with `params`, and optionally hyperparameters that differ from those of the
+                optimizer, and the `kind` of the parameters.
 
         Raises:
-            InputError: as in `as_torch`.
+            InputError: as in `as_torch`; the group is then not added.
         """
         if not isinstance(param_group, Mapping):
             raise TypeError(f"a parameter group is a dict, and not {type(param_group).__name__}")
         extra = {name: value for name, value in param_group.items() if name in KEYS}
-        given = {name: value for name, value in param_group.items() if name not in KEYS}
-        if "lr" in given:
-            if "learning_rate" in given:
+        hyper = {name: value for name, value in param_group.items() if name not in KEYS}
+        if "lr" in hyper:
+            if "learning_rate" in hyper:
                 raise InputError("a parameter group has both lr and learning_rate; give one of them")
-            given["learning_rate"] = given.pop("lr")
+            hyper["learning_rate"] = hyper.pop("lr")
         defaults = {"learning_rate" if name == "lr" else name: value for name, value in self.defaults.items()}
-        known = {name: defaults[name] for name in self.rule.hyperparameters if name in defaults}
-        values = completed(self.rule, {**known, **given})
+        inherited = {name: defaults[name] for name in self.rule.hyperparameters if name in defaults}
+        values = completed(self.rule, {**inherited, **hyper})
         rate = values.pop("learning_rate")
         check_kind("the parameter group", extra.setdefault("kind", None))
         extra |= {"rule": label(self.rule), "base_learning_rate": rate}
@@ -217,40 +262,42 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         """Update every parameter that has a gradient.
 
         Args:
-            closure: clears the gradients, computes the loss and its gradients, and returns the loss.
+            closure: function that clears the gradients, computes the loss and its gradients, and returns the
+                loss. Rules that take the gradient at another point than the parameters require it.
 
         Returns:
-            What the closure returns; None without one.
+            The loss that the closure returns; None without a closure.
 
         Raises:
-            InputError: for a wrong value or gradient, or a missing closure; no parameter has changed then.
+            InputError: when a hyperparameter or gradient is invalid, or a closure is missing. All checks
+                precede the update, so that no parameter has changed.
         """
         loss = None
         if closure is not None:
-            with self._at_its_points(), torch.enable_grad():
+            with self._at_gradient_points(), torch.enable_grad():
                 loss = closure()
         elif self._looks_ahead:
             raise InputError(
-                f"{self.rule.name} takes its gradient elsewhere than at the parameters: give step a closure "
-                "that clears the gradients, computes the loss and its gradients, and returns the loss"
+                f"{self.rule.name} takes its gradient at another point than the parameters: give step a "
+                "closure that clears the gradients, computes the loss and its gradients, and returns the loss"
             )
         batches = self._batches(lambda param: param.grad is not None)
-        with self._exactly(batches):
+        with self._full_precision_for(batches):
             for batch in batches:
                 self._advance(batch)
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the state and groups of an optimizer of the same rule.
+        """Load the state and the parameter groups of an optimizer with the same rule and options.
 
         Raises:
-            InputError: for those of another.
+            InputError: when the state belongs to another rule or other options.
         """
-        ours = label(self.rule)
+        rule = label(self.rule)
         for group in state_dict["param_groups"]:
-            theirs = group.get("rule", "another optimizer")
-            if theirs != ours:
-                raise InputError(f"the state is that of {theirs}, and this optimizer is {ours}")
+            saved_rule = group.get("rule", "another optimizer")
+            if saved_rule != rule:
+                raise InputError(f"the state is that of {saved_rule}, and this optimizer is {rule}")
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -266,10 +313,15 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     # --- which parameters are updated together -------------------------------------------------------
 
     def _check(self, group: Mapping[str, Any], number: int, param: torch.Tensor) -> None:
-        """Whether the rule can update a parameter by its gradient.
+        """Check that the rule can update a parameter by its gradient.
+
+        Args:
+            group: the parameter group.
+            number: index of the parameter in the group.
+            param: the parameter.
 
         Raises:
-            InputError: otherwise.
+            InputError: when its shape or precision is not supported, or its gradient is sparse.
         """
         name = self._name(group, number)
         remedy = "keep the parameters in float32, and compute the loss under torch.autocast"
@@ -280,38 +332,40 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             raise InputError(f"{name} has a sparse gradient; make it dense, as Embedding(sparse=False) does")
 
     def _name(self, group: Mapping[str, Any], number: int) -> str:
+        """Return the words by which messages name a parameter."""
         names = group.get("param_names")
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
-    def _said(self, group: Mapping[str, Any], number: int) -> Any:
-        """The kind that was given for a parameter, or that its name tells; or None."""
+    def _declared_kind(self, group: Mapping[str, Any], number: int) -> Any:
+        """Return the kind that the user gave for a parameter, or that its name shows; None without either."""
         names = group.get("param_names")
         return group["kind"] or (self.kinds.get(names[number]) if names else None)
 
     def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
-        """A parameter's kind, or its whole role where its layer is known too."""
-        return self._said(group, number) or roles_of({"": shape})[""].kind
+        """Return the kind of a parameter, or its role if its layer is known as well."""
+        return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
-    def _formed(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
+    def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
+        """Return the form of lanes with these kinds and shapes; it is bound once."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
 
     @property
     def _looks_ahead(self) -> bool:
-        """Whether any parameter is elsewhere when its gradient is taken."""
+        """Whether the gradient of some parameter is taken at another point than the parameters."""
         part = self.rule.part
         if part is None:
             return self.rule.gradient_at is not None
-        seen = {
+        kinds_and_shapes = {
             (self._kind(group, number, tuple(param.shape)), tuple(param.shape))
             for group in self.param_groups
             for number, param in enumerate(group["params"])
         }
-        return any(part(Role(kind), shape).rule.gradient_at is not None for kind, shape in seen)
+        return any(part(Role(kind), shape).rule.gradient_at is not None for kind, shape in kinds_and_shapes)
 
     def _batches(self, takes_part: Callable[[torch.Tensor], bool]) -> list[Batch]:
-        """The parameters that take part, as they are updated together."""
+        """Return the batches of the parameters for which `takes_part` returns True."""
         return [
             batch
             for group in self.param_groups
@@ -321,24 +375,29 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
+        """Yield the batches of a group's parameters with the given indices.
+
+        Raises:
+            InputError: when a hyperparameter or a parameter is invalid.
+        """
         values, params = self._values(group), group["params"]
         for number in numbers:
             self._check(group, number, params[number])
         if self.rule.sees_model:
-            alike = [list(numbers)] if numbers else []
+            batches = [list(numbers)] if numbers else []
             self._check_members(group, numbers)
         else:
-            places: dict[Any, list[int]] = {}
+            by_key: dict[Any, list[int]] = {}
             for number in numbers:
-                places.setdefault(self._likeness(group, number), []).append(number)
-            alike = list(places.values())
-        for members in alike:
-            together = members if self.rule.sees_model else members[:1]
-            shapes = tuple(tuple(params[number].shape) for number in together)
+                by_key.setdefault(self._batch_key(group, number), []).append(number)
+            batches = list(by_key.values())
+        for members in batches:
+            first_lane = members if self.rule.sees_model else members[:1]
+            shapes = tuple(tuple(params[number].shape) for number in first_lane)
             kinds = tuple(
-                self._kind(group, number, shape) for number, shape in zip(together, shapes, strict=True)
+                self._kind(group, number, shape) for number, shape in zip(first_lane, shapes, strict=True)
             )
-            form = self._formed(kinds, shapes)
+            form = self._form_of(kinds, shapes)
             tensors = [params[number] for number in members]
             lanes = [tensors] if self.rule.sees_model else [[tensor] for tensor in tensors]
             first, step = tensors[0], self._steps(tensors[0]) + 1
@@ -349,26 +408,26 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             yield Batch(form, lanes, arrays, step, ops_of(str(first.device), first.dtype))
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
-        """What the rule needs at a step besides gradients, by name; of lanes (1, ...)."""
+        """Return the values of the rule's needs at a step by name, for lanes (1, ...)."""
         return {}
 
-    def _likeness(self, group: Mapping[str, Any], number: int) -> Any:
-        """What parameters must have in common to be updated by one call."""
+    def _batch_key(self, group: Mapping[str, Any], number: int) -> Any:
+        """Return the properties that parameters of one batch have in common; unique for large parameters."""
         param = group["params"][number]
         shape = tuple(param.shape)
-        alone = number if param.numel() > ENTRIES_WORTH_A_CALL else None
-        return self._kind(group, number, shape), shape, param.dtype, param.device, self._steps(param), alone
+        unique = number if param.numel() > MAX_STACKED_ENTRIES else None
+        return self._kind(group, number, shape), shape, param.dtype, param.device, self._steps(param), unique
 
     def _steps(self, param: torch.Tensor) -> int:
-        """How often a parameter has been updated."""
+        """Return how often a parameter has been updated."""
         state = self.state.get(param)
         return int(state["step"]) if state else 0
 
     def _check_members(self, group: Mapping[str, Any], numbers: Sequence[int]) -> None:
-        """Whether a rule that sees a group as one vector sees the same one as before.
+        """Check that a rule that updates a group as one vector gets the same parameters as at earlier steps.
 
         Raises:
-            InputError: for another set of parameters, or for several devices or precisions.
+            InputError: when it does not, or when the parameters have several devices or precisions.
         """
         params = group["params"]
         members = [number for number, param in enumerate(params) if self.state.get(param)]
@@ -379,62 +438,74 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
                     f"{self._name(group, number)} {has} at the group's first step; {self.rule.name} sees the "
                     "parameters of a group as one vector, which stays the same"
                 )
-        places = {f"{_name_of(params[number].dtype)} on {params[number].device}" for number in numbers}
-        if len(places) > 1:
+        storages = {f"{_name_of(params[number].dtype)} on {params[number].device}" for number in numbers}
+        if len(storages) > 1:
             raise InputError(
                 f"{self.rule.name} sees the parameters of a group as one vector, and these are "
-                f"{', '.join(sorted(places))}; give each kind a group of its own"
+                f"{', '.join(sorted(storages))}; give each kind a group of its own"
             )
 
     def _values(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """A group's hyperparameters by full name, as given, and the schedule.
+        """Return the present hyperparameters of a group by full name, and the `schedule`.
+
+        The schedule is the ratio of the present `lr` to the learning rate that was first given.
 
         Raises:
-            InputError: for a wrong value.
+            InputError: when a value is invalid.
         """
         if "learning_rate" in group:
             raise InputError("a parameter group's learning rate is its key 'lr', and not 'learning_rate'")
         rate, base = group["lr"], group["base_learning_rate"]
-        given = {name: group[name] for name in self.rule.hyperparameters if name != "learning_rate"}
-        # A schedule may come down to 0, a learning rate that is given may not be.
-        values = completed(self.rule, {**given, "learning_rate": base if rate == 0 else rate})
+        hyper = {name: group[name] for name in self.rule.hyperparameters if name != "learning_rate"}
+        # A learning rate of 0 is invalid, but a scheduler may decrease it to 0; then the base is checked
+        # instead.
+        values = completed(self.rule, {**hyper, "learning_rate": base if rate == 0 else rate})
         return {**values, "learning_rate": base, "schedule": rate / base}
 
     # --- updates -------------------------------------------------------------------------------------
 
-    def _exactly(self, batches: Sequence[Batch]) -> Any:
+    def _full_precision_for(self, batches: Sequence[Batch]) -> Any:
         return in_full_precision({batch.lanes[0][0].device.type for batch in batches})
 
-    def _held(self, batch: Batch) -> list[torch.Tensor]:
-        """The arrays of a batch's state, each (lanes, ...), which begin where there are none yet."""
+    def _stacked_state(self, batch: Batch) -> list[torch.Tensor]:
+        """Return the arrays of a batch's state, each (lanes, ...); lanes without a state get their first one.
+
+        Raises:
+            InputError: when a stored state has other arrays than the rule requires.
+        """
         form = batch.form
         for lane in batch.lanes:
             if not self.state.get(lane[0]):
-                self._begin(batch, lane)
-            found, needed = set(self.state[lane[0]]), {"step", *form.names}
-            if found != needed:
+                self._init_state(batch, lane)
+            names, required = set(self.state[lane[0]]), {"step", *form.names}
+            if names != required:
                 raise InputError(
-                    f"the state of a parameter of shape {tuple(lane[0].shape)} holds {sorted(found)}, and "
-                    f"{label(self.rule)} needs {sorted(needed)}; was it of another kind?"
+                    f"the state of a parameter of shape {tuple(lane[0].shape)} has {sorted(names)}, and "
+                    f"{label(self.rule)} needs {sorted(required)}; was it of another kind?"
                 )
         return [
             _stacked([self.state[lane[0]][name].reshape(shape) for lane in batch.lanes])
             for name, shape in zip(form.names, form.shapes, strict=True)
         ]
 
-    def _begin(self, batch: Batch, lane: Tensors) -> None:
+    def _init_state(self, batch: Batch, lane: Tensors) -> None:
+        """Store the first state of a lane."""
         form = batch.form
-        alone = Batch(form, [lane], batch.values, batch.step, batch.ops)
-        state = form.update.init(batch.ops, alone.flat(torch.Tensor.detach))
+        single = Batch(form, [lane], batch.values, batch.step, batch.ops)
+        state = form.update.init(batch.ops, single.flat(torch.Tensor.detach))
         for param in lane:
             self.state[param]["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
-        for name, leaf, shape in zip(form.names, pytree.tree_leaves(state), form.kept, strict=True):
+        for name, leaf, shape in zip(form.names, pytree.tree_leaves(state), form.stored, strict=True):
             self.state[lane[0]][name] = leaf.reshape(shape).clone(memory_format=torch.contiguous_format)
 
     def _advance(self, batch: Batch) -> None:
-        """Update parameters and state; new arrays take the place of old ones, which a checkpoint may hold."""
+        """Update the parameters and the state of a batch.
+
+        State arrays are replaced and not overwritten, because a checkpoint that is being written may refer to
+        the old arrays.
+        """
         form, update = batch.form, batch.form.update
-        olds = self._held(batch)
+        olds = self._stacked_state(batch)
         flat, grad = batch.flat(torch.Tensor.detach), batch.flat(_gradient)
         new, state = update.apply(
             batch.ops,
@@ -444,41 +515,41 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             batch.values,
             update.work_of(batch.step),
         )
-        # Parameters are overwritten here and gradients by the caller: no state may be a view of them. A view
-        # of a stack would keep, and save, all of it.
-        fleeting = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
+        # Copy a new state that is a view of the parameters or gradients, since both are overwritten later;
+        # and copy a view of a larger array, since it would keep the whole array in memory and in checkpoints.
+        overwritten = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
         leaves = pytree.tree_leaves(state)
-        for name, old, leaf, kept in zip(form.names, olds, leaves, form.kept, strict=True):
+        for name, old, leaf, shape in zip(form.names, olds, leaves, form.stored, strict=True):
             if leaf is old:
                 continue
             for lane, value in zip(batch.lanes, leaf.broadcast_to(old.shape).unbind(0), strict=True):
                 memory = value.untyped_storage()
-                own = memory.nbytes() == value.nbytes and memory.data_ptr() not in fleeting
-                self.state[lane[0]][name] = (value if own else value.clone()).reshape(kept)
+                owns_memory = memory.nbytes() == value.nbytes and memory.data_ptr() not in overwritten
+                self.state[lane[0]][name] = (value if owns_memory else value.clone()).reshape(shape)
         batch.put(new)
         for lane in batch.lanes:
             for param in lane:
                 self.state[param]["step"] = self.state[param]["step"] + 1
 
     @contextmanager
-    def _at_its_points(self) -> Iterator[None]:
-        """Inside, parameters are where the rule takes its gradient."""
+    def _at_gradient_points(self) -> Iterator[None]:
+        """Return a context in which the parameters have the values at which the rule takes its gradient."""
         if not self._looks_ahead:
             yield
             return
         batches = self._batches(lambda param: param.requires_grad)
-        begun = []
-        with self._exactly(batches):
+        originals = []
+        with self._full_precision_for(batches):
             for batch in batches:
-                state = (pytree.tree_unflatten(self._held(batch), batch.form.spec),)
+                state = (pytree.tree_unflatten(self._stacked_state(batch), batch.form.spec),)
                 flat = batch.flat(torch.Tensor.detach)
-                begun.append(flat.clone())
+                originals.append(flat.clone())
                 batch.put(batch.form.update.point(batch.ops, state, flat, batch.values))
         try:
             yield
         finally:
             with torch.no_grad():
-                for batch, flat in zip(batches, begun, strict=True):
+                for batch, flat in zip(batches, originals, strict=True):
                     batch.put(flat)
 
 

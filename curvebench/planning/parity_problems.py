@@ -153,4 +153,4 @@ PROBLEMS = (
         reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
     ),
 )
-CORE = tuple(one for one in PROBLEMS if one.label in ("least squares", "square linear network"))
+CORE = tuple(problem for problem in PROBLEMS if problem.label in ("least squares", "square linear network"))

@@ -31,7 +31,7 @@ from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of
-from curvebench.results.archive import archive_of, joined_here, sums_of, with_figures
+from curvebench.results.archive import archive_of, joined_locally, sums_of, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
@@ -723,7 +723,7 @@ def _with_joined(
     planned: PlannedStudy, archive: Sequence[report_plans.ReportPlan], config: Config
 ) -> PlannedStudy:
     """A study with what joins its published version; the name of its figures carries the hash of that."""
-    plan = joined_here(planned.plan, archive)
+    plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
     hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])

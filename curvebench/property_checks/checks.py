@@ -326,8 +326,8 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     # instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # For each quantity, the share of the limit that the nearest instance reaches, and the instance's negative
-    # number.
+    # Share of its limit that each quantity reaches on the nearest instance, and the negative number of that
+    # instance.
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count):
         began = time.perf_counter()

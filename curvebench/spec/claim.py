@@ -45,7 +45,7 @@ class Claim(Document):
     conditions: Annotated[
         tuple[Annotated[OfQuantity, BeforeValidator(_with_quantity)], ...],
         BeforeValidator(as_list),
-        Field(strict=False, min_length=1, alias="holds_if"),
+        Field(strict=False, min_length=1, alias="supported_if"),
     ]
     repeats: str = ""
     changed: str = ""
@@ -57,7 +57,7 @@ class Claim(Document):
             raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
         if all(one.positive_control for one in self.conditions):
             raise ValueError(
-                "holds_if: all conditions are positive controls; give what decides the claim too"
+                "supported_if: all conditions are positive controls; give what decides the claim too"
             )
         return self
 
@@ -75,7 +75,7 @@ class Claim(Document):
     def written_rule(self) -> Mapping[str, Any]:
         """The id and conditions in plain JSON types, without unset and default values, for the rule hash."""
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
-        for written, condition in zip(dumped["holds_if"], self.conditions, strict=True):
+        for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
             # the pairs and the test that decides are a part of the rule whatever the study file says
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
 
 from curvebench.spec.errors import unknown
 
@@ -15,6 +18,21 @@ Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]  # threshold by metric, or by metric and workload
 Positive = Annotated[int, Field(ge=1)]
 TAGS = ("protocol", "quantity", "at_equal")  # keys that say which model of a union a part of a study has
+
+# New names by earlier ones. An earlier name is an error; `curvebench convert` replaces it in files.
+NEW_NAMES = {
+    "holds_if": "supported_if",
+    "than": "compared_to",
+    "than_on": "control_workload",
+    "down_to": "until",
+    "gain_from": "baseline",
+    "gain_to": "reference",
+    "gain_in": "gain_metric",
+    "ties": "tie_break",
+    "tried_in": "tuned_bases",
+}
+FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()}
+RENAMED_KEY = re.compile(rf"""(^[ \t]*(?:- )?|[{{,][ \t]*)("?)({"|".join(NEW_NAMES)})\2:""", re.MULTILINE)
 
 
 class Document(BaseModel):
@@ -87,6 +105,25 @@ CriterionWords = Annotated[
 ]
 
 
+# --- keys that had another name in earlier versions ----------------------------------------------
+
+
+def converted(text: str) -> str:
+    """Return the text of a study file or a plan with new names for its keys, and nothing else changed."""
+    return RENAMED_KEY.sub(lambda key: f"{key[1]}{key[2]}{NEW_NAMES[key[3]]}{key[2]}:", text)
+
+
+def under_first_names(value: Any) -> Any:
+    """Return a value of JSON types with the first names of keys at every level.
+
+    Hashes of jobs and of claims' rules are taken under these names, and final seeds follow from such hashes.
+    A new name for a key therefore neither repeats a run nor moves a seed.
+    """
+    if isinstance(value, dict):
+        return {FIRST_NAMES.get(key, key): under_first_names(inner) for key, inner in value.items()}
+    return [under_first_names(item) for item in value] if isinstance(value, list) else value
+
+
 # --- what is wrong with one ----------------------------------------------------------------------
 
 
@@ -101,12 +138,16 @@ def explained(
         raw: the document as people wrote it.
     """
     found = errors.errors()
-    # pydantic counts valid items only, and calls a list too short when its items are invalid
-    inner = {error["loc"][:length] for error in found for length in range(len(error["loc"]))}
+    # Errors that follow from others: a list is also called too short when its items are invalid, since
+    # pydantic counts valid items only, and a key is also called missing when it has its earlier name.
+    implied: dict[str, set[tuple[Any, ...]]] = {
+        "too_short": {error["loc"][:length] for error in found for length in range(len(error["loc"]))},
+        "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in found},
+    }
     return [
         _explained(error, whole, owner, key, raw)
         for error in found
-        if error["type"] != "too_short" or error["loc"] not in inner
+        if error["loc"] not in implied.get(error["type"], ())
     ]
 
 
@@ -116,14 +157,23 @@ def _explained(error: Mapping[str, Any], whole: type[BaseModel], owner: str, nou
     key = dotted(location)
     if kind == "extra_forbidden":
         place = location[:-1]
-        valid = _keys(whole, error["loc"][:-1])
+        valid = [field.alias or name for name, field in _fields(whole, error["loc"][:-1])]
+        if (name := NEW_NAMES.get(str(location[-1]))) in valid:
+            return f"{key}: is now called {name}; rename it, or let curvebench convert rename all such keys"
         return f"{key}: {unknown(dotted(place) or owner, noun, location[-1], valid)}"
     if kind == "union_tag_invalid":  # of documents that a key of their own tells apart
         about = error["ctx"]
         name, valid = about["discriminator"].strip("'"), about["expected_tags"].replace("'", "").split(", ")
         return f"{key}.{name}: {unknown(owner, name, about['tag'], valid)}"
+    if kind == "union_tag_not_found":
+        name = error["ctx"]["discriminator"].strip("'")
+        tags = [get_args(field.annotation) for key, field in _fields(whole, error["loc"]) if key == name]
+        valid = list(itertools.chain(*tags))
+        return f"{dotted((*location, name))}: is missing; give one of {', '.join(valid)}"
+    if kind == "missing":
+        return f"{key}: is missing; add it"
     said = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
-    value = "" if kind in ("missing", "value_error") else f"{reprlib.repr(error['input'])}: "
+    value = "" if kind == "value_error" else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{said}".removeprefix(": ")
 
 
@@ -145,8 +195,8 @@ def dotted(location: tuple[str | int, ...]) -> str:
     return text.removeprefix(".")
 
 
-def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
-    """Return the keys that are valid at a place of a document, where unions have pydantic's names."""
+def _fields(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[tuple[str, FieldInfo]]:
+    """Return the fields that are valid at a place of a document, where unions have pydantic's names."""
     models = [whole]
     for step in location:
         fields = [
@@ -158,7 +208,7 @@ def _keys(whole: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
         if fields:  # an index or the key of a mapping leads no further down
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models
-    return [field.alias or name for model in models for name, field in model.model_fields.items()]
+    return [item for model in models for item in model.model_fields.items()]
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:

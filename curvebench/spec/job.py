@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from curvebench.spec.document import Document
+from curvebench.spec.document import Document, under_first_names
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec
 from curvebench.spec.training import TrainingProtocol
@@ -51,7 +51,9 @@ class JobSpec(Document):
     @model_validator(mode="after")
     def _hashed(self) -> Self:
         """Fill in the hash, whatever is given."""
-        decisive = json.dumps(self.model_dump(mode="json", exclude=UNDECISIVE), sort_keys=True)
+        decisive = json.dumps(
+            under_first_names(self.model_dump(mode="json", exclude=UNDECISIVE)), sort_keys=True
+        )
         found = hashlib.sha256(decisive.encode()).hexdigest()[:16]
         object.__setattr__(self, "hash", found)  # the document is frozen
         return self

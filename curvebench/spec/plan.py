@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import Direction, Document, Headline, Which, dotted
+from curvebench.spec.document import NEW_NAMES, RENAMED_KEY, Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
@@ -96,7 +96,7 @@ class StudyPlan(Asked, Deciding):
         runs_on: the backends in the study's order; the first one leads the overview.
         first_tuning_seed: of the seeds that settings are tried on.
         first_final_seed: of the seeds that methods are judged on.
-        joined: the studies that join this one, by the set that they are of, or `HERE`.
+        joined: the studies that join this one, by the set that they are of, or `LOCAL`.
         all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
     """
 
@@ -392,6 +392,9 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             "name that of a published set, results/published/NAME/plan.json"
         ) from error
     except ValidationError as error:
+        if key := RENAMED_KEY.search(path.read_text(errors="replace")):
+            remedy = f"run curvebench convert {path}, which renames all such keys"
+            raise InputError(f"{path}: {key[3]}: is now called {NEW_NAMES[key[3]]}; {remedy}") from error
         first = error.errors()[0]
         kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
         raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error

@@ -235,6 +235,13 @@ class StudyFile(Asked, StudyTraining):
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     scales: Annotated[dict[Annotated[str, AfterValidator(in_letters)], Scale], Field(min_length=1)]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_workload(cls, raw: Any) -> Any:
+        if isinstance(raw, Mapping) and isinstance(raw.get("workload"), list):
+            raise ValueError("workload: is a single one; give a list under workloads")
+        return raw
+
     @model_validator(mode="after")
     def _tunes(self) -> StudyFile:
         for name, scale in self.scales.items():
@@ -337,15 +344,17 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     if repeats not in rules:
         where = "the study that this one is like"
         raise InputError(f"{place}.repeats: {unknown(where, 'claim', repeats, rules)}")
-    given = [name for name in ("sentence", "source", "holds_if") if name in raw]
+    given = [name for name in ("sentence", "source", "supported_if") if name in raw]
     if given:
         raise InputError(f"{place}.{given[0]}: it is that of {repeats}; leave it out")
     rule, bases = rules[repeats], raw.get("bases")
     bases = bases if isinstance(bases, Mapping) else {}
-    conditions = [dict(one) for one in documents.as_list(rule.get("holds_if")) if isinstance(one, Mapping)]
+    conditions = [
+        dict(one) for one in documents.as_list(rule.get("supported_if")) if isinstance(one, Mapping)
+    ]
     met: set[str] = set()
     for condition in conditions:
-        for key in ("better", "no_worse", "same", "than"):
+        for key in ("better", "no_worse", "same", "compared_to"):
             if isinstance(condition.get(key), list):
                 parts = [Method.of(str(method)) for method in condition[key]]
                 condition[key] = [Method(name, str(bases.get(basis, basis))).label for name, basis in parts]
@@ -353,7 +362,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     for basis in bases:
         if basis not in met:
             raise InputError(f"{place}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
-    return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "holds_if": conditions}
+    return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "supported_if": conditions}
 
 
 def read_yaml(path: Path, what: str, document: type[documents.Document]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
-Ties = Literal["final", "best", "steps_to_stop", "steps_to_target"]
+TieValue = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 Setting = dict[str, float]  # values by hyperparameter
 MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
 
@@ -31,18 +31,21 @@ def _as_list(value: Any) -> Any:
     return None if value is None else as_list(value)
 
 
-def _fraction(value: Any) -> Any:
+def _share(value: Any) -> Any:
     try:
-        return Fraction(str(value))  # 0.2 is a fifth, as it is written
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"{value!r} is no share such as 1/4") from error
+        share = Fraction(str(value))  # 0.2 is a fifth, as it is written
+    except (ValueError, ZeroDivisionError):
+        share = Fraction()
+    if not 0 < share <= 1:
+        raise ValueError(f"{value!r} is no share above 0 and up to 1, such as 1/4")
+    return share
 
 
 class TieCriterion(Document):
     """What decides between settings that tie: `median steps_to_stop gradient_norm`."""
 
     statistic: Literal["median"]
-    which: Ties
+    which: TieValue
     metric: str
 
 
@@ -56,16 +59,16 @@ class Protocol(Document):
     Args:
         choose: the statistic over tuning seeds that the best setting has.
         floor: the value of it beyond which settings tie, such as what rounding leaves of a loss.
-        ties: what decides between settings that tie; fewer steps are better.
+        tie_break: what decides between settings that tie; fewer steps are better.
         shared_across: whether the setting that the identity basis chooses serves all bases.
-        tried_in: the labels of the bases that settings are tried in; None is all of them.
+        tuned_bases: the labels of the bases that settings are tried in; None is all of them.
         length: the length of the runs that tune, as a share of the length of final runs; a schedule is over
             the run's own length.
     """
 
     choose: CriterionWords
     floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    ties: (
+    tie_break: (
         Annotated[
             TieCriterion,
             words(("statistic", "which", "metric"), example="median steps_to_stop gradient_norm"),
@@ -73,18 +76,18 @@ class Protocol(Document):
         | None
     ) = None
     shared_across: Literal["bases", "none"]
-    tried_in: Annotated[
+    tuned_bases: Annotated[
         Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)
     ] = None
-    length: Annotated[Fraction, Field(gt=0, le=1), BeforeValidator(_fraction)] = Fraction(1)
+    length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
 
     @model_validator(mode="after")
     def _ties_apart(self) -> Protocol:
-        ties = self.ties
+        ties = self.tie_break
         if ties is None and self.floor is not None:
-            raise ValueError("ties: is missing; say what decides between settings that tie at the floor")
+            raise ValueError("tie_break: is missing; say what decides between settings that tie at the floor")
         if ties is not None and (ties.which, ties.metric) == (self.choose.which, self.choose.metric):
-            raise ValueError("ties: is what settings tie by; give another criterion")
+            raise ValueError("tie_break: is what settings tie by; give another criterion")
         return self
 
     def sized(self, given: Mapping[str, Any]) -> Tuning:
@@ -123,6 +126,12 @@ class Protocol(Document):
         return (self.length,) * len(self.rounds)
 
     @property
+    def compared_settings(self) -> int:
+        """The number of settings in the rounds with the longest runs: only their results can be compared."""
+        shares = self.shares
+        return sum(n for n, share in zip(self.rounds, shares, strict=True) if share == max(shares))
+
+    @property
     def trials(self) -> int:
         """The number of settings that every method may try with each workload and basis."""
         return sum(self.rounds)
@@ -152,7 +161,7 @@ class Protocol(Document):
 
     def tries(self, basis: str) -> bool:
         """Whether settings are tried in a basis."""
-        return self.tried_in is None or basis in self.tried_in
+        return self.tuned_bases is None or basis in self.tuned_bases
 
     def tuning_basis(self, basis: str) -> str:
         """The basis whose runs choose a basis's setting: where it is shared, the identity for all."""

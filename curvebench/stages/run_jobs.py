@@ -50,7 +50,9 @@ def run_lanes(job: job_parts.Job) -> None:
     the whole cell has failed.
     """
     spec = job.runs
-    progress = Progress(f"{spec.study} {spec.who} on {spec.backend}", sum(spec.lanes))
+    # The study of a submission has the name of its method, which is not to be shown twice.
+    title = " ".join(dict.fromkeys((spec.study, spec.who)))
+    progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [
         table
@@ -352,9 +354,11 @@ class _CellRun:
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:
         """Record the failure of some lanes in the job, given their rows."""
         self.progress.advance(len(runs), f"({self._name})")
-        at = ""
+        spec = self.job.runs
+        (number,) = spec.rounds
+        at = " in the final round" if number == spec.final_round else f" in tuning round {number + 1}"
         if self._is_single or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
-            at = f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
+            at += f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
         failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
         self.job.fail(f"{self._name}{at}, {len(runs)} of {len(self.lanes.pairs)} runs", failure)
 

@@ -1,4 +1,4 @@
-"""The bases that optimizers run in, one file a family; every module's `BASES` is found by name."""
+"""Bases that optimizers run in, one file per family. The `BASES` of every module are found by name."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ KIND = Kind("basis", __name__, "BASES", Basis)
 
 
 def bases() -> dict[str, Basis]:
-    """Every basis by name."""
+    """Return every basis by name."""
     return KIND.own()

@@ -1,4 +1,4 @@
-"""What a basis is: which parameters it changes together, how, and the matrix that it changes them with."""
+"""Definition of a basis: the parameters that it changes together, how, and by which matrix."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Group(NamedTuple):
     """
 
     names: tuple[str, ...]
-    size: int  # n, the rows of V: entries of the group, or of one filter where filters share V
+    size: int  # n, the number of rows of V: entries of the group, or of one filter if filters share V.
     change: Change = ROTATION
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Where the parameters come from at which gradients are sampled.
+    """Distribution of the parameters at which gradients are sampled.
 
     Args:
-        kind: the distribution of the workload's initial parameters, or independent normal entries.
-        scale: the standard deviation of `normal`; initialization does not use it.
-        around_start: whether normal entries are added to the run's first parameters, not to 0.
+        kind: "initialization" for the workload's initial parameters, "normal" for independent normal entries.
+        scale: standard deviation of `normal`; initialization does not use it.
+        around_start: whether normal entries are added to the run's first parameters instead of 0.
     """
 
     kind: Literal["initialization", "normal"] = "initialization"
@@ -42,12 +42,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Reestimation:
-    """How often a run estimates its basis anew, around its iterate (000 Sec. 5).
+    """How often a run estimates its basis again, around its current parameters (000 Sec. 5).
 
-    The optimizer's state goes on: its first moments are turned into the new coordinates, the rest stays.
+    The optimizer keeps its state: first moments are transformed to the new coordinates, and the rest stays.
 
     Args:
-        count, unit: how many epochs or steps lie between two estimates.
+        count, unit: number of epochs or steps between two estimates.
     """
 
     count: int
@@ -55,16 +55,18 @@ class Reestimation:
 
 
 class Estimator(Protocol):
-    """Takes gradients piece by piece, and gives a group's matrix."""
+    """Object that receives gradients in several pieces and returns the matrix of a group."""
 
     def add(self, gradients: np.ndarray) -> None:
-        """Take more gradients, (M, n), one a row."""
+        """Add gradients, (M, n), one per row."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """V (n, r), float64, eigenvectors in columns, leading first, and eigenvalues (r,); NaN: unknown.
+        """Return V (n, r), float64, with eigenvectors in columns, leading first, and the eigenvalues (r,).
+
+        An eigenvalue is NaN if it is not known.
 
         Raises:
-            OptionError: when there is no gradient, or one is not finite.
+            OptionError: if there is no gradient, or one is not finite.
         """
 
 
@@ -80,18 +82,19 @@ class Basis:
     by J^T.
 
     Args:
-        name: the name in studies and tables.
+        name: name in studies and tables.
         source: file and equation of the seed document.
         description: one line for `curvebench list`.
-        options: the choices that it takes, by name.
-        groups: `groups(options, shapes, kinds)`: what is changed together; `kinds` gives the kind of each
-            parameter's role, such as "weight" or "bias". Raises OptionError.
-        samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all
-            entries of all parameters.
+        options: options of the basis, by name.
+        groups: `groups(options, shapes, kinds)`, which returns the groups of parameters that are changed
+            together; `kinds` has the kind of each parameter's role, such as "weight" or "bias". Raises
+            OptionError.
+        samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all entries
+            of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        estimator: `estimator(options, group, random, decompose)`: what makes V of a group's gradients,
-            which `decompose` (`curvebench.optimizers.bases.estimators.Decomposition`) decomposes.
-        reestimation: `reestimation(options) -> Reestimation`, or None where V stays.
+        estimator: `estimator(options, group, random, decompose)`, which returns the estimator of V. It
+            decomposes gradients by `decompose` (`curvebench.optimizers.bases.estimators.Decomposition`).
+        reestimation: `reestimation(options) -> Reestimation`, or None if V stays.
     """
 
     name: str
@@ -108,13 +111,13 @@ class Basis:
 
     @property
     def stored(self) -> bool:
-        """Whether a job of its own makes V and stores it for all that need it; identity has no V."""
+        """Whether a job of its own makes V and stores it for other jobs; the identity has no V."""
         return self.estimator is not _no_gradients
 
-    def complete(self, given: Options) -> dict[str, Any]:
-        """The given options checked, brought into one form and completed by the defaults.
+    def complete(self, options: Options) -> dict[str, Any]:
+        """Check the given options, convert them to one form, and add the defaults.
 
         Raises:
             OptionError: for an unknown option or a wrong value.
         """
-        return complete(self.name, self.options, given)
+        return complete(self.name, self.options, options)

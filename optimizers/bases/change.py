@@ -1,4 +1,4 @@
-"""Linear changes of coordinates theta = J c of parameters, each made of one matrix V."""
+"""Linear changes of coordinates theta = J c for parameters, each made from one matrix V."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Applied = Callable[[Ops, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Change:
-    """A form of J, for the parameters that a basis rotates together.
+    """A form of J, for the parameters that a basis changes together.
 
-    In every form c starts at J^T theta_0, which reconstructs theta_0 wherever J J^T theta_0 is theta_0, and
-    a gradient g is J^T g in c.
+    In every form c starts at J^T theta_0, which reconstructs theta_0 if J J^T theta_0 is theta_0, and a
+    gradient g becomes J^T g in c.
 
     Args:
-        name: as it is stored beside V.
+        name: name under which it is stored with V.
         leading: whether c begins with a coordinate for each column of V.
-        entries: whether c has an entry for each one of theta, after those.
-        to_parameters: `to_parameters(ops, V, c) -> J c`, V of shape (S, n, r), one a seed, c (S, K, number of
-            coordinates), theta (S, K, number of entries).
+        entries: whether c has, after these, a coordinate for each entry of theta.
+        to_parameters: `to_parameters(ops, V, c) -> J c`, with V of shape (S, n, r), one per seed, c (S, K,
+            number of coordinates), theta (S, K, number of entries).
         to_coordinates: `to_coordinates(ops, V, theta) -> J^T theta`.
     """
 
@@ -33,7 +33,7 @@ class Change:
     to_coordinates: Applied
 
     def coordinates(self, entries: int, columns: int) -> int:
-        """How many coordinates so many entries have, with so many columns of V."""
+        """Return the number of coordinates for a number of entries and of columns of V."""
         return columns * self.leading + entries * self.entries
 
 
@@ -56,8 +56,8 @@ def _for_each_filter(applied: Applied) -> Applied:
 
 def _joined(ops: Ops, matrix: Array, flat: Array) -> Array:
     """theta_d + V (theta_r - V^T theta_d) (000 Alg. D.1 line 5)."""
-    leading, rest = flat[..., : matrix.shape[-1]], flat[..., matrix.shape[-1] :]
-    return rest + _product(ops, matrix, leading - _transposed_product(ops, matrix, rest))
+    leading, entries = flat[..., : matrix.shape[-1]], flat[..., matrix.shape[-1] :]
+    return entries + _product(ops, matrix, leading - _transposed_product(ops, matrix, entries))
 
 
 def _parted(ops: Ops, matrix: Array, flat: Array) -> Array:
@@ -66,13 +66,14 @@ def _parted(ops: Ops, matrix: Array, flat: Array) -> Array:
     return ops.concatenate([leading, flat - _product(ops, matrix, leading)], -1)
 
 
-ROTATION = Change("rotation", False, True, _product, _transposed_product)  # V of shape (n, n): 000 Alg. 2.1
-REDUCED = Change("reduced", True, False, _product, _transposed_product)  # the span of V_r alone: 000 D.1.1
-# I (x) V, one V for all filters of a convolution: 000 D.1.2, Alg. D.2
+ROTATION = Change("rotation", False, True, _product, _transposed_product)  # V of shape (n, n) (000 Alg. 2.1).
+REDUCED = Change("reduced", True, False, _product, _transposed_product)  # The span of V_r only (000 D.1.1).
+# I (x) V, with one V for all filters of a convolution (000 D.1.2, Alg. D.2).
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
-# I (x) Q on the weight that the data enter, by x -> Q^T x: no product in a step (000 App. D, l. 1205-1209)
+# I (x) Q on the weight that the data enter, by x -> Q^T x, so that a step needs no product (000 App. D, l.
+# 1205-1209).
 DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
-# [V_r, I - V_r V_r^T], a coordinate more for each column: 000 Alg. D.1
+# [V_r, I - V_r V_r^T], with an additional coordinate for each column (000 Alg. D.1).
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)
 
 CHANGES = {change.name: change for change in (ROTATION, REDUCED, SHARED, DATA, AUXILIARY)}

@@ -28,13 +28,14 @@ from curvebench.spec.values import choice, is_number
 
 MULTIPLE_OF_DIMENSION = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
-BLOCKS = {"weights": ("weight", "head"), "layers": LAYER_KINDS}  # kinds of what has a block of its own
+# Kinds of parameters that get a block of their own.
+BLOCKS = {"weights": ("weight", "head"), "layers": LAYER_KINDS}
 ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition], Whole | Streaming]] = {
     "whole": Whole,
     "randomized": lambda size, rank, random, decompose: Randomized(size, rank, random),
     "streaming": lambda size, rank, random, decompose: Streaming(size, rank, random),
 }
-# the option that says what of a kind shares V
+# Option that decides whether parts of a parameter of this kind share V.
 SHARING = {"convolution": "filters", "weight": "rows", "head": "rows"}
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
@@ -50,7 +51,7 @@ def _read_blocks(value: Any) -> Any:
 
 
 def _multiple(text: str) -> float | None:
-    """The factor in text such as `1.0 d`; None where it is not such a text."""
+    """Return the factor in a text such as `1.0 d`; None for another text."""
     match = MULTIPLE_OF_DIMENSION.fullmatch(text.strip())
     factor = float(match[1]) if match else math.nan
     return factor if 0 < factor < math.inf else None
@@ -89,11 +90,11 @@ def _read_every(value: Any) -> Any:
     return f"{match[1]} {match[2].rstrip('s')}s"
 
 
-def _count(given: int | str, dimension: int) -> int:
-    """A whole number as it is; a multiple of the dimension rounded, at least 1."""
-    if isinstance(given, int):
-        return given
-    factor = _multiple(given)
+def _count(size: int | str, dimension: int) -> int:
+    """Return a whole number as it is, and a multiple of the dimension rounded, at least 1."""
+    if isinstance(size, int):
+        return size
+    factor = _multiple(size)
     assert factor is not None, "options were completed"
     return max(1, round(factor * dimension))
 
@@ -105,11 +106,11 @@ def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple
     if blocks == "all":
         return (Group(tuple(shapes), sum(map(math.prod, shapes.values())), change),)
     if isinstance(blocks, str):
-        wanted = BLOCKS[blocks]
-        names = [name for name in shapes if kinds[name] in wanted]
+        chosen = BLOCKS[blocks]
+        names = [name for name in shapes if kinds[name] in chosen]
         if not names:
             raise OptionError(
-                f"egop: blocks = {blocks!r}, but no parameter of this workload is a {' or a '.join(wanted)}; "
+                f"egop: blocks = {blocks!r}, but no parameter of this workload is a {' or a '.join(chosen)}; "
                 f"use blocks: all, or name some of {', '.join(shapes)}"
             )
         blocks = names
@@ -138,7 +139,7 @@ def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple
 
 
 def _check_together(options: Options, change: Change) -> None:
-    """Check what no option can see alone.
+    """Check combinations of options.
 
     Raises:
         OptionError: for options that exclude each other.
@@ -177,7 +178,7 @@ def _reestimation(options: Options) -> Reestimation | None:
 
 
 def rank_of(options: Options, group: Group) -> int:
-    """How many leading columns V has for a group, by the option `rank`."""
+    """Return the number of leading columns of V for a group, by the option `rank`."""
     return group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
 
 
@@ -187,8 +188,8 @@ def _estimator(
     rank = rank_of(options, group)
     leading = ESTIMATORS[options["estimator"]](group.size, rank, random, decompose)
     completes = rank < group.size and not group.change.leading
-    found = Changed(leading, completed, random) if completes else leading
-    return Changed(found, with_random_null_space, random) if options["null_space"] == "random" else found
+    inner = Changed(leading, completed, random) if completes else leading
+    return Changed(inner, with_random_null_space, random) if options["null_space"] == "random" else inner
 
 
 EGOP = Basis(

@@ -1,4 +1,7 @@
-"""Leading eigenvectors of the expected gradient outer product: whole, by a random range, or in one pass."""
+"""Estimators of leading eigenvectors of the expected gradient outer product.
+
+They decompose all gradients at once, or sketch their range at random, or need a single pass.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ import numpy as np
 
 from curvebench.optimizers.options import OptionError
 
-OVERSAMPLING = 10  # columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10)
-WIDER = 4  # times the rank, of a sketch that no iteration sharpens
-ITERATIONS = 2  # of the random range: each takes the share of small singular values down
+OVERSAMPLING = 10  # Number of columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10).
+WIDER = 4  # A sketch that no iteration improves has this multiple of the rank as its width.
+ITERATIONS = 2  # Iterations of the random range; each reduces the share of small singular values.
 
 
 def egop_matrix(gradients: np.ndarray) -> np.ndarray:
-    """The empirical EGOP, (1/M) sum of g g^T (000 Alg. 2.1 line 3).
+    """Return the empirical EGOP, (1/M) sum of g g^T (000 Alg. 2.1 line 3).
 
     Args:
-        gradients: (M, d), one gradient a row.
+        gradients: (M, d), one gradient per row.
 
     Returns:
         Shape (d, d), float64, symmetric to the last bit.
@@ -27,17 +30,17 @@ def egop_matrix(gradients: np.ndarray) -> np.ndarray:
     return g.T @ g / len(g)
 
 
-# Of gradients (M, n) in float64: V (n, n) and eigenvalues (n,) of their EGOP, leading first.
+# Returns V (n, n) and the eigenvalues (n,) of the EGOP of gradients (M, n) in float64, leading first.
 Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def leading_first(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """V and eigenvalues of an EGOP, of which rounding made none negative, from ascending ones."""
+    """Return V and eigenvalues of an EGOP from ascending eigenvalues; values below 0 by rounding become 0."""
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
 
 
 def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The decomposition on the host: of the matrix, or where it cannot have full rank by the SVD."""
+    """Decompose the EGOP of gradients on the host, by the SVD if it cannot have full rank."""
     count, dimension = gradients.shape
     if count >= dimension:
         return leading_first(*np.linalg.eigh(egop_matrix(gradients)))
@@ -46,10 +49,10 @@ def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked(gradients: np.ndarray) -> np.ndarray:
-    """Gradients (M, d) in float64.
+    """Return gradients (M, d) in float64.
 
     Raises:
-        OptionError: when there is none or one is not finite.
+        OptionError: if there is no gradient, or one is not finite.
     """
     g = np.asarray(gradients, np.float64)
     if g.ndim != 2 or len(g) == 0:
@@ -64,29 +67,28 @@ def checked(gradients: np.ndarray) -> np.ndarray:
 
 
 def with_signs(vectors: np.ndarray) -> np.ndarray:
-    """Columns with the sign that makes the entry of largest magnitude, the first of equals, positive."""
+    """Give each column the sign that makes its entry of largest magnitude positive, the first of ties."""
     largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])]
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
 
 def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tuple[np.ndarray, np.ndarray]:
-    """The orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
+    """Return the orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
 
-    Eigenvectors are unique up to sign where eigenvalues differ. The gauge chosen here: the entry of
-    largest magnitude, the first of equals, is positive; a coordinate in which every gradient is 0 keeps
-    its unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space
-    where M < d, the basis is LAPACK's, and may differ between machines (`with_random_null_space`).
+    Eigenvectors are unique up to sign if eigenvalues differ. The sign is chosen so that the entry of largest
+    magnitude, the first of equal entries, is positive. A coordinate in which every gradient is 0 keeps its
+    unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space if M <
+    d, the basis is LAPACK's, and may differ between machines (`with_random_null_space`).
 
     Args:
-        gradients: (M, d), one gradient a row.
-        decompose: what decomposes the EGOP of the coordinates in which a gradient is not 0.
+        gradients: (M, d), one gradient per row.
+        decompose: function that decomposes the EGOP of the coordinates in which a gradient is not 0.
 
     Returns:
-        V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading
-        first.
+        V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading first.
 
     Raises:
-        OptionError: when there is no gradient or one is not finite.
+        OptionError: if there is no gradient, or one is not finite.
     """
     g = checked(gradients)
     dimension = g.shape[1]
@@ -103,39 +105,42 @@ def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tu
 def completed(
     leading: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orthonormal columns (d, r) and a uniformly random orthonormal basis of what they leave, (d, d).
+    """Complete orthonormal columns (d, r) to a basis (d, d) by random columns.
 
-    The eigenvalues (d,) of the latter are not known.
+    The random columns are a uniformly random orthonormal basis of the complement. Their eigenvalues in (d,)
+    are not known.
     """
     dimension, rank = leading.shape
-    rest = random.standard_normal((dimension, dimension - rank))
-    for _ in range(2):  # once leaves rounding that grows with the condition of the draw
-        rest = np.linalg.qr(rest - leading @ (leading.T @ rest))[0]
+    complement = random.standard_normal((dimension, dimension - rank))
+    # A single projection leaves rounding errors that grow with the condition of the random matrix.
+    for _ in range(2):
+        complement = np.linalg.qr(complement - leading @ (leading.T @ complement))[0]
     unknown = np.full(dimension - rank, np.nan)
-    return np.concatenate([leading, rest], axis=1), np.concatenate([eigenvalues, unknown])
+    return np.concatenate([leading, complement], axis=1), np.concatenate([eigenvalues, unknown])
 
 
 def with_random_null_space(
     matrix: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Another eigenbasis of the same matrix: a uniformly random orthonormal basis of its null space.
+    """Return another eigenbasis of the same matrix, in which the basis of the null space is uniformly random.
 
-    In the null space are columns whose eigenvalue rounding cannot tell from 0, at most n eps lambda_1, and
-    those of a random complement, whose eigenvalues are not known.
+    The null space has the columns whose eigenvalue is 0 up to rounding, at most n eps lambda_1, and the
+    columns of a random complement, whose eigenvalues are not known.
 
     Args:
         matrix: V (n, r), orthonormal, leading first.
-        eigenvalues: (r,); NaN: unknown.
+        eigenvalues: (r,); NaN if not known.
 
     Returns:
-        V (n, r) with all other columns as they were, and the eigenvalues as they were.
+        V (n, r) with all other columns unchanged, and the eigenvalues unchanged.
     """
-    known = np.nan_to_num(eigenvalues)
-    null = known <= len(matrix) * np.finfo(np.float64).eps * known.max(initial=0.0)
+    values = np.nan_to_num(eigenvalues)
+    null = values <= len(matrix) * np.finfo(np.float64).eps * values.max(initial=0.0)
     rotation, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
-    other = matrix.copy()
-    other[:, null] = matrix[:, null] @ (rotation * np.sign(np.diag(upper)))  # without the signs not uniform
-    return other, eigenvalues
+    changed = matrix.copy()
+    # Without the signs, the rotation would not be uniform.
+    changed[:, null] = matrix[:, null] @ (rotation * np.sign(np.diag(upper)))
+    return changed, eigenvalues
 
 
 @dataclass
@@ -152,10 +157,14 @@ class Whole:
         self.pieces.append(gradients)
 
     def taken(self) -> np.ndarray:
-        """All that were added, (M, n), which are then kept here no longer: they may fill the memory once."""
+        """Return all gradients that were added, (M, n), and release them here.
+
+        Two copies may not fit into memory.
+        """
         at = sum(map(len, self.pieces))
         gradients = np.empty((at, self.size))
-        while self.pieces:  # the last first: the allocator gives memory back from the end of its heap
+        # Pop the last first, because the allocator returns memory from the end of its heap.
+        while self.pieces:
             piece = self.pieces.pop()
             at -= len(piece)
             gradients[at : at + len(piece)] = piece
@@ -183,11 +192,11 @@ class Randomized(Whole):
 
 @dataclass
 class Streaming:
-    """Leading eigenvectors from one pass over the gradients: memory for 4 r + 10 vectors, whatever M.
+    """Leading eigenvectors from one pass over the gradients, with memory for 4 r + 10 vectors whatever M is.
 
-    The sketch is Y = P Omega for a Gaussian Omega, and the eigenvectors those of Nystroem's approximation
-    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration sharpens it,
-    so that it is `WIDER` times as wide as what is asked for (docs/performance.md has the errors).
+    The sketch is Y = P Omega for the EGOP P and a Gaussian Omega. The eigenvectors are those of Nystroem's
+    approximation Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration
+    improves the sketch, so that it is `WIDER` times as wide as the rank (docs/performance.md has the errors).
     """
 
     size: int
@@ -209,7 +218,7 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # What keeps the factor definite where P has less than full rank; taken away again below.
+        # The shift keeps the factor definite if P does not have full rank; it is subtracted again below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test
         inner = self.test.T @ shifted
@@ -224,14 +233,14 @@ Change = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarra
 
 @dataclass
 class Changed:
-    """The vectors and eigenvalues of another estimator, changed at random, such as completed."""
+    """Vectors and eigenvalues of another estimator, changed at random, for example completed."""
 
-    found: Whole | Streaming | Changed
+    estimator: Whole | Streaming | Changed
     change: Change
     random: np.random.Generator
 
     def add(self, gradients: np.ndarray) -> None:
-        self.found.add(gradients)
+        self.estimator.add(gradients)
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.change(*self.found.result(), self.random)
+        return self.change(*self.estimator.result(), self.random)

@@ -1,4 +1,4 @@
-"""The original coordinates."""
+"""The identity basis: original coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random orthogonal basis: what any rotation, or any leading columns, would do without a gradient."""
+"""A random orthogonal basis, to compare with: any rotation, or any leading columns, without gradients."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Haar:
         self.size, self.columns, self.random = size, columns, random
 
     def add(self, gradients: np.ndarray) -> None:
-        """Gradients play no part."""
+        """Ignore the gradients."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """V (n, r), and that its eigenvalues (r,) are not known."""
+        """Return V (n, r), and NaN as the eigenvalues (r,), which are not known."""
         orthonormal, upper = np.linalg.qr(self.random.standard_normal((self.size, self.columns)))
         return orthonormal * np.sign(np.diag(upper)), np.full(self.columns, np.nan)
 

@@ -8,14 +8,14 @@ from curvebench.optimizers.matrix_functions.scaling import normalized
 
 
 def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
-    """The leading eigenvector by q <- X q / |X q| (002 Q.1, after eq. 141).
+    """Return the leading eigenvector by q <- X q / |X q| (002 Q.1, after eq. 141).
 
-    The error falls by lambda_2 / lambda_1 in a step. The eigenvalue is that of estimated_eigenvalues.
+    A step multiplies the error by lambda_2 / lambda_1. `estimated_eigenvalues` computes the eigenvalue.
 
     Args:
         matrix: X, (..., n, n), symmetric and positive semi-definite.
         vector: the start, (..., n).
-        steps: how many.
+        steps: number of steps.
 
     Returns:
         (..., n) with norm 1; 0 where a product is 0.
@@ -27,10 +27,10 @@ def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
 
 
 def orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
-    """One step V <- QR(X V) (002 eqs. 142 and 143; eqs. 144 and 145 where X drifts).
+    """Do one step V <- QR(X V) (002 eqs. 142 and 143; eqs. 144 and 145 where X drifts).
 
-    The angle between the span of V and that of the leading m eigenvectors falls by lambda_{m+1} / lambda_m in
-    a step; with m = n, column i converges at the rate of its own gap.
+    A step multiplies the angle between the span of V and the span of the leading m eigenvectors by
+    lambda_{m+1} / lambda_m. With m = n, column i converges at the rate of its own gap.
 
     Args:
         matrix: X, (..., n, n), symmetric and positive semi-definite.
@@ -43,7 +43,7 @@ def orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
 
 
 def estimated_eigenvalues(ops: Any, matrix: Any, basis: Any) -> Any:
-    """v_i^T X v_i for each column of a basis (002 Q.2.1).
+    """Return v_i^T X v_i for each column v_i of a basis (002 Q.2.1).
 
     Args:
         matrix: X, (..., n, n).
@@ -56,15 +56,15 @@ def estimated_eigenvalues(ops: Any, matrix: Any, basis: Any) -> Any:
 
 
 def descending_order(ops: Any, values: Any) -> Any:
-    """The indices (..., m) that sort values (..., m) from large to small; equal ones keep their order."""
+    """Return the indices (..., m) that sort values (..., m) from large to small; ties keep their order."""
     return ops.argsort(-values, -1)
 
 
 def reorder(ops: Any, array: Any, order: Any, axis: int) -> Any:
-    """Columns (axis -1) or rows (axis -2) of matrices in a given order.
+    """Sort the columns (axis -1) or rows (axis -2) of matrices in a given order.
 
-    What is kept in a basis moves with it: second moments have as rows the columns of the left basis, and as
-    columns those of the right one.
+    State that is expressed in a basis is sorted with it: the rows of second moments belong to the columns of
+    the left basis, and their columns to the columns of the right basis.
 
     Args:
         array: (..., m, n).
@@ -75,7 +75,9 @@ def reorder(ops: Any, array: Any, order: Any, axis: int) -> Any:
 
 
 def align_signs(ops: Any, basis: Any, previous: Any) -> Any:
-    """Each column with the sign that makes its inner product with the previous one not negative (002 Q.2.1).
+    """Give each column the sign with which its inner product with the previous column is not negative.
+
+    See 002 Q.2.1.
 
     Args:
         basis: (..., n, m).
@@ -86,15 +88,16 @@ def align_signs(ops: Any, basis: Any, previous: Any) -> Any:
 
 
 def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any, Any]:
-    """One orthogonal iteration with its sign and order corrections (002 Q.2.1, eqs. 144 and 145).
+    """Do one orthogonal iteration with corrections of signs and order (002 Q.2.1, eqs. 144 and 145).
 
     Args:
         matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
         basis: V of the step before, (..., n, m).
 
     Returns:
-        V of this step, (..., n, m), estimated eigenvalues descending; and the order (..., m): column i of it
-        continues column order[i] of the basis before, so that what is kept in the basis can be reordered.
+        V of this step, (..., n, m), by descending estimated eigenvalues; and the order (..., m). Column i of
+        V continues column order[i] of the basis before, so that state expressed in the basis can be
+        reordered.
     """
     refreshed = align_signs(ops, orthogonal_iteration(ops, matrix, basis), basis)
     order = descending_order(ops, estimated_eigenvalues(ops, matrix, refreshed))
@@ -102,23 +105,24 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
 
 
 def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
-    """online_orthogonal_iteration whose columns stay in their places: nothing kept in the basis has to move.
+    """Do one online orthogonal iteration in which column i continues column i of the basis before.
 
-    QR begins with the column that leads in the basis before, as in SOAP's own implementation (Vyas et al.
-    2024), which keeps the columns in that order and moves what is kept in the basis: the same up to a
-    permutation, which costs as much as all else where a basis belongs to a tensor of several axes.
+    State expressed in the basis does not have to be reordered. QR starts with the column that leads in the
+    basis before, as in SOAP's own implementation (Vyas et al. 2024). That implementation keeps the columns in
+    the order of QR and reorders the state, which is the same up to a permutation, but costs as much as
+    everything else if a basis belongs to a tensor of several axes.
 
     Args:
         matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
         basis: V of the step before, (..., n, m).
 
     Returns:
-        V of this step, (..., n, m): column i continues column i of the basis before (002 Q.2.1).
+        V of this step, (..., n, m) (002 Q.2.1).
     """
-    # Rows lie together in memory and columns do not: X is symmetric, so rows are what is moved.
-    before = ops.matrix_transpose(basis)
-    product = before @ matrix
-    order = descending_order(ops, ops.sum(before * product, axis=-1))
+    # Rows are contiguous in memory and columns are not. X is symmetric, so that rows can be moved instead.
+    old_rows = ops.matrix_transpose(basis)
+    product = old_rows @ matrix
+    order = descending_order(ops, ops.sum(old_rows * product, axis=-1))
     refreshed = ops.qr(ops.matrix_transpose(reorder(ops, product, order, -2)))[0]
     rows = reorder(ops, ops.matrix_transpose(refreshed), ops.argsort(order, -1), -2)
     return align_signs(ops, ops.matrix_transpose(rows), basis)

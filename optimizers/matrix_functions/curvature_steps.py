@@ -1,6 +1,6 @@
-"""Other steps of a learned curvature: the default update, inverse-free Cholesky, projection and retraction.
+"""Alternative steps of a learned curvature: default update, inverse-free Cholesky, projection, retraction.
 
-Roots of what the default update learns are taken by eigendecomposition: `inverse_root`.
+The default update learns S itself, whose roots are computed by eigendecomposition (`inverse_root`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ def default_step(
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
         curvature: H, (..., n, n), symmetric.
-        rate: beta_2, a number or (..., 1, 1), as are the others.
-        gamma: 1 where S decays and 0 where it is a sum.
+        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too.
+        gamma: 1 if S decays, 0 if it is a sum.
         damping: lambda.
 
     Returns:
-        (..., n, n), positive definite where H + lambda I is, and rate gamma at most 1.
+        (..., n, n), positive definite if H + lambda I is and rate gamma is at most 1.
     """
     return (1 - rate * gamma) * matrix + rate * (curvature + damping * ops.eye(matrix.shape[-1]))
 
@@ -29,15 +29,16 @@ def default_step(
 def cholesky_step(
     ops: Any, factor: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
 ) -> Any:
-    """C of S = (C C^T)^-1 without an inverse: C <- C h(-rate L), L + L^T = C^T (H + lambda I) C - gamma I.
+    """C <- C h(-rate L), an inverse-free step of S = (C C^T)^-1 along a curvature.
 
-    L is lower triangular and h(X) = I + X + X^2 / 2, so that the diagonal of C stays positive (Lin et al.
-    2023, 2024; 003 Sec. 4.1). To first order in the rate S takes the default step.
+    L + L^T = C^T (H + lambda I) C - gamma I. L is lower triangular and h(X) = I + X + X^2 / 2, so that the
+    diagonal of C stays positive (Lin et al. 2023, 2024; 003 Sec. 4.1). To first order in the rate, S takes
+    the default step.
 
     Args:
         factor: C, (..., n, n), lower triangular with a positive diagonal.
         curvature: H, (..., n, n), symmetric.
-        rate, gamma, damping: as in default_step.
+        rate, gamma, damping: see default_step.
     """
     transposed = ops.matrix_transpose(factor)
     inside = transposed @ curvature @ factor + damping * (transposed @ factor)
@@ -53,20 +54,20 @@ def kronecker_cholesky_step(
     damping: Any = 0.0,
     shares_scale: bool = False,
 ) -> tuple[Any, Any]:
-    """C_C and C_K of S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1 along g g^T + lambda I, without an inverse.
+    """Return C_C and C_K after an inverse-free step of S along g g^T + lambda I.
 
-    As printed (003 Fig. 6, left; Lin et al. 2024) each factor takes the whole change of scale, so that S
-    takes it twice. With `shares_scale` each takes a half: to first order in the rate S then moves as in the
-    spectral step.
+    S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1. As printed (003 Fig. 6, left; Lin et al. 2024), each factor takes the
+    whole change of scale, so that S takes it twice. With `shares_scale`, each factor takes a half: to first
+    order in the rate, S then moves as in the spectral step.
 
     Args:
         factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
         gradient: G, (..., m, n), g row by row.
-        rate, gamma, damping: as in default_step.
+        rate, gamma, damping: see default_step.
         shares_scale: whether each factor takes half of the change of scale.
     """
     inside = ops.matrix_transpose(factors[0]) @ gradient @ factors[1]
-    products = [ops.matrix_transpose(one) @ one for one in factors]
+    products = [ops.matrix_transpose(factor) @ factor for factor in factors]
     size_of_rows, size_of_columns = gradient.shape[-2:]
     means = (
         inside @ ops.matrix_transpose(inside) / size_of_columns
@@ -87,28 +88,29 @@ def kronecker_cholesky_step(
 def kronecker_projection_step(
     ops: Any, factors: tuple[Any, Any], gradient: Any, rate: Any, gamma: Any = 1.0, rounds: int = 12
 ) -> tuple[Any, Any]:
-    """The Kronecker product nearest to the default step of S_C x S_K along g g^T, in Frobenius norm.
+    """Return the Kronecker product nearest to the default step of S_C x S_K along g g^T, in Frobenius norm.
 
     Its factors are the leading singular pair of the rearranged matrix (Van Loan and Pitsianis 1993; 003 Sec.
-    4.1), by power iteration from the old ones: the matrix is never formed, factors stay positive definite.
+    4.1), by power iteration from the old factors. The matrix is never formed, and the factors stay positive
+    definite.
 
     Args:
         factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
         gradient: G, (..., m, n), g row by row.
-        rate, gamma: as in default_step, rate gamma below 1.
-        rounds: of power iteration; a round multiplies the error with the square of sigma_2 / sigma_1.
+        rate, gamma: see default_step; rate gamma must be below 1.
+        rounds: rounds of power iteration; a round multiplies the error by the square of sigma_2 / sigma_1.
 
     Returns:
-        S_C and S_K, of equal Frobenius norms.
+        S_C and S_K, with equal Frobenius norms.
     """
     rows, columns = factors
     transposed = ops.matrix_transpose(gradient)
-    kept = 1 - rate * gamma
+    decay = 1 - rate * gamma
     right = columns / _frobenius_norm(ops, columns)
     for _ in range(rounds):
-        left = kept * _inner(ops, columns, right) * rows + rate * (gradient @ right @ transposed)
+        left = decay * _inner(ops, columns, right) * rows + rate * (gradient @ right @ transposed)
         left = left / _frobenius_norm(ops, left)
-        right = kept * _inner(ops, rows, left) * columns + rate * (transposed @ left @ gradient)
+        right = decay * _inner(ops, rows, left) * columns + rate * (transposed @ left @ gradient)
         value = _frobenius_norm(ops, right)
         right = right / value
     root = ops.sqrt(value)
@@ -116,10 +118,10 @@ def kronecker_projection_step(
 
 
 def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
-    """S + X + X S^-1 X / 2 with X = rate H: Riemannian gradient descent, positive definite whatever H is.
+    """S + X + X S^-1 X / 2 with X = rate H: Riemannian gradient descent, positive definite for every H.
 
-    The second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003
-    Sec. 4.2). To first order in the rate S takes the default step of gamma 0.
+    It is the second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014;
+    003 Sec. 4.2). To first order in the rate, S takes the default step with gamma 0.
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
@@ -131,21 +133,22 @@ def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
 
 
 def _moved_factor(ops: Any, factor: Any, change: Any, rate: Any) -> Any:
-    """C h(-rate L) with L + L^T the symmetric change, (..., n, n)."""
+    """Return C h(-rate L) with L + L^T the symmetric change, (..., n, n)."""
     lower = ops.tril(change) - change * ops.eye(change.shape[-1]) / 2
     step = -rate * lower
     return factor + factor @ (step + step @ step / 2)
 
 
 def _mean_trace(ops: Any, matrix: Any) -> Any:
-    """The mean of the diagonal, (..., 1, 1)."""
+    """Return the mean of the diagonal, (..., 1, 1)."""
     return ops.mean(ops.diagonal(matrix), axis=-1, keepdims=True)[..., None]
 
 
-def _inner(ops: Any, one: Any, other: Any) -> Any:
-    """The sum of products of entries, (..., 1, 1)."""
-    return ops.sum(one * other, axis=(-2, -1), keepdims=True)
+def _inner(ops: Any, a: Any, b: Any) -> Any:
+    """Return the sum of products of entries, (..., 1, 1)."""
+    return ops.sum(a * b, axis=(-2, -1), keepdims=True)
 
 
 def _frobenius_norm(ops: Any, matrix: Any) -> Any:
+    """Return the Frobenius norm, (..., 1, 1)."""
     return ops.sqrt(_inner(ops, matrix, matrix))

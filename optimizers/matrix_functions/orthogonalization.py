@@ -1,4 +1,4 @@
-"""The orthogonal polar factor U V^T of a matrix: by a polynomial iteration, and exactly."""
+"""Orthogonal polar factor U V^T of a matrix, by a polynomial iteration or exactly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from curvebench.optimizers.matrix_functions.polynomials import OddPolynomial
 from curvebench.optimizers.matrix_functions.scaling import normalized, rank_cutoff
 from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_product
 
-TOGETHER, WIDE = 3, 2  # so many steps are taken on X X^T at a time where one side is so many times the other
+# Number of steps that are computed on X X^T at a time, and the ratio of sides from which this is faster.
+TOGETHER, WIDE = 3, 2
 
 
 def newton_schulz(
@@ -19,23 +20,25 @@ def newton_schulz(
     steps: int | None = None,
     precision: str | None = None,
 ) -> Any:
-    """The polar factor by X <- c_1 X + c_2 (X X^T) X + c_3 (X X^T)^2 X + ... (002 eq. 147).
+    """Return the polar factor by X <- c_1 X + c_2 (X X^T) X + c_3 (X X^T)^2 X + ... (002 eq. 147).
 
-    It starts at the matrix over its Frobenius norm. Products with X X^T are taken on the smaller side. For a
-    quintic and m <= n a step takes 4 m^2 n + 2 m^3 multiplications and additions (002 Q.3.1, Compute). From
-    n = 2 m on three steps are taken on X X^T before X is multiplied: 4 m^2 n + 18 m^3 for the three.
+    The iteration starts at the matrix divided by its Frobenius norm. Products with X X^T use the smaller
+    side. For a quintic and m <= n, a step needs 4 m^2 n + 2 m^3 multiplications and additions (002 Q.3.1,
+    Compute). From n = 2 m on, three steps are computed on X X^T before X is multiplied: 4 m^2 n + 18 m^3 for
+    the three.
 
     Args:
         matrix: (..., m, n), of any scale.
-        coefficients: c_1, c_2, ... of an odd polynomial by step; see COEFFICIENTS.
-        steps: the last polynomial is repeated where there are fewer; one step a polynomial if not given.
-        precision: of the products, which come after the division by the norm; the matrix's if not given.
+        coefficients: c_1, c_2, ... of an odd polynomial for each step; see COEFFICIENTS.
+        steps: number of steps, of which the last repeat the last polynomial; None: one step per polynomial.
+        precision: precision of the products, which come after the division by the norm; None: that of the
+            matrix.
 
     Returns:
         U p(S / |S|) V^T, (..., m, n), where p is the composed polynomial; 0 for a matrix that is 0.
 
     Raises:
-        ValueError: where there is no polynomial or one is empty.
+        ValueError: if there is no polynomial, or one without coefficients.
     """
     if not coefficients or not all(coefficients):
         raise ValueError("coefficients: give one polynomial or more, each with one coefficient or more")
@@ -52,10 +55,10 @@ def newton_schulz(
 
 
 def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
-    """Odd polynomials one after the other: P(X) = Q X with Q even in X, and P(X) P(X)^T = Q (X X^T) Q.
+    """Apply odd polynomials one after the other: P(X) = Q X with Q even in X, and P(X) P(X)^T = Q (X X^T) Q.
 
-    A few at a time are as exact as one by one. More would not be: rounding in X X^T grows as its smallest
-    eigenvalues do, by the square of c_1 in each.
+    A few at a time are as accurate as one by one. More would not be: each polynomial multiplies the smallest
+    eigenvalues of X X^T, and with them its rounding errors, by the square of its c_1.
     """
     identity = ops.cast_like(ops.eye(x.shape[-2]), x)
     squares = gram(ops, x)
@@ -69,7 +72,7 @@ def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
 
 
 def _even_polynomial(ops: Any, squares: Any, polynomial: OddPolynomial, identity: Any) -> Any:
-    """c_1 I + c_2 A + c_3 A^2 + ... of A = X X^T by Horner's rule."""
+    """Return c_1 I + c_2 A + c_3 A^2 + ... for A = X X^T, by Horner's rule."""
     *lower, highest = polynomial
     if not lower:
         return highest * identity
@@ -80,10 +83,10 @@ def _even_polynomial(ops: Any, squares: Any, polynomial: OddPolynomial, identity
 
 
 def orthogonal_factor(ops: Any, matrix: Any) -> Any:
-    """The orthogonal polar factor U V^T by the singular value decomposition (002 Q.3.1).
+    """Return the orthogonal polar factor U V^T by the singular value decomposition (002 Q.3.1).
 
-    Singular values of at most max(m, n) eps sigma_1 count as 0: their singular vectors are arbitrary, and a
-    factor that held them would differ between libraries.
+    Singular values of at most max(m, n) eps sigma_1 count as 0. Their singular vectors are arbitrary, and a
+    factor with them would differ between libraries.
 
     Args:
         matrix: (..., m, n).

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OddPolynomial = tuple[float, ...]  # c_1, c_2, ... of c_1 x + c_2 x^3 + ... (002 eq. 147)
+OddPolynomial = tuple[float, ...]  # Coefficients c_1, c_2, ... of c_1 x + c_2 x^3 + ... (002 eq. 147).
 
 CUBIC: OddPolynomial = (3 / 2, -1 / 2)
 QUINTIC: OddPolynomial = (15 / 8, -5 / 4, 3 / 8)
 JORDAN: OddPolynomial = (3.4445, -4.7750, 2.0315)
 
-# Amsel, Persson, Musco, Gower 2025, "The Polar Express": each is the minimax polynomial, in float64, of the
-# interval to which the ones before it map [1e-3, 1], with a cushion of 0.024 at its lower end. What they
-# print (Implementation 1) agrees to 9 digits. No composition of as many odd quintics comes nearer to 1.
+# Amsel, Persson, Musco, Gower 2025, "The Polar Express": each is the minimax polynomial, in float64, on the
+# interval to which the polynomials before it map [1e-3, 1], with a cushion of 0.024 at its lower end. Their
+# printed coefficients (Implementation 1) agree to 9 digits. No composition of equally many odd quintics comes
+# nearer to 1.
 #
 # In the first steps it is steep at 1, up to 70,000: in float32 a rounded singular value of 1 misses by 1 %
 # after 5 steps and is right to rounding after 8; in bfloat16 it could leave the interval.
@@ -27,7 +28,7 @@ POLAR_EXPRESS: tuple[OddPolynomial, ...] = (
     QUINTIC,
 )
 
-# One polynomial a step, of which newton_schulz repeats the last.
+# One polynomial per step; newton_schulz repeats the last.
 COEFFICIENTS: Mapping[str, tuple[OddPolynomial, ...]] = {
     "cubic": (CUBIC,),  # 002 Q.3.1, fixed point 1 of order 2
     "quintic": (QUINTIC,),  # 002 Q.3.1, fixed point 1 of order 3
@@ -37,5 +38,5 @@ COEFFICIENTS: Mapping[str, tuple[OddPolynomial, ...]] = {
 
 
 def evaluate(polynomial: OddPolynomial, x: float) -> float:
-    """The value c_1 x + c_2 x^3 + ... (002 eq. 147 for a singular value)."""
+    """Return c_1 x + c_2 x^3 + ... (002 eq. 147 for a singular value)."""
     return float(sum(c * x ** (2 * power + 1) for power, c in enumerate(polynomial)))

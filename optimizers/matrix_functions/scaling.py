@@ -8,24 +8,24 @@ import numpy as np
 
 
 def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, Any]:
-    """An array over its Euclidean norm, and the norm.
+    """Divide an array by its Euclidean norm, and return it with the norm.
 
     Entries are first divided by the largest, so that squares stay in range whatever the scale.
 
     Args:
         array: any shape.
-        axis: the axes that the norm is taken over.
+        axis: axes of the norm.
 
     Returns:
-        The array with norm 1, or 0 where it is 0; the norm, with length 1 along `axis`.
+        The array with norm 1, or 0 where it is 0; and the norm, with length 1 along `axis`.
     """
     largest = ops.max(ops.abs(array), axis=axis, keepdims=True)
     scaled = array / ops.where(largest == 0, 1.0, largest)
-    # at least one scaled entry is 1 where the array is not 0
+    # At least one scaled entry is 1 if the array is not 0.
     length = ops.maximum(ops.sqrt(ops.sum(ops.square(scaled), axis=axis, keepdims=True)), 1.0)
     return scaled / length, largest * length
 
 
 def rank_cutoff(ops: Any, *lengths: int) -> float:
-    """Relative to the largest singular value, what is no larger may be rounding: max(m, n) times eps."""
+    """Return the share of the largest singular value up to which others may be rounding: max(m, n) eps."""
     return max(lengths) * float(np.finfo(ops.dtype).eps)

@@ -1,4 +1,4 @@
-"""Steps of a spectral factorization S = B diag(d) B^T: any symmetric curvature, and no decomposition."""
+"""Steps of a spectral factorization S = B diag(d) B^T for any symmetric curvature, without decompositions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_pro
 
 
 class Spectrum(NamedTuple):
-    basis: Any  # B, (..., n, n), orthogonal
-    values: Any  # d, (..., n), above 0
+    basis: Any  # B, (..., n, n), orthogonal.
+    values: Any  # d, (..., n), above 0.
 
 
 class KroneckerSpectrum(NamedTuple):
-    """S = alpha S_1 x S_2 x ..., one factor an axis, each of determinant 1 (003 Claim 5)."""
+    """S = alpha S_1 x S_2 x ..., with one factor per axis, each of determinant 1 (003 Claim 5)."""
 
-    scale: Any  # alpha, (..., 1), above 0
-    factors: tuple[Spectrum, ...]  # of each axis
+    scale: Any  # alpha, (..., 1), above 0.
+    factors: tuple[Spectrum, ...]  # One factor per axis.
 
 
-# d e^x and its first order d (1 + x), as what d is multiplied with, and as the logarithm of that; x is what
-# is gained less what is lost: 1 + x would round a small gain away where all is lost, and d would be 0
+# Factor of d in d e^x and in its first order d (1 + x), and the logarithm of the factor. x is given as gain
+# and loss, because 1 + x would round a small gain to 0 if everything is lost, and d would become 0.
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
@@ -35,25 +35,26 @@ LOGARITHMS_OF_EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
 
 
 def exact_cayley(ops: Any, basis: Any, skew: Any) -> Any:
-    """B Cayley(X) = B (I + X) (I - X)^-1 = 2 B (I - X)^-1 - B (003 Sec. 3, Notations), by one solve.
+    """Return B Cayley(X) = B (I + X) (I - X)^-1 = 2 B (I - X)^-1 - B by one solve (003 Sec. 3, Notations).
 
     Args:
         basis: B, (..., n, n).
         skew: X, (..., n, n), skew-symmetric, so that I - X has an inverse (003 Claim 9).
     """
-    # X^T = -X: the transpose of B (I - X)^-1 is (I + X)^-1 B^T
+    # Because X^T = -X, the transpose of B (I - X)^-1 is (I + X)^-1 B^T.
     rows = ops.solve(ops.eye(skew.shape[-1]) + skew, ops.matrix_transpose(basis))
     return 2 * ops.matrix_transpose(rows) - basis
 
 
 def truncated_cayley(ops: Any, basis: Any, skew: Any) -> Any:
-    """B (I + X)^2 (I + X^2) (I + X^4), without the inverse that 003 Sec. 3.4 prints in the product.
+    """Return B (I + X)^2 (I + X^2) (I + X^4), without the inverse that 003 Sec. 3.4 prints in the product.
 
-    That is B + B E with E = 2 (X + X^2 + ... + X^7) + X^8: rounding is that of the small part alone.
+    It is computed as B + B E with E = 2 (X + X^2 + ... + X^7) + X^8, so that only the small part is rounded.
 
     Args:
         basis: B, (..., n, n).
-        skew: X, (..., n, n), skew-symmetric; of Frobenius norm below 1, or it is far from Cayley(X).
+        skew: X, (..., n, n), skew-symmetric. Its Frobenius norm must be below 1; otherwise the result is far
+            from Cayley(X).
     """
     square = symmetric_product(ops, skew, skew)
     fourth = symmetric_product(ops, square, square)
@@ -69,14 +70,14 @@ CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class SpectralMaps:
-    """How a step goes from tangent space to the factors.
+    """Maps of a step from tangent space to the factors.
 
     Args:
-        exponential: of d, a name of EXPONENTIALS.
-        cayley: of B, a name of CAYLEYS.
+        exponential: map of d, a key of EXPONENTIALS.
+        cayley: map of B, a key of CAYLEYS.
         normalized: whether the rotation has a given length instead of the curvature's (003 Sec. 3.4).
-        tie_tolerance: a pair of values nearer than this, relative to the larger, counts as equal and is not
-            rotated (003 App. E); 0 for those that are equal.
+        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
+            not rotated (003 App. E); with 0, only equal values.
     """
 
     exponential: str = "exact"
@@ -95,22 +96,23 @@ def spectral_step(
     damping: Any = 0.0,
     rotation_rate: Any = None,
 ) -> Spectrum:
-    """B and d after a step along a curvature H (003 Fig. 1, top; Fig. 5 where the exponential is truncated).
+    """Return B and d after a step along a curvature H (003 Fig. 1, top; Fig. 5 for a truncated exponential).
 
-    To first order in the rate S <- (1 - rate gamma) S + rate (H + damping I), the default update (003 eq. 3),
-    where the values are distinct (003 Claim 2).
+    To first order in the rate, S <- (1 - rate gamma) S + rate (H + damping I), the default update (003 eq.
+    3), if the values are distinct (003 Claim 2).
 
     Args:
         spectrum: B and d of S = B diag(d) B^T.
         curvature: H, (..., n, n), symmetric: g g^T, a Hessian, or a Euclidean gradient in S^-1.
         rate: beta_2, a number or (..., 1).
-        gamma: 1 where S decays and 0 where it is a sum, a number or (..., 1).
-        maps: how the factors are moved.
+        gamma: 1 if S decays, 0 if it is a sum; a number or (..., 1).
+        maps: maps from tangent space to the factors.
         damping: lambda, a number or (..., 1).
         rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
 
     Returns:
-        The new factors; not finite where the exponential overflows, or its first order is not positive.
+        The new factors. They are not finite where the exponential overflows, or where its first order is not
+        positive.
 
     Raises:
         ValueError: for a normalized rotation without its rate.
@@ -129,7 +131,7 @@ def spectral_step_inside(
     damping: Any = 0.0,
     rotation_rate: Any = None,
 ) -> Spectrum:
-    """`spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
+    """Return the result of `spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
     growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
     values = spectrum.values * EXPONENTIALS[maps.exponential](ops, *growth)
     return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
@@ -145,18 +147,18 @@ def kronecker_spectral_step(
     damping: Any = 0.0,
     rotation_rate: Any = None,
 ) -> KroneckerSpectrum:
-    """All factors of S = alpha S_1 x S_2 x ... after a step (003 Fig. 1, bottom; Fig. 6, right).
+    """Return all factors of S = alpha S_1 x S_2 x ... after a step (003 Fig. 1, bottom; Fig. 6, right).
 
-    The factors keep determinant 1: what the mean of log d would move goes into alpha, a share 1 / k of each
-    of k axes. The damping adds lambda I to H; by its second form in Fig. 6 that is lambda / alpha times the
-    other axes' mean(1 / d).
+    The factors keep determinant 1. The change of the mean of log d goes into alpha instead, with a share 1 /
+    k for each of k axes. The damping adds lambda I to H; by its second form in Fig. 6 it is lambda / alpha
+    times the mean of 1 / d over the other axes.
 
     Args:
         spectrum: alpha, and B and d of each axis.
-        inside: of each axis l, B_l^T M_l B_l, (..., n, n), M_l being the curvature's mean over the other axes
-            relative to S there: W / (alpha k) of Fig. 1, for a matrix gradient G of m rows and n columns
-            G S_2^-1 G^T / (alpha n) and G^T S_1^-1 G / (alpha m).
-        rate, gamma, maps, damping, rotation_rate: as in spectral_step.
+        inside: for each axis l, B_l^T M_l B_l, (..., n, n), where M_l is the mean of the curvature over the
+            other axes relative to S there: W / (alpha k) of Fig. 1. For a matrix gradient G of m rows and n
+            columns, M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
+        rate, gamma, maps, damping, rotation_rate: see spectral_step.
 
     Raises:
         ValueError: for a normalized rotation without its rate.
@@ -169,7 +171,7 @@ def kronecker_spectral_step(
             added = added * inverse
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
-        # log d has mean 0 but for rounding, which is taken away with the rest
+        # The mean of log d is 0 except for rounding, which is removed with the rest.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))
@@ -181,10 +183,10 @@ def kronecker_spectral_step(
 def rotated_basis(
     ops: Any, spectrum: Spectrum, inside: Any, rate: Any, maps: SpectralMaps, rotation_rate: Any = None
 ) -> Any:
-    """B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) where normalized (003 Sec. 3.4).
+    """Return B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) if normalized (003 Sec. 3.4).
 
     Args:
-        spectrum, rate, maps, rotation_rate: as in spectral_step.
+        spectrum, rate, maps, rotation_rate: see spectral_step.
         inside: B^T H B, (..., n, n).
 
     Raises:
@@ -199,26 +201,28 @@ def rotated_basis(
 
 
 def rotation_generator(ops: Any, values: Any, inside: Any, tie_tolerance: float = 0.0) -> Any:
-    """N = Skew(Tril(U)) with U_ij = -[B^T H B]_ij / (d_i - d_j), and 0 at ties (003 App. E, G, K).
+    """Return N = Skew(Tril(U)) with U_ij = -[B^T H B]_ij / (d_i - d_j), and 0 at ties (003 App. E, G, K).
 
     Args:
         values: d, (..., n).
         inside: B^T H B, (..., n, n).
-        tie_tolerance: a pair is tied where |d_i - d_j| is at most this times the larger.
+        tie_tolerance: d_i and d_j are tied if |d_i - d_j| is at most this share of the larger.
 
     Returns:
         (..., n, n), exactly skew-symmetric.
     """
-    one, other = values[..., :, None], values[..., None, :]
-    gaps = one - other
-    is_tied = ops.abs(gaps) <= tie_tolerance * ops.maximum(one, other)
+    d_i, d_j = values[..., :, None], values[..., None, :]
+    gaps = d_i - d_j
+    is_tied = ops.abs(gaps) <= tie_tolerance * ops.maximum(d_i, d_j)
     entries = -inside / ops.where(is_tied, ops.ones_like(gaps), gaps)
     lower = ops.tril(ops.where(is_tied, ops.zeros_like(entries), entries))
     return lower - ops.matrix_transpose(lower)
 
 
 def spectral_power(ops: Any, values: Any, power: float) -> Any:
-    """d^(-1/p), entry by entry; NaN where d is infinite, of which the power 0 would hide the overflow.
+    """Return d^(-1/p), entry by entry.
+
+    The result is NaN where d is infinite, because the power 0 would hide the overflow.
 
     Args:
         values: d, of any shape, above 0.
@@ -228,7 +232,9 @@ def spectral_power(ops: Any, values: Any, power: float) -> Any:
 
 
 def nearer_orthogonal(ops: Any, basis: Any) -> Any:
-    """B + B (I - B^T B) / 2, one Newton-Schulz iteration: the error |B^T B - I| becomes 3/4 of its square.
+    """Return B + B (I - B^T B) / 2, one Newton-Schulz iteration.
+
+    The error |B^T B - I| becomes 3/4 of its square.
 
     Args:
         basis: B, (..., n, n), with an error well below 1.
@@ -238,16 +244,16 @@ def nearer_orthogonal(ops: Any, basis: Any) -> Any:
 
 
 def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> tuple[Any, Any]:
-    """beta_2 diag(B^T H B) / d and beta_2 gamma: d is multiplied with the exponential of their difference.
+    """Return beta_2 diag(B^T H B) / d and beta_2 gamma, the gain and loss of d in the exponent.
 
     Args:
         values: d, of any shape, above 0.
-        diagonal: diag(B^T H B) with its damping, of that shape.
-        rate, gamma: numbers, or arrays that broadcast against it.
+        diagonal: diag(B^T H B) with its damping, in the same shape.
+        rate, gamma: numbers, or arrays that broadcast against the values.
     """
     return rate * (diagonal / values), rate * gamma
 
 
 def _for_matrices(rate: Any) -> Any:
-    """A number, or (..., 1) as what broadcasts against matrices."""
+    """Return a number unchanged, and reshape (..., 1) to broadcast against matrices."""
     return rate if isinstance(rate, float | int) else rate[..., None]

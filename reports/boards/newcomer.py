@@ -17,7 +17,7 @@ from curvebench.reports.measures import chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
 from curvebench.reports.tables import Tables
-from curvebench.results.archive import HERE
+from curvebench.results.archive import LOCAL
 from curvebench.results.intervals import LEVEL
 from curvebench.results.outcomes import failed
 from curvebench.spec.method import OptimizerSpec
@@ -63,7 +63,7 @@ class Placed:
 
     Args:
         field: name of the study that it joins.
-        origin: published set that contains it, or `curvebench.results.archive.HERE`.
+        origin: published set that contains it, or `curvebench.results.archive.LOCAL`.
         backend, field_backend: backend of its runs, and backend of the field's methods.
         command: command that runs it again.
         row: its row, without rank and score if all its final runs failed.
@@ -156,14 +156,14 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
     arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
     options = {**arguments, **optimizer.hyperparameters, **space}
-    label = optimizer.label if source == HERE else f"{optimizer.label}-again"
+    label = optimizer.label if source == LOCAL else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
     # The prefix "torch:" is not needed for a class in a file.
     # A class of PyTorch in a file is recognized without the prefix "torch:".
     named = where if library == "torch" and ".py:" in where else optimizer.locator
     words = ["curvebench", "try", named, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
-    words += ["--problems", ",".join(problems)] if source == HERE else []
+    words += ["--problems", ",".join(problems)] if source == LOCAL else []
     return shlex.join(words)
 
 

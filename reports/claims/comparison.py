@@ -194,7 +194,7 @@ def comparisons(
         for workload in _workloads(study, claim, condition):
             values = {
                 name: quantity.of_runs(method_runs.filter(workload=name))
-                for name in dict.fromkeys((workload.name, condition.than_on or workload.name))
+                for name in dict.fromkeys((workload.name, condition.control_workload or workload.name))
             }
             for key in condition.keys(claim.id, number, workload.name):
                 yield _compared(quantity, backend, key, values, outcome_of)
@@ -278,9 +278,9 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
             may have fewer workloads.
     """
     workloads = [item for item in study.workloads if condition.is_about(item.name, item.metrics)]
-    lacking = condition.than_on not in (None, *(workload.name for workload in study.workloads))
+    lacking = condition.control_workload not in (None, *(workload.name for workload in study.workloads))
     if (lacking or not workloads) and not claim.repeats:
-        absent = condition.than_on if lacking else condition.workload
+        absent = condition.control_workload if lacking else condition.workload
         where = f"on {absent}" if absent else "on any workload"
         raise InputError(
             f"study {study.name}: claim {claim.id}: a condition asks for {condition.metric} {where}, "

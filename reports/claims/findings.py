@@ -16,7 +16,7 @@ from curvebench.reports.statistics.decisions import POWER, RESAMPLED, SEEDS, Fin
 from curvebench.results.intervals import median
 from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
-from curvebench.results.verdicts import ALPHA, KEPT, choices_flip
+from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
 
@@ -137,7 +137,7 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
     choices = comparison.alternatives
     not_run = sum(choice.interval is None for choice in choices)
     tuned: dict[str, Any] = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
-    matter = tuned["ties"] or sum(choice.share for choice in choices) > 1 - KEPT
+    matter = tuned["ties"] or sum(choice.share for choice in choices) > 1 - MIN_AGREEMENT
     if matter and not_run == len(choices):
         return tuned
     same = _agreeing(comparison, finding, relations)
@@ -219,7 +219,7 @@ def _tuning_seeds(
     agreeing.add(tuple(outcome.chosen for outcome in outcomes))
     for size in (size for size in SEEDS if size > max(outcome.seeds for outcome in outcomes)):
         shares = shares_of_choices(outcomes, size)
-        if sum(share for settings, share in shares.items() if settings in agreeing) >= KEPT:
+        if sum(share for settings, share in shares.items() if settings in agreeing) >= MIN_AGREEMENT:
             return size
     return None
 

@@ -374,7 +374,7 @@ class Straightness(Quantity):
     """Straightness of a convergence curve on a logarithmic axis: 1 where a run converges linearly.
 
     It is the coefficient of determination (R²) of a line through the logarithms of a run's evaluations over
-    steps, from the start to the first evaluation that is at most `down_to`. A run that never gets there, or
+    steps, from the start to the first evaluation that is at most `until`. A run that never gets there, or
     whose values are not finite on the way, has 0. Nothing is known of a run that gets there before its third
     evaluation.
     """
@@ -387,21 +387,21 @@ class Straightness(Quantity):
         }
         present = runs.filter(~missing())
         values = [
-            0.0 if has_failed or run not in curves else _straightness(*curves[run], self.condition.down_to)
+            0.0 if has_failed or run not in curves else _straightness(*curves[run], self.condition.until)
             for run, has_failed in present.select("run", failed()).iter_rows()
         ]
         return present.with_columns(pl.Series("value", values, dtype=pl.Float64))
 
 
-def _straightness(steps: np.ndarray, values: np.ndarray, down_to: float) -> float | None:
-    """Return R² of a line through log(values) over steps, down to the first value up to `down_to`."""
+def _straightness(steps: np.ndarray, values: np.ndarray, until: float) -> float | None:
+    """Return R² of a line through log(values) over steps, down to the first value up to `until`."""
     from scipy.stats import linregress
 
-    if not values[-1] <= down_to:
+    if not values[-1] <= until:
         return 0.0
-    end = int(np.argmax(values <= down_to)) + 1
-    # A value of exactly 0 has no logarithm; only the last one can be 0, and it counts as `down_to`.
-    steps, values = steps[:end], np.where(values[:end] == 0, down_to, values[:end])
+    end = int(np.argmax(values <= until)) + 1
+    # A value of exactly 0 has no logarithm; only the last one can be 0, and it counts as `until`.
+    steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])
     if not np.isfinite(values).all():
         return 0.0
     return float(linregress(steps, np.log(values)).rvalue) ** 2 if end >= MIN_POINTS else None

@@ -21,10 +21,11 @@ def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
     """
     if plan.published:
         return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
-    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale or plan.scale}", *_where(plan.folders)])
+    return " ".join([f"{SNAKEMAKE} studies={claim} scale={scale or plan.scale}", *where(plan.folders)])
 
 
-def _where(folders: Mapping[str, str]) -> list[str]:
+def where(folders: Mapping[str, str]) -> list[str]:
+    """Return the settings of Snakemake's command that name the folders of a plan."""
     return [shlex.quote(f"{key}={folder}") for key, folder in folders.items()]
 
 
@@ -69,5 +70,5 @@ def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPla
     settings = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]
     if plan.parity is None:
         settings.append("parity=false")
-    settings += _where(plan.folders)
+    settings += where(plan.folders)
     return f"{SNAKEMAKE} {' '.join(settings)}"

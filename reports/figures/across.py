@@ -121,7 +121,7 @@ def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
     for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
-        rates = sensitivity(study_values(cell.study, cell.tuning_runs, metric, which))
+        rates = sensitivity(study_values(cell.study, cell.runs, metric, which))
         tuned = [name for name in bases if name in {Method.of(label).basis for label in rates["method"]}]
         if len(tuned) > 1:
             yield _rates_by_basis(cell, metric, which, tuned, rates)
@@ -146,7 +146,7 @@ def _rates_by_basis(
         keys = drawing.dashed({"original coordinates": (), "the panel's basis": DASHED})
         grid.draw_key([*drawing.optimizer_keys(cell.looks), *keys])
         grid.label("learning rate", metric_name(metric, which))
-        facts = {"which": which, "bands": rates, "best": best_rates(rates, direction)}
+        facts = {"which": which, "bands": rates, "best": best_rates(rates, direction), "of": cell.study}
         return cell.save(grid.figure, "across", f"bases.{which}.{metric}", metric, facts, "bases")
 
 

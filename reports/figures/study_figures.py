@@ -32,7 +32,6 @@ from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.medians import quartile_bands
 from curvebench.reports.tables import Tables, final_curves
 from curvebench.reports.wall_clock import paces, with_seconds
-from curvebench.results.tuning import comparable
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
@@ -55,7 +54,7 @@ CLOCKS = {
     "charged_seconds": "seconds, compiling left out",
     "compiled_seconds": "seconds, compiling included",
 }
-CLOCK_PANEL = (2.6, 2.2)  # width and height, inches
+CLOCK_PANEL = (2.6, 2.2)  # Width and height of a panel that compares costs, inches.
 SPARSE = 0.12  # Distance between two markers of a curve, as a share of its length.
 
 
@@ -64,11 +63,6 @@ class FigureCell(measures.StudyProblem):
     """A problem whose figures are drawn, and the folder for their files."""
 
     out: Path
-
-    @property
-    def tuning_runs(self) -> pl.DataFrame:
-        """Tuning runs whose results can be compared with each other."""
-        return comparable(self.runs.filter(stage="tuning"), self.study.tuning)
 
     @property
     def looks(self) -> dict[str, Look]:
@@ -157,7 +151,6 @@ def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     Without such a run, or if the study has no number of epochs, return None.
     """
     epochs = study.training.budget.get("epochs")
-    # without a stop, runs go on past a target
     # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
     complete_outcomes = ["budget"] if study.training.stop else ["budget", "reached"]
     complete_steps = final.filter(pl.col("outcome").is_in(complete_outcomes))["steps"]
@@ -246,7 +239,7 @@ def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the judged metrics against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
-        rates = measures.sensitivity(measures.study_values(cell.study, cell.tuning_runs, metric, which))
+        rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:
             yield _sensitivity(cell, metric, which, rates)
 

@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curvebench.paths import HOME, SITE
 from curvebench.reports import formatting
-from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands
+from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands, where
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent.parent / "static"
 # Copy of the plan that the site shows. Planning renders the site again if its plan differs from this.
 SHOWN = "plan.json"
+# Rendered documentation (`make docs`), relative to the default folder of the site. Other sites have no link.
+DOCUMENTATION = "../../docs/site/docs/index.html"
 # List of the files that the last rendering wrote. The next rendering keeps all other files of the folder.
 WRITTEN = "files.json"
 
@@ -58,6 +61,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
         versions.append(read_version(source))
     contents = SiteContents(plan, versions)
     environment, texts = _environment(contents), dict[str, str]()
+    is_default_place = out.resolve() == (HOME / SITE).resolve()
+    environment.globals["documentation"] = DOCUMENTATION if is_default_place else ""
 
     def render(template: str, name: str = "", **context: Any) -> None:
         name = name or f"{template}.html"
@@ -96,7 +101,8 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     _write(out, texts, plan, [*_figures(contents), (BOARD_FIGURES, drawings, board_figures)])
     local = contents.own
     verdicts = Counter(claim.verdict for claim in local.claims).most_common()
-    content = {"site": (out / "index.html").resolve(), "snakemake": SNAKEMAKE, "verdicts": verdicts}
+    command = " ".join([SNAKEMAKE, *where(plan.folders)])
+    content = {"site": (out / "index.html").resolve(), "snakemake": command, "verdicts": verdicts}
     seconds = seconds_by_cause(local.jobs).row(0, named=True)
     return text_of("summary", own=local, checked=contents.checked, spent=seconds, **content).splitlines()
 

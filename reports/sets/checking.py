@@ -1,4 +1,4 @@
-"""Checks of a published set: its files, the cells of its plan, and the verdicts that its tables give."""
+"""Checks of a published set: its files, the cells of its plan, and the verdicts computed from its tables."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
 
-EQUAL = 1e-6  # relative difference that another processor's rounding may make in a recomputed number
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # characters that a terminal obeys
+ROUNDING = 1e-6  # relative difference that rounding on another processor may make in a recomputed number
+# Control characters, which a terminal would obey, and characters that cannot be encoded.
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # by folder and name
-Counts = Mapping[tuple[Any, ...], int]  # by cell
+Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables by folder and name
+Counts = Mapping[tuple[Any, ...], int]  # number of runs or instances by cell
 
 
 class Provenance(BaseModel):
     """The part of `provenance.json` that the code reads.
 
-    `commit` and whether files differed from it, `dirty`, are None where that is not known.
+    `commit`, and `dirty` (whether files differed from it), are None if they are not known.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -50,40 +51,40 @@ class Provenance(BaseModel):
 def check(folder: Path) -> list[str]:
     """Return all reasons to refuse a set, each naming its file; an empty list when the set is accepted.
 
-    Files must be those of the checksums, tables must have their schema, the cells of the plan must all be
-    there and no others, and verdicts and leaderboard must be those that the tables give. Nothing from the
-    folder is executed. Rows are taken as they are: whether the runs happened, and whether a setting is the
-    one that tuning chose, is checked on a sample by `curvebench.commands.rerun`.
+    Files must match the checksums, tables must have their schema, the cells must be exactly the ones in the
+    plan, and verdicts and leaderboard must equal the ones computed from the tables. Nothing from the folder
+    is executed. Rows are trusted: whether the runs happened, and whether tuning chose the settings, is
+    checked on a sample by `curvebench.commands.rerun`.
     """
-    found = flaws(folder) or disagreements(folder)
-    return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in found]
+    reasons = flaws(folder) or disagreements(folder)
+    return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in reasons]
 
 
 def flaws(folder: Path) -> list[str]:
-    """Return the reasons to refuse a set for which no verdict needs to be computed."""
+    """Return the reasons to refuse a set that can be found without computing verdicts."""
     if not folder.is_dir():
         return [f"{folder}: no such folder"]
-    if found := list(checksum_flaws(folder)):
-        return found  # files that are not as they were written are not read
+    if reasons := list(checksum_flaws(folder)):
+        return reasons  # changed files are not read
     try:
-        plan, about = read_set(folder), read_provenance(folder)
+        plan, provenance = read_set(folder), read_provenance(folder)
         check_letters(plan.published)
-        if found := list(_layout(folder, plan)):
-            return found
+        if reasons := list(_layout(folder, plan)):
+            return reasons
         tables: dict[str, dict[str, pl.DataFrame]] = {}
         for path in sorted(folder.rglob("*.parquet")):
             try:
                 tables.setdefault(path.parent.name, {})[path.stem] = read([path], path.stem)
             except InputError as error:
-                found.append(str(error).removeprefix(f"{folder}/"))
-        if found:
-            return found
+                reasons.append(str(error).removeprefix(f"{folder}/"))
+        if reasons:
+            return reasons
         claims = tables.pop(folder.name)["claims"]
         return [
             *_cells(plan, tables),
             *_rule_hashes(plan),
-            *_not_waived(about, plan, tables, claims),
-            *unjoined(plan, about.published, (PUBLISHED, folder.parent)),
+            *_not_waived(provenance, plan, tables, claims),
+            *unjoined(plan, provenance.published, (PUBLISHED, folder.parent)),
         ]
     except InputError as error:
         return [str(error).removeprefix(f"{folder}/")]
@@ -95,14 +96,14 @@ def flaws(folder: Path) -> list[str]:
 
 
 def checksum_flaws(folder: Path) -> Iterator[str]:
-    """Yield a sentence for each file that is missing, changed, or not named by the checksums."""
+    """Yield a sentence for each file that is missing, changed, or absent from the checksums."""
     if (folder / SUMS).is_symlink() or not (folder / SUMS).is_file():
         yield f"{SUMS}: is missing, a link, or no file; get the set's folder again"
         return
     lines = (folder / SUMS).read_text(errors="replace").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = files_of(folder)
-    for name in there:
+    names = files_of(folder)
+    for name in names:
         if (folder / name).is_symlink() or not (folder / name).is_file():
             yield f"{name}: a link, or no file; remove it"
         elif name not in sums:
@@ -112,26 +113,26 @@ def checksum_flaws(folder: Path) -> Iterator[str]:
                 f"{name}: is not the file that the checksum is of: its SHA-256 begins with {digest[:12]}, "
                 f"and {SUMS} has {sums[name][:12]}; it was changed or damaged since the set was published"
             )
-    yield from (f"{name}: is missing; {SUMS} names it" for name in sorted(sums.keys() - set(there)))
+    yield from (f"{name}: is missing; {SUMS} names it" for name in sorted(sums.keys() - set(names)))
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Read a set's `provenance.json`.
+    """Read the `provenance.json` of a set.
 
     Raises:
-        InputError: when it lacks a key, or its verdicts are by other rules than those of this code.
+        InputError: when it lacks a key, or its verdicts follow another version of the rules than this code.
     """
     try:
-        about = Provenance.model_validate_json((folder / PROVENANCE).read_bytes())
+        provenance = Provenance.model_validate_json((folder / PROVENANCE).read_bytes())
     except (OSError, ValidationError) as error:
         raise InputError(f"{PROVENANCE}: not that of a set ({error})") from error
-    if about.rule_version != RULE_VERSION:
+    if provenance.rule_version != RULE_VERSION:
         raise InputError(
-            f"{PROVENANCE}: verdicts by version {about.rule_version} of the rules, and here is version "
-            f"{RULE_VERSION}; check it with its own commit, {about.commit}, or derive it anew with "
+            f"{PROVENANCE}: verdicts by version {provenance.rule_version} of the rules, and here is version "
+            f"{RULE_VERSION}; check it with its own commit, {provenance.commit}, or derive it anew with "
             "curvebench sets renew"
         )
-    return about
+    return provenance
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
@@ -140,13 +141,13 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
         yield f"{PLAN}: verdicts should be the folder of the set"
     tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
     tables |= {study.name: (study.tables,) for study in plan.studies}
-    for name, place in tables.items():
-        if tuple(place) != (folder / name,):
+    for name, folders in tables.items():
+        if tuple(folders) != (folder / name,):
             yield f"{PLAN}: the tables of {name} should lie in the folder {name}, and no others"
     needed = TOP | {f"{name}/{table}.parquet" for name in tables for table in SPECIAL.get(name, STUDY_TABLES)}
-    there = set(files_of(folder))
-    yield from (f"{name}: a set needs this file" for name in sorted(needed - there))
-    yield from (f"{name}: a set has no such file; remove it" for name in sorted(there - needed))
+    present = set(files_of(folder))
+    yield from (f"{name}: a set needs this file" for name in sorted(needed - present))
+    yield from (f"{name}: a set has no such file; remove it" for name in sorted(present - needed))
 
 
 # --- cells of the plan ---------------------------------------------------------------------------
@@ -155,27 +156,35 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
 def _cells(plan: ReportPlan, tables: Tables) -> Iterator[str]:
     """Yield a sentence for each table that lacks cells of the plan, or has others."""
     for study in plan.studies:
-        there = _runs_there(with_method(tables[study.name]["runs"]))
-        yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), there)
+        present = _runs_there(with_method(tables[study.name]["runs"]))
+        yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
         planned, checks = _instances_planned(plan.checks), tables["checks"]["checks"]
         counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
-        # searches for the worst case of a bound add instances
-        found = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
-        yield from _unplanned("checks/checks.parquet", "instances", planned, found)
+        # Searches for the worst case of a bound add instances, of which the plan does not know the number.
+        present = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
+        yield from _unplanned("checks/checks.parquet", "instances", planned, present)
         yield from _wrongly_held(plan.checks, checks)
 
 
-def _unplanned(file: str, what: str, planned: Counts, there: Counts) -> Iterator[str]:
-    wrong = sorted(cell for cell in {*planned, *there} if planned.get(cell, 0) != there.get(cell, 0))
+def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterator[str]:
+    """Yield a sentence if the cells in a table differ from the cells of the plan.
+
+    Args:
+        file: name of the table's file.
+        unit: "runs" or "instances", which are counted in each cell.
+        planned: counts in the plan.
+        present: counts in the table.
+    """
+    wrong = sorted(cell for cell in {*planned, *present} if planned.get(cell, 0) != present.get(cell, 0))
     if wrong:
-        counts = f"{there.get(wrong[0], 0)} {what}, and the plan has {planned.get(wrong[0], 0)}"
+        counts = f"{present.get(wrong[0], 0)} {unit}, and the plan has {planned.get(wrong[0], 0)}"
         more = f"; {len(wrong) - 1} more cells likewise" if len(wrong) > 1 else ""
         yield f"{file}: {', '.join(str(name) for name in wrong[0] if name != '')}: {counts}{more}"
 
 
 def _runs_planned(study: StudyPlan) -> Counts:
-    """Count the final runs, and the settings that all tuning rounds try, by cell."""
+    """Count the final runs, and the runs of all tuning rounds, by cell."""
     planned = {}
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
@@ -193,17 +202,17 @@ def _runs_planned(study: StudyPlan) -> Counts:
 
 
 def _runs_there(runs: pl.DataFrame) -> Counts:
-    settings = pl.struct("round", "learning_rate", pl.col("hyperparameters").hash()).n_unique()
-    counted = (
-        runs.filter(pl.col("stage") != "alternative")
-        .group_by("stage", "backend", "workload", "method", "seed")
-        .agg(count=pl.when(pl.col("stage").first() == "final").then(pl.len()).otherwise(settings))
-    )
+    """Count the final and tuning runs of a table by cell."""
+    planned = runs.filter(pl.col("stage") != "alternative")
+    counted = planned.group_by("stage", "backend", "workload", "method", "seed").len()
     return {tuple(cell): count for *cell, count in counted.rows()}
 
 
 def _instances_planned(plan: ChecksPlan) -> Counts:
-    """Count the instances of each part of a property claim; of a bound, a search adds one at least."""
+    """Count the instances of each subclaim of a property claim.
+
+    For a bound, a search adds at least one instance.
+    """
     return {
         (claim.id, part.part, part.variant): part.instances + part.bound
         for claim in plan.claims
@@ -213,7 +222,7 @@ def _instances_planned(plan: ChecksPlan) -> Counts:
 
 
 def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence when a measure of a property claim holds otherwise than its numbers say."""
+    """Yield a sentence if the column `holds` of a measure disagrees with its numbers."""
     sampled = {
         (claim.id, part.part, part.variant) for claim in plan.claims for part in claim.parts if part.sampled
     }
@@ -234,62 +243,68 @@ def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
 
 
 def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each claim of a study whose hash in the plan is not that of its decision rule."""
+    """Yield a sentence for each claim whose hash in the plan is not the hash of its decision rule."""
     for study in (*plan.studies, *plan.skipped):
-        for claim, right in rules(study).items():
-            if (given := study.rules.get(claim)) != right:
+        for claim, computed in rules(study).items():
+            if (recorded := study.rules.get(claim)) != computed:
                 yield (
                     f"{PLAN}: claim {claim}: its rule is not the one whose hash stands beside it: "
-                    f"{given}, and the hash of what stands there is {right}"
+                    f"{recorded}, and the hash of what stands there is {computed}"
                 )
 
 
-def _not_waived(about: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence for each objection of a kind that was not waived when the set was published."""
+def _not_waived(origin: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each objection whose kind was not waived when the set was published."""
     waived = {objection.kind for objection in plan.waived}
-    for each in all_objections((about.commit, about.dirty), plan, tables, claims):
-        if each.kind not in waived:
-            sentence, remedy = (say("objections.jinja", macro, each) for macro in ("sentence", "remedy"))
-            yield f"{sentence}; remedy: {remedy}, or publish with waive={each.kind}"
+    for objection in all_objections((origin.commit, origin.dirty), plan, tables, claims):
+        if objection.kind not in waived:
+            sentence, remedy = (say("objections.jinja", macro, objection) for macro in ("sentence", "remedy"))
+            yield f"{sentence}; remedy: {remedy}, or publish with waive={objection.kind}"
 
 
 # --- verdicts and leaderboard --------------------------------------------------------------------
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Return where claims, findings and leaderboard of a set differ from those computed anew.
+    """Return where claims, findings and leaderboard of a set differ from the ones computed from its tables.
 
     Raises:
         InputError: when the set cannot be read.
     """
-    found = []
+    differences = []
     for table, computed in derived(read_set(folder)).items():
         file = f"{table}.parquet"
-        found.append(_unlike(file, read([folder / file], table).to_dicts(), computed.to_dicts()))
-    return [difference for difference in found if difference]
+        differences.append(_unlike(file, read([folder / file], table).to_dicts(), computed.to_dicts()))
+    return [difference for difference in differences if difference]
 
 
-def _unlike(file: str, given: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]]) -> str:
-    """Name the first value of a list of rows that differs from the one computed; empty where none does."""
-    if len(given) != len(right):
-        return f"{file}: has {len(given)} rows, and the tables give {len(right)}"
-    for number, rows in enumerate(zip(given, right, strict=True), start=1):
+def _unlike(file: str, stored: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence about the first value that differs from the computed one; empty if none does.
+
+    Args:
+        file: name of the file, for the sentence.
+        stored: rows of the file.
+        computed: rows computed from the tables.
+    """
+    if len(stored) != len(computed):
+        return f"{file}: has {len(stored)} rows, and the tables give {len(computed)}"
+    for number, rows in enumerate(zip(stored, computed, strict=True), start=1):
         for key in dict.fromkeys(key for row in rows for key in row):
             values = [row.get(key) for row in rows]
             if not alike(*values):
-                here, wanted = (str(value)[:60] for value in values)
+                text, correct = (str(value)[:60] for value in values)
                 named = " ".join(str(rows[0][name]) for name in ("id", "claim", "method") if name in rows[0])
-                return f"{file}: row {number} ({named}): {key} is {here!r}, and the tables give {wanted!r}"
+                return f"{file}: row {number} ({named}): {key} is {text!r}, and the tables give {correct!r}"
     return ""
 
 
-def alike(left: Any, right: Any) -> bool:
-    """Return whether two values of a table are equal except for rounding; NaN is like NaN."""
-    if isinstance(left, float) and isinstance(right, float):
-        both_nan = math.isnan(left) and math.isnan(right)
-        return both_nan or math.isclose(left, right, rel_tol=EQUAL)
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(alike(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(alike, left, right))
-    return bool(left == right)
+def alike(first: Any, second: Any) -> bool:
+    """Whether two values of a table are equal except for rounding; NaN is like NaN."""
+    if isinstance(first, float) and isinstance(second, float):
+        both_nan = math.isnan(first) and math.isnan(second)
+        return both_nan or math.isclose(first, second, rel_tol=ROUNDING)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(alike(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(alike, first, second))
+    return bool(first == second)

@@ -1,4 +1,4 @@
-"""What goes into a published set: the tables that a report shows, long curves thinned."""
+"""Contents of a published set: the tables that a report shows, with long curves thinned."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.sets import PROVENANCE
 
-MOST_CURVE_ROWS = 200_000  # of a study; about 2 MB
+MAX_CURVE_ROWS = 200_000  # rows of curves that a study may have without thinning, about 2 MB
 Frames = Mapping[str, pl.DataFrame]
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a set.
+    """Contents of a published set.
 
     Args:
-        frames: tables by the folder in the set that holds them.
-        thinned: the studies whose curves hold some of the recorded steps only.
-        whole: those of them of which the curves that claims are decided by hold more steps.
+        frames: tables by the folder of the set that contains them.
+        thinned: names of the studies whose curves have only some of the recorded steps.
+        whole: names of the thinned studies in which the curves that decide claims have more steps.
     """
 
     frames: Mapping[str, Frames]
@@ -44,104 +44,109 @@ class Contents:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """The jobs of all folders."""
-        return pl.concat(own["jobs"] for own in self.frames.values()).unique(maintain_order=True)
+        """Jobs of all folders."""
+        return pl.concat(tables["jobs"] for tables in self.frames.values()).unique(maintain_order=True)
 
     @property
     def runs(self) -> int:
-        """How many runs there are."""
+        """Number of runs."""
         return sum(len(frames["runs"]) for frames in self.frames.values() if "runs" in frames)
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """Return the tables that a report shows; those of a published set as they are.
+    """Return the tables that a report shows; the tables of a published set are returned unchanged.
 
-    The curves are those of final runs, and of alternative settings those that decide claims.
+    Curves are kept for final runs, and for runs at alternative settings where they decide claims.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
     frames: dict[str, Frames] = {}
-    cut, whole = [], []
+    thinned_studies, with_whole_curves = [], []
     if plan.published:
-        known = json.loads((plan.path.parent / PROVENANCE).read_text())
-        cut, whole = known["thinned_curves"], known["whole_curves"]
+        provenance = json.loads((plan.path.parent / PROVENANCE).read_text())
+        thinned_studies, with_whole_curves = provenance["thinned_curves"], provenance["whole_curves"]
     for study in plan.studies:
         if study.name in SPECIAL:
             raise InputError(
                 f"study {study.name}: a set keeps a folder of that name; rename the study's file"
             )
-        own = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
+        tables = {table: read(study.tables, table) for table in STUDY_TABLES if table != "curves"}
         if plan.published:
-            own["curves"] = read(study.tables, "curves")
+            tables["curves"] = read(study.tables, "curves")
         else:
-            own["curves"], shorter = _curves(study, own["runs"])
-            cut += [study.name] * shorter
-            points = own["curves"].group_by("run", "metric").len()["len"]
-            whole += [study.name] * (shorter and bool((points > CURVE_POINTS).any()))
-        frames[study.name] = own
-    for where, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
+            tables["curves"], is_thinned = _curves(study, tables["runs"])
+            thinned_studies += [study.name] * is_thinned
+            points = tables["curves"].group_by("run", "metric").len()["len"]
+            with_whole_curves += [study.name] * (is_thinned and bool((points > CURVE_POINTS).any()))
+        frames[study.name] = tables
+    for name, part in zip(SPECIAL, (plan.parity, plan.checks), strict=True):
         if part is not None:
-            frames[where] = {
+            frames[name] = {
                 table: read([folder / f"{table}.parquet" for folder in part.tables], table)
-                for table in (where, "jobs")
+                for table in (name, "jobs")
             }
     if plan.checks is not None:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
-    if not any("runs" in own and len(own["runs"]) for own in frames.values()) and "checks" not in frames:
+    has_runs = any("runs" in tables and len(tables["runs"]) for tables in frames.values())
+    if not has_runs and "checks" not in frames:
         raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
-    return Contents(frames, tuple(cut), tuple(whole))
+    return Contents(frames, tuple(thinned_studies), tuple(with_whole_curves))
 
 
 def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the curves of a study that a set keeps, and whether they have fewer recorded steps."""
+    """Return the curves of a study that a set keeps, and whether they have fewer steps than recorded."""
     judged = {stage: runs.filter(stage=stage) for stage in ("final", "alternative")}
     steps = steps_of_claims(study, read_tables(study.tables))
     of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in judged.items()}
     read_once = steps.join(judged["alternative"], on="run", how="semi").select("run", "metric")
-    wanted = judged["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
+    selections = judged["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
 
-    def kept(curves: pl.LazyFrame) -> pl.LazyFrame:
+    def select(curves: pl.LazyFrame) -> pl.LazyFrame:
         parts = (
-            curves.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left") for rows in wanted
+            curves.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left")
+            for rows in selections
         )
         return pl.concat(parts)
 
-    curves = read(study.tables, "curves", kept)
+    curves = read(study.tables, "curves", select)
     thin = thinned(curves, pl.concat(of_claims.values()), steps)
     return thin, len(thin) < len(curves)
 
 
 def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
-    """Yield the conditions of all claims of a study with each workload whose runs they read."""
+    """Yield the conditions of all claims of a study, with each workload whose runs they read."""
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
-            own = condition.is_about(workload.name, workload.metrics)
-            if own or condition.than_on == workload.name:
+            applies = condition.is_about(workload.name, workload.metrics)
+            if applies or condition.control_workload == workload.name:
                 yield condition, workload.name
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """The runs and metrics whose whole curves claims of a study are decided by, columns run and metric.
+    """Return the runs and metrics whose whole curves decide claims of a study: columns run and metric.
 
     Args:
-        runs: with optimizer and basis.
+        runs: runs with optimizer and basis.
     """
     named = with_method(runs).select("run", "workload", "method")
-    found = [
+    selections = [
         named.filter(pl.col("method").is_in(condition.named), workload=workload).select(
             "run", metric=pl.lit(condition.metric)
         )
         for condition, workload in _conditions(study)
         if condition.of_curves
     ]
-    return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *found]).unique()
+    return pl.concat([pl.DataFrame(schema={"run": pl.String, "metric": pl.String}), *selections]).unique()
 
 
 def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """The single steps of curves that claims of a study are decided by, columns run, metric and step."""
+    """Return the single steps of curves that decide claims of a study: columns run, metric and step.
+
+    A condition at equal cost reads a curve at the step that the budget pays for.
+    """
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
-    found = [
+    selections = [
         ValueAtCost(condition, study, tables)
         .affordable(pl.concat(pair))
         .select("run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64))
@@ -152,55 +157,60 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         for pair in product(*(_at_settings(study, runs, str(method)) for method in contest))
     ]
     schema = {"run": pl.String, "metric": pl.String, "affords": pl.Float64}
-    affords = pl.concat([pl.DataFrame(schema=schema), *found]).unique().lazy()
+    affords = pl.concat([pl.DataFrame(schema=schema), *selections]).unique().lazy()
 
     def last_steps(curves: pl.LazyFrame) -> pl.LazyFrame:
-        seen = curves.join(affords, on=["run", "metric"]).filter(pl.col("step") <= pl.col("affords"))
-        last = seen.group_by(*schema).agg(pl.col("step").max())
+        affordable = curves.join(affords, on=["run", "metric"]).filter(pl.col("step") <= pl.col("affords"))
+        last = affordable.group_by(*schema).agg(pl.col("step").max())
         return last.select("run", "metric", "step").unique()
 
     return read(tables.curves, "curves", last_steps)
 
 
 def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[pl.DataFrame]:
-    """The runs of a method at each setting."""
+    """Return the runs of a method, one frame for each setting."""
     return by_setting(runs.filter(method=method), study.tuned_names(Method.of(method).optimizer)).values()
 
 
 def thinned(
     curves: pl.DataFrame,
-    whole: pl.DataFrame | None = None,
+    unthinned: pl.DataFrame | None = None,
     steps: pl.DataFrame | None = None,
-    most: int = MOST_CURVE_ROWS,
+    most: int = MAX_CURVE_ROWS,
     points: int = CURVE_POINTS,
 ) -> pl.DataFrame:
-    """The curves, or where they have more than `most` rows `points` recorded steps a run and metric.
+    """Return curves with at most `points` recorded steps per run and metric, if they have more than `most`
+    rows.
 
-    Those that stay lie evenly among the run's recorded steps; the first and the last are always among them.
+    The remaining steps are spread evenly over the recorded steps of a run, and include the first and the last
+    one.
 
     Args:
-        whole: columns run and metric, of curves that keep all recorded steps; None for none.
-        steps: columns run, metric and step, of recorded steps that stay; None for none.
+        unthinned: columns run and metric of the curves that keep all recorded steps; None for none.
+        steps: columns run, metric and step of further steps to keep; None for none.
+        most: number of rows up to which curves are returned unchanged.
+        points: number of steps to keep.
     """
     if len(curves) <= most:
         return curves
-    of = ["run", "metric"]
-    place = pl.col("step").rank("ordinal").over(of).cast(pl.Int64) - 1
-    count = pl.len().over(of).cast(pl.Int64)
-    share = place * (points - 1)
-    kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
+    curve = ["run", "metric"]
+    index = pl.col("step").rank("ordinal").over(curve).cast(pl.Int64) - 1
+    count = pl.len().over(curve).cast(pl.Int64)
+    share = index * (points - 1)
+    is_kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
     rows = curves.with_row_index("row")
-    parts = [rows.filter((count <= points) | (place == 0) | kept)]
-    parts += [rows.join(more, on=more.columns, how="semi") for more in (whole, steps) if more is not None]
+    parts = [rows.filter((count <= points) | (index == 0) | is_kept)]
+    selections = [selection for selection in (unthinned, steps) if selection is not None]
+    parts += [rows.join(selection, on=selection.columns, how="semi") for selection in selections]
     return pl.concat(parts).unique("row").sort("row").drop("row")
 
 
 def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:
-    """What `provenance.json` says of the jobs: machines, environments, commits, and when they ran.
+    """Return the contents of `provenance.json` about jobs: machines, environments, commits and times.
 
     Args:
         jobs: the table `jobs` of all studies.
-        runs: how many runs there are.
+        runs: number of runs.
     """
     environments = jobs.select("environment_hash", "python", "packages").unique(
         "environment_hash", maintain_order=True

@@ -1,4 +1,6 @@
-"""What follows from the tables of a published set: verdicts, leaderboard, and its pages."""
+"""Everything that follows from the tables of a published set: verdicts, leaderboard, README and JSON
+files.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ from curvebench.spec.sets import PLAN
 
 
 def read_set(folder: Path) -> ReportPlan:
-    """The plan of a published set.
+    """Read the plan of a published set.
 
     Raises:
-        InputError: when the folder holds none.
+        InputError: when the folder contains none.
     """
     plan = read_plan(folder / PLAN)
     if not plan.published:
@@ -36,19 +38,19 @@ def read_set(folder: Path) -> ReportPlan:
 
 
 def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
-    """Compute the tables that follow from those of the runs: claims, findings and leaderboard.
+    """Compute the tables claims, findings and leaderboard from the tables of a set.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
-    found = read_verdicts(plan)
+    verdicts = read_verdicts(plan)
     boards = leaderboard.leaderboards([(study, tables_of(study)) for study in plan.studies])
     board = board_table(boards, plan.scale)
-    return {"claims": found.claims, "findings": found.findings, "leaderboard": board}
+    return {"claims": verdicts.claims, "findings": verdicts.findings, "leaderboard": board}
 
 
 def texts(board: pl.DataFrame) -> dict[str, str]:
-    """Return the files of a set that repeat its table `leaderboard`, by name."""
+    """Return the text files of a set that repeat its table `leaderboard`, by name."""
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
@@ -57,23 +59,26 @@ def texts(board: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def readme_of(plan: ReportPlan, about: Mapping[str, Any], board: pl.DataFrame) -> str:
-    """Write the README of a set from its tables.
+def readme_of(plan: ReportPlan, provenance: Mapping[str, Any], board: pl.DataFrame) -> str:
+    """Return the README of a set, written from its tables.
 
     Args:
-        plan: the set's.
-        about: what `provenance.json` holds.
+        plan: plan of the set.
+        provenance: contents of `provenance.json`.
         board: the table `leaderboard`.
 
     Raises:
         InputError: when a table is missing or damaged.
     """
-    more = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS}
-    return page("published.md.jinja", plan, board, about=about, **more)
+    values = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS}
+    return page("published.md.jinja", plan, board, about=provenance, **values)
 
 
 def json_schema(table: str) -> dict[str, Any]:
-    """The JSON Schema of a table's rows: null is missing, and numbers that are not finite are `WORDS`."""
+    """Return the JSON Schema of a table's rows.
+
+    A missing value is null, and a number that is not finite is one of `WORDS`.
+    """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": table,
@@ -84,6 +89,7 @@ def json_schema(table: str) -> dict[str, Any]:
 
 
 def _object(fields: Any) -> dict[str, Any]:
+    """Return the JSON Schema of an object with these fields, all required."""
     properties = {name: _json_type(dtype) for name, dtype in fields}
     return {
         "type": "object",
@@ -94,6 +100,7 @@ def _object(fields: Any) -> dict[str, Any]:
 
 
 def _json_type(dtype: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a data type of polars, which may be null."""
     if isinstance(dtype, pl.List):
         return {"type": ["array", "null"], "items": _json_type(dtype.inner)}
     if isinstance(dtype, pl.Struct):
@@ -110,16 +117,16 @@ def _json_type(dtype: Any) -> dict[str, Any]:
 
 
 def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> str:
-    """A page in Markdown that shows the leaderboard of the backend that leads.
+    """Render a page in Markdown that shows the leaderboard of the leading backend.
 
     Args:
-        template: its file.
-        plan: the set's.
+        template: file name of the template.
+        plan: plan of the set.
         board: the table `leaderboard`.
-        more: what else the template asks for.
+        more: further values that the template needs.
     """
     environment = templates(markdown=True)
-    environment.filters["cell"] = _cell  # nothing else escapes names
+    environment.filters["cell"] = _cell  # Markdown templates escape nothing by themselves
     lead = plan.studies[0].backends[0] if plan.studies else None
     groups = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String))).group_by(
         "studies", maintain_order=True
@@ -129,7 +136,7 @@ def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> s
 
 
 def _cell(text: str) -> str:
-    """A name inside a Markdown table, shown as it is."""
+    """Return a name with Markdown's special characters escaped, for a cell of a table."""
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)
 
 
@@ -137,23 +144,24 @@ def _cell(text: str) -> str:
 
 
 def board_table(boards: Sequence[leaderboard.Board], scale: str) -> pl.DataFrame:
-    """The table `leaderboard` of boards at one scale, in their order and the best method first.
+    """Return the table `leaderboard`, with the boards in their order and the best method of each first.
 
     Numbers that a board does not have (no target, too few seeds for an interval, no tuning, nothing timed)
-    are null; the column `workloads` is nested, all others are flat.
+    are null. The column `workloads` is nested, all others are flat.
     """
     rows = [
-        _row(board, row, place, scale) for board in boards for place, row in enumerate(board.rows, start=1)
+        _row(board, row, number, scale) for board in boards for number, row in enumerate(board.rows, start=1)
     ]
     return pl.DataFrame(rows, schema=LEADERBOARD)
 
 
-def _row(board: leaderboard.Board, row: leaderboard.MethodRow, place: int, scale: str) -> dict[str, Any]:
+def _row(board: leaderboard.Board, row: leaderboard.MethodRow, number: int, scale: str) -> dict[str, Any]:
+    """Return the row of a method on a board."""
     return {
         "scale": scale,
         "backend": board.backend,
         "studies": ", ".join(board.studies),
-        "place": place,
+        "place": number,
         "method": row.method,
         "basis": Method.of(row.method).basis,
         **_interval(row.score, "score"),
@@ -175,6 +183,7 @@ def _row(board: leaderboard.Board, row: leaderboard.MethodRow, place: int, scale
 
 
 def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict[str, Any]:
+    """Return the entry of a method on one workload, for the nested column `workloads`."""
     metric, threshold = column.target or (None, None)
     return {
         "study": column.study.name,
@@ -192,7 +201,7 @@ def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict
 
 
 def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, Any]:
-    """What a method has on a workload as it has it over all."""
+    """Return the columns that a method has both in total and on each workload."""
     tuning: leaderboard.TuningBudget | None = of.tuning
     return {
         **_counts(of.wins, "wins", "instances"),
@@ -206,9 +215,11 @@ def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, A
 
 
 def _interval(value: MedianInterval | leaderboard.Overall | None, name: str) -> dict[str, Any]:
+    """Return the columns of an estimate and the ends of its interval, all null without an estimate."""
     middle = value.median if isinstance(value, MedianInterval) else value and value.value
     return {name: middle, f"{name}_low": value and value.low, f"{name}_high": value and value.high}
 
 
 def _counts(count: Share | None, successes: str, total: str) -> dict[str, Any]:
+    """Return the columns of a count of successes and its total, null without a count."""
     return {successes: count and count.successes, total: count and count.count}

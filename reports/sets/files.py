@@ -1,4 +1,4 @@
-"""The folder of a published set: its files, its checksums, and writing it whole or not at all."""
+"""The folder of a published set: its files, its checksums, and writing the folder atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
-SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "series", "jobs")}  # no studies
+# Folders that belong to no study, with their tables.
+SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "series", "jobs")}
 TOP = {
     "README.md",
     "LICENSE",
@@ -27,17 +28,17 @@ TOP = {
     *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
 }
 LICENCE = "CC BY 4.0"
-CURVE_POINTS = 50  # of a run and metric, where a study has more rows than a set keeps
+CURVE_POINTS = 50  # steps per run and metric that thinned curves have
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write into; it takes the place of `folder` when the block ends without error.
+    """Yield a folder to write into; it replaces `folder` when the block ends without an error.
 
     Raises:
         InputError: when the system refuses.
     """
-    stage, before = (
+    stage, replaced = (
         folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}") for _ in range(2)
     )
     try:
@@ -45,45 +46,45 @@ def new_folder(folder: Path) -> Iterator[Path]:
             stage.mkdir(parents=True)
             yield stage
             if folder.exists():
-                folder.rename(before)
+                folder.rename(replaced)
             stage.rename(folder)
         except OSError as error:
             raise InputError(
                 f"{folder}: cannot be written ({error.strerror}); make room there, or make it writable"
             ) from error
     finally:
-        for folder in (stage, before):
+        for folder in (stage, replaced):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text, whole or not at all."""
+    """Write a text to a file, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text)
 
 
 def as_json(content: Any) -> str:
-    """The text of a JSON file."""
+    """Return the text of a JSON file."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def files_of(folder: Path) -> list[str]:
-    """The names of all that lies in a set and is no folder, the checksums left out, sorted."""
-    found = (
+    """Return the sorted names of all files and links in a set, except for the checksums."""
+    names = (
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if path.is_symlink() or not path.is_dir()
     )
-    return sorted(name for name in found if name != SUMS)
+    return sorted(name for name in names if name != SUMS)
 
 
 def seal(folder: Path) -> None:
-    """Write the checksums of a set's files, as `sha256sum --check` reads them."""
+    """Write the checksums of a set's files, in the format that `sha256sum --check` reads."""
     lines = (f"{sha256(folder / name)}  {name}\n" for name in files_of(folder))
     write_text(folder / SUMS, "".join(lines))
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

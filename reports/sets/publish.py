@@ -1,4 +1,6 @@
-"""Publishing a report's tables as a set: `curvebench sets publish`, and what a set says, computed anew."""
+"""Publishing a report's tables as a set (`curvebench sets publish`), and recomputing what follows from
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from curvebench.reports.sets.contents import gather, provenance_of
 from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
-from curvebench.results.archive import alone, read_publication
+from curvebench.results.archive import read_publication, without_submissions
 from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
@@ -31,22 +33,23 @@ def publish(
     readme: Path | None = None,
     code: Revision | None = None,
 ) -> Path:
-    """Write the tables of a report, and what follows from them, as a new published set.
+    """Write the tables of a report, and the tables and texts computed from them, as a new published set.
 
     Args:
-        plan: what is published: the plan of a report, or of a set that gets another name.
-        name: the set's; the folder of that name below `folder` must not be there.
-        waive: kinds of objections that are let pass, and told in the set.
-        readme: the page whose leaderboard becomes the set's; None to leave all pages alone.
-        code: the commit of the code that computes verdicts and leaderboard, and whether files differ from
-            it; None to ask git.
+        plan: plan of the report, or of a published set that gets another name.
+        name: name of the set; the folder of this name below `folder` must not exist.
+        folder: folder of the published sets.
+        waive: kinds of objections that do not prevent publication; the set lists them.
+        readme: page whose leaderboard is replaced by the set's; None to change no page.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it;
+            None to ask git.
 
     Returns:
         The set's folder.
 
     Raises:
-        InputError: for a name, a waiver, seeds or a page that will not do.
-        InputError: when something stands in the way, or a table is missing or damaged.
+        InputError: for an unsuitable name, waiver, page or seeds.
+        InputError: when an objection is not waived, or a table is missing or damaged.
     """
     name, waive = sets.check_name(name, folder), sets.check_waivers(waive)
     if readme is not None:
@@ -58,26 +61,26 @@ def publish(
     if readme is not None:
         link = (folder / name).resolve().relative_to(readme.resolve().parent).as_posix()
         board = read([folder / name / "leaderboard.parquet"], "leaderboard")
-        shown = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
-        write_text(readme, sets.between_markers(readme.read_text(), readme, [shown]))
+        text = page("readme.md.jinja", read_set(folder / name), board, name=name, folder=link)
+        write_text(readme, sets.between_markers(readme.read_text(), readme, [text]))
     return folder / name
 
 
 def renew(folder: Path, code: Revision) -> None:
-    """Derive a published set anew from its own tables, such as after a change of the statistics.
+    """Recompute a published set from its own tables, for example after a change of the statistics.
 
-    Its runs, its name, and the day it was published stay, and what was waived remains waived.
+    Its runs, its name and its time of publication stay, and so do its waivers.
 
     Args:
-        folder: the set's.
-        code: as `publish` takes it.
+        folder: folder of the set.
+        code: as for `publish`.
 
     Raises:
-        InputError: when the folder holds no set, something new stands in the way, or a table is damaged.
+        InputError: when the folder contains no set, there is a new objection, or a table is damaged.
     """
     plan, published = read_set(folder), read_publication(folder).published
     with new_folder(folder) as stage:
-        _write(stage, plan.published, plan, [one.kind for one in plan.waived], code, published)
+        _write(stage, plan.published, plan, [objection.kind for objection in plan.waived], code, published)
 
 
 def _write(
@@ -86,25 +89,28 @@ def _write(
     """Write all files of a set.
 
     Args:
-        stage: the folder that they are written into.
-        plan: what is published.
-        published: when the set was published, in ISO 8601.
+        stage: folder to write into.
+        name: name of the set.
+        plan: plan of the report or set to publish.
+        waive: kinds of objections that do not prevent publication.
+        code: as for `publish`.
+        published: time of publication in ISO 8601.
 
     Raises:
-        InputError: when something that is not waived stands in the way, or whoever checks the set would
-            refuse it.
+        InputError: when an objection is not waived, or a check of the set would refuse it.
     """
     sets.check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code
     contents = gather(plan)
-    for where, frames in contents.frames.items():
+    for subfolder, frames in contents.frames.items():
         for table, frame in frames.items():
-            write_table(stage / where / f"{table}.parquet", frame, TABLES[table])
+            write_table(stage / subfolder / f"{table}.parquet", frame, TABLES[table])
     plan = _moved(plan, name)
     write_text(stage / sets.PLAN, plan.to_json())
-    tables = derived(read_set(stage))  # from the set as it lies there, as whoever checks it computes them
-    found = all_objections(code, plan, contents.frames, tables["claims"])
-    if refused := [each for each in found if each.kind not in waive]:
+    # A later check of the set computes these tables from the written files, so the same is done here.
+    tables = derived(read_set(stage))
+    raised = all_objections(code, plan, contents.frames, tables["claims"])
+    if refused := [objection for objection in raised if objection.kind not in waive]:
         raise InputError("\n".join(_refusal(name, refused)))
     for table, frame in tables.items():
         write_table(stage / f"{table}.parquet", frame, TABLES[table])
@@ -119,7 +125,7 @@ def _write(
         "whole_curves": list(contents.whole),
         **provenance_of(contents.jobs, contents.runs),
     }
-    write_text(stage / sets.PLAN, plan.model_copy(update={"waived": tuple(found)}).to_json())
+    write_text(stage / sets.PLAN, plan.model_copy(update={"waived": tuple(raised)}).to_json())
     write_text(stage / sets.PROVENANCE, as_json(provenance))
     write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
     write_text(stage / "README.md", readme_of(read_set(stage), provenance, tables["leaderboard"]))
@@ -130,19 +136,22 @@ def _write(
         raise InputError("\n".join([f"{name}: not published; whoever checks it would refuse it:", *reasons]))
 
 
-def _refusal(name: str, found: Sequence[Objection]) -> Iterator[str]:
+def _refusal(name: str, refused: Sequence[Objection]) -> Iterator[str]:
+    """Yield the lines of the message about objections that are not waived, grouped by kind."""
     yield f"{name}: not published"
     for kind in sets.WAIVERS:
-        own = [each for each in found if each.kind == kind]
-        yield from (f"  {say('objections.jinja', 'sentence', each)}" for each in own)
-        for words in dict.fromkeys(say("objections.jinja", "remedy", each) for each in own):
-            yield f"    remedy: {words}; or publish with waive={kind}, which the set then says"
+        of_kind = [objection for objection in refused if objection.kind == kind]
+        yield from (f"  {say('objections.jinja', 'sentence', objection)}" for objection in of_kind)
+        for remedy in dict.fromkeys(say("objections.jinja", "remedy", objection) for objection in of_kind):
+            yield f"    remedy: {remedy}; or publish with waive={kind}, which the set then says"
 
 
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
-    """The plan with its folders as the set calls them, and the hash of each rule as it stands today."""
+    """Return the plan with its folders as the set names them, and with the present hash of each decision
+    rule.
+    """
     studies = (
-        alone(study).model_copy(
+        without_submissions(study).model_copy(
             update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}
         )
         for study in plan.studies
@@ -151,13 +160,13 @@ def _moved(plan: ReportPlan, name: str) -> ReportPlan:
     return plan.model_copy(
         update={
             "studies": tuple(studies),
-            "skipped": tuple(one.model_copy(update={"rules": rules(one)}) for one in plan.skipped),
+            "skipped": tuple(item.model_copy(update={"rules": rules(item)}) for item in plan.skipped),
             "parity": plan.parity and plan.parity.model_copy(update={"tables": (Path("parity"),)}),
             "checks": plan.checks and plan.checks.model_copy(update=checks),
             "kernels": None,
             "archive": (),
             "census": (),
-            "folders": {},  # of the publisher's machine
+            "folders": {},  # folders of the configuration exist only on the publisher's machine
             "published": name,
             "verdicts": Path(),
             "waived": (),

@@ -1,4 +1,4 @@
-"""Running one claim of a published set again, and comparing the two: `curvebench sets reproduce CLAIM`."""
+"""Rerunning one claim of a published set, and comparing both: `curvebench sets reproduce CLAIM`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, only, side_of
-from curvebench.results.archive import alone
+from curvebench.results.archive import without_submissions
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
@@ -26,41 +26,43 @@ FOLDER = Path(".cache/reproduced")
 
 
 def choose_set(claim: str, folder: Path) -> Path:
-    """The newest published set below a folder that has a claim; what cannot be read is named and passed over.
+    """Return the newest published set below a folder that has a claim.
+
+    Sets that cannot be read are reported on standard error and skipped.
 
     Raises:
         InputError: when there is none.
     """
-    found, claims = [], set()
+    candidates, claims = [], set()
     for path in sorted(folder.glob(f"[!.]*/{PLAN}")):
         try:
-            own, about = claims_of(read_set(path.parent)), read_provenance(path.parent)
+            decided, provenance = claims_of(read_set(path.parent)), read_provenance(path.parent)
         except InputError as error:
             sys.stderr.write(f"passed over: {path.parent}: {error}\n")
             continue
-        claims |= own
-        if claim in own:
-            found.append((about.published, path.parent))
-    if not found:
+        claims |= decided
+        if claim in decided:
+            candidates.append((provenance.published, path.parent))
+    if not candidates:
         raise InputError(
             f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"
             "  one that no set has yet is run by snakemake --cores all reports --config studies=CLAIM; "
             "name somebody else's set with --published FOLDER; all claims: curvebench list"
         )
-    return max(found)[1]
+    return max(candidates)[1]
 
 
 def claims_of(plan: ReportPlan) -> set[str]:
-    """The ids of the claims that a plan decides."""
+    """Return the ids of the claims that a plan decides."""
     decided = {claim.id for study in plan.studies for claim in study.claims}
     return decided | {claim.id for claim in (plan.checks.claims if plan.checks else ())}
 
 
 def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
-    """What a plan's tables say of a claim.
+    """Return the part of a plan that decides a claim, with its tables and verdicts.
 
     Raises:
-        InputError: when the plan does not decide it, or a table is missing or damaged.
+        InputError: when the plan does not decide the claim, or a table is missing or damaged.
     """
     if claim not in claims_of(plan):
         reasons = [f"{study.name} is left out: {study.reason}" for study in plan.skipped]
@@ -71,7 +73,10 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
-    """What runs a claim at the scale, on the backends and on the seeds of a set, into a folder of its own."""
+    """Return the command that runs a claim as in a set, with results in a separate folder.
+
+    Scale, backends and seeds are taken from the set.
+    """
     results = FOLDER / formatting.slug(claim)
     studies = only(claim, plan).studies
     backends = [backend for study in studies for backend in study.backends]
@@ -79,7 +84,7 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
         *SNAKEMAKE,
         *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
-        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks draw by themselves
+        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have no seeds
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 
@@ -89,16 +94,17 @@ def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
 
     Args:
         called: `snakemake` and its arguments.
-        output: what takes the place of standard output.
+        output: file that replaces standard output; None to keep it.
     """
-    # Jobs are started by the name python; where a link to Python leads is another environment.
+    # Jobs call `python` by name, so that this environment must come first. The path of the executable is not
+    # resolved: a link to Python would lead to another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command, variables = [sys.executable, "-m", *called], {**os.environ, "PATH": path}
     return subprocess.run(command, check=False, stdout=output, env=variables).returncode
 
 
 def run(called: Sequence[str]) -> ReportPlan:
-    """Run the command, in this Python's environment, and return the plan of what came out of it alone.
+    """Run the command, and return the plan of its results without published submissions.
 
     Raises:
         InputError: when Snakemake ends with an error.
@@ -107,11 +113,13 @@ def run(called: Sequence[str]) -> ReportPlan:
         raise InputError("snakemake ended with an error, which stands above; mend it and try again")
     site = next(part.removeprefix("site=") for part in called if part.startswith("site="))
     plan = read_plan(Path(site) / "plan.json")
-    return plan.model_copy(update={"studies": tuple(map(alone, plan.studies))})
+    return plan.model_copy(update={"studies": tuple(map(without_submissions, plan.studies))})
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """The comparison for people: the answer first, then what does not agree, then the rest."""
+    """Return the comparison for people: the answer first, then the rows that do not agree, then the
+    others.
+    """
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
     answer = summed_up([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)

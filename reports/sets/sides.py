@@ -1,4 +1,4 @@
-"""What two sides of a comparison are: published sets, or reports, with their tables and verdicts."""
+"""The two sides of a comparison: published sets or reports, with their tables and verdicts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
-SITE_PLAN = Path("reports/site/plan.json")  # in a checkout: of what its site shows
+SITE_PLAN = Path("reports/site/plan.json")  # plan of a checkout's site, relative to the checkout
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Side:
     """A set or a report, with the tables of its studies and the verdicts on its claims.
 
     Args:
-        name: as readers see it.
-        tables: by study.
+        name: name for readers.
+        tables: tables by study.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Side:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """The jobs of all studies."""
+        """Jobs of all studies."""
         return pl.concat([tables.jobs for tables in self.tables.values()]).unique(maintain_order=True)
 
 
 def side_of(plan: ReportPlan, name: str) -> Side:
-    """A side from the tables of a plan.
+    """Return the side of a plan, with its tables and verdicts.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -51,7 +51,7 @@ def side_of(plan: ReportPlan, name: str) -> Side:
 
 
 def read_side(folder: Path) -> Side:
-    """A published set, or a checkout by the plan that its site shows.
+    """Read a published set, or a checkout by the plan of its site.
 
     Raises:
         InputError: when the folder is neither, or a table is missing or damaged.
@@ -69,11 +69,11 @@ def read_side(folder: Path) -> Side:
 
 
 def only(claim: str, plan: ReportPlan) -> ReportPlan:
-    """The part of a plan that decides a claim: its study, left out or not, or the property checks."""
-    own: dict[str, Any] = {
-        kind: tuple(study for study in getattr(plan, kind) if claim in {each.id for each in study.claims})
+    """Return the part of a plan that decides a claim: its study (also if skipped), or the property checks."""
+    part: dict[str, Any] = {
+        kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})
         for kind in ("studies", "skipped")
     }
-    if plan.checks and claim not in {each.id for each in plan.checks.claims}:
-        own["checks"] = None
-    return plan.model_copy(update=own)
+    if plan.checks and claim not in {item.id for item in plan.checks.claims}:
+        part["checks"] = None
+    return plan.model_copy(update=part)

@@ -11,7 +11,7 @@ FILE = user_file("long_squares.py")
 ON_FILE = ("{least_squares: {n: 8, d: 4}}", "{long_squares.py: {n: 8, d: 4}}")
 IN_ONE_BASIS = (
     ("identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}", "identity"),
-    ("[adam @ egop], than: [adam]", "[adam], than: 1"),
+    ("[adam @ egop], compared_to: [adam]", "[adam], compared_to: 1"),
 )
 
 

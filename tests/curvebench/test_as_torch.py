@@ -18,7 +18,7 @@ from torch.optim import lr_scheduler
 import curvebench
 from curvebench import as_torch
 from curvebench.engine.schedules import multipliers
-from curvebench.interop.torch_optimizer import ENTRIES_WORTH_A_CALL
+from curvebench.interop.torch_optimizer import MAX_STACKED_ENTRIES
 from curvebench.optimizers import rules
 from curvebench.optimizers.rule import LEARNING_RATE, Rule
 from curvebench.spec.errors import InputError
@@ -226,7 +226,7 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
     params, optimizer = begun(CASES[2], 1)
     other = as_torch("muon", params.items(), kinds={"matrix": "embedding"}, learning_rate=0.1)
     other.load_state_dict(optimizer.state_dict())
-    with pytest.raises(InputError, match=r"\(3, 2\) holds .*velocity.*needs .*first.*of another kind"):
+    with pytest.raises(InputError, match=r"\(3, 2\) has .*velocity.*needs .*first.*of another kind"):
         other.step()
 
 
@@ -378,7 +378,7 @@ def test_parameters_and_gradients_may_be_views(case: Case) -> None:
 
 def test_large_parameters_are_updated_as_small_ones() -> None:
     """Above a size they are not stacked."""
-    start, grads = instance(dict.fromkeys(("one", "two"), (ENTRIES_WORTH_A_CALL + 1, 1)), steps=2)
+    start, grads = instance(dict.fromkeys(("one", "two"), (MAX_STACKED_ENTRIES + 1, 1)), steps=2)
     params = tensors(start)
     optimizer = as_torch("adam", params.items(), learning_rate=0.1)
     for grad in grads:
@@ -481,7 +481,7 @@ def test_a_rule_that_looks_ahead_needs_a_closure() -> None:
     param = torch.nn.Parameter(torch.tensor([8.0]))
     optimizer = as_torch("nesterov_lookahead", [param], learning_rate=0.5, momentum=0.5)
     param.grad = torch.tensor([4.0])
-    with pytest.raises(InputError, match=r"nesterov_lookahead takes its gradient elsewhere.*closure"):
+    with pytest.raises(InputError, match=r"nesterov_lookahead takes its gradient at another point.*closure"):
         optimizer.step()
     seen = []
 

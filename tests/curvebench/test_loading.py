@@ -80,6 +80,27 @@ def test_rates_are_those_of_tuning_runs(own: Path):
     (line,) = axes.lines
     assert list(line.get_xdata()) == [0.01, 0.1]
     assert axes.get_xscale() == "log"
+    assert axes.get_title() == "quadratic: tuning runs"
+
+
+def test_a_rate_of_several_rounds_has_the_values_of_the_last(tmp_path: Path):
+    """As under successive halving, whose later rounds have longer runs."""
+    losses = {(0, 0.01): 0.5, (1, 0.1): 0.2, (0, 0.1): 0.4}
+    runs = [
+        {
+            "run": f"t-{number}-{rate}",
+            "stage": "tuning",
+            "round": number,
+            "learning_rate": rate,
+            "final_metrics": [{"name": "train_loss", "value": loss}],
+        }
+        for (number, rate), loss in losses.items()
+    ]
+    (axes,) = (
+        curvebench.load(write(tmp_path, runs=rows("runs", *runs))).plot_rates("quadratic", "train_loss").axes
+    )
+    assert list(axes.lines[0].get_ydata()) == [0.5, 0.2]
+    assert axes.get_title() == "quadratic: the last tuning runs of each rate"
 
 
 def test_a_run_that_is_there_twice_is_refused(own: Path, tmp_path_factory: pytest.TempPathFactory):

@@ -166,7 +166,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
         folder,
         ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
         ("[sgd, adam]", "[rules/lion.py, {rules/lion.py:lion: {label: lion-2}}]"),
-        ("[adam @ egop], than: [adam]", "[lion], than: [lion-2]"),
+        ("[adam @ egop], compared_to: [adam]", "[lion], compared_to: [lion-2]"),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
         ON_TORCH,
@@ -237,7 +237,7 @@ def test_optimizers_of_other_libraries_run_in_the_same_protocol(
         ("[sgd, adam]", CONTESTANTS.replace("[adam", f"[adam, {FILES}")),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
-        ("[adam @ egop], than: [adam]", "[torch-nadam], than: [torch-soap]"),
+        ("[adam @ egop], compared_to: [adam]", "[torch-nadam], compared_to: [torch-soap]"),
     )
     runs = run_all(study, tmp_path / "results", ("jax", "torch"), timing=True)
     theirs = {
@@ -272,7 +272,7 @@ def searched(folder: Path, space: str = OWN) -> Path:
         folder,
         (TWO_STAGES, SEARCH),
         IN_COORDINATES,
-        ("[adam @ egop], than: [adam]", "[theirs], than: [adam]"),
+        ("[adam @ egop], compared_to: [adam]", "[theirs], compared_to: [adam]"),
         ("[sgd, adam]", f"[adam, {{torch:torch.optim.SGD: {{space: {space}, label: theirs}}}}]"),
         ("shared_across: bases", "shared_across: none"),
         ON_TORCH,
@@ -373,7 +373,7 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) 
     only = write_study(
         tmp_path / "only",
         ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
-        ("[adam @ egop], than: [adam]", "[torch-nadam @ egop], than: [torch-nadam]"),
+        ("[adam @ egop], compared_to: [adam]", "[torch-nadam @ egop], compared_to: [torch-nadam]"),
     )
     plan = make_plan(config_of(only))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}

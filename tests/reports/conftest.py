@@ -103,7 +103,7 @@ def changed(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def change(raw: dict[str, Any]) -> None:
         digits, convex = raw["studies"]
         digits["tuning"]["shared_across"] = "bases"
-        digits["claims"][0]["holds_if"][0]["quantity"] = "steps_to_stop"
+        digits["claims"][0]["supported_if"][0]["quantity"] = "steps_to_stop"
         digits["bases"][1]["options"]["every"] = "5 steps"
         digits["compare"]["floor"] = 1e-28
         convex["claims"] = []

@@ -120,12 +120,12 @@ def rules_of(shape: Shape) -> dict[str, str]:
 def claim_of(shape: Shape) -> dict[str, Any]:
     """Return a claim about the last optimizer in the last basis, against the identity."""
     method, control = Method(shape.optimizers[-1], shape.bases[-1]).label, shape.optimizers[-1]
-    condition = MADE_UP["condition"] | {"better": [method], "than": [control]}
+    condition = MADE_UP["condition"] | {"better": [method], "compared_to": [control]}
     return {
         "id": f"egop.{shape.name}",
         "sentence": f"{method} ends <i>lower</i> than {control}.",
         "source": "000 Fig. 1 right",
-        "holds_if": [condition],
+        "supported_if": [condition],
     }
 
 
@@ -153,7 +153,7 @@ def compared(
         {
             "metric": "final train_loss",
             relation: ["adam @ egop"],
-            "than": ["adam"],
+            "compared_to": ["adam"],
             "smallest_effect": f"{100 * smallest_effect:g} %",
             "effect": None if effect == "ratio" else effect,
         }

@@ -41,12 +41,18 @@ def test_what_fails_at_several_learning_rates_is_one_line():
             ("b", "sgd on w at learning_rate 1, 1 of 4 runs", "error", "no such file"),
             ("b", "sgd on w, 4 of 4 runs", "out_of_memory", "too large"),
             ("b", "basis egop of w", "error", "singular"),
+            ("c", "adam on w in tuning round 2 at learning_rate 1, 2 of 4 runs", "error", "full"),
+            ("c", "adam on w in tuning round 2 at learning_rate 2, 1 of 4 runs", "error", "full"),
+            ("c", "lion on w in tuning round 2, 4 of 4 runs", "error", "full"),
+            ("c", "lion on w in the final round, 4 of 4 runs", "error", "full"),
         )
     )
     assert [(one["what"], one["outcome"], one["reason"]) for one in told] == [
         ("sgd on w, 6 of 13 runs", "error", "no such file"),
         ("sgd on w, 4 of 4 runs", "out_of_memory", "too large"),
         ("basis egop of w", "error", "singular"),
+        ("adam on w in tuning round 2, 3 of 4 runs", "error", "full"),
+        ("lion on w, 8 of 8 runs", "error", "full"),
     ]
     assert failures_of(jobs().clear()) == []
 
@@ -92,13 +98,18 @@ def test_a_workload_is_at_fault_where_every_method_fails_alike(runs: pl.DataFram
     assert ("interrupted" in blamed["outcome"]) == ("interrupted" in runs["outcome"].cast(pl.String))
     failed = jobs(
         ("a", "sgd on w at learning_rate 0.1, 3 of 9 runs", "error", "no such file"),
-        ("a", "sgd on w, seed 7 at learning_rate 0.1, 1 of 1 runs", "error", "no such file"),
+        (
+            "a",
+            "sgd on w, seed 7 in tuning round 1 at learning_rate 0.1, 1 of 1 runs",
+            "error",
+            "no such file",
+        ),
         ("b", "basis egop on other", "error", "singular"),
     )
     told = [one["what"] for one in failures_of(failed, faults_of("convex", blamed))]
     assert told == [
         *(["w"] if fault else []),
-        *([] if fault else ["sgd on w, 3 of 9 runs", "sgd on w, seed 7, 1 of 1 runs"]),
+        *([] if fault else ["sgd on w, 3 of 9 runs", "sgd on w, seed 7 in tuning round 1, 1 of 1 runs"]),
         "basis egop on other",
     ]
 

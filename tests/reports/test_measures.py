@@ -256,13 +256,13 @@ def test_the_rate_is_at_the_edge_or_inside_or_was_not_tuned():
 
 def test_a_rate_swept_and_refined_with_the_same_seed_counts_once():
     table = runs(
-        run("a", 1.0, stage="tuning"),
         run("b", 1.0, stage="tuning", round=1),
+        run("a", 2.0, stage="tuning"),
         run("c", 3.0, stage="tuning", seed=1, outcome="diverged"),
         run("d", 9.0),
     )
     found = measures.sensitivity(measures.run_values(table, "train_loss", "final", "minimize"))
-    assert found.select("learning_rate", "count", "failed").rows() == [(0.1, 2, 0.5)]
+    assert found.select("learning_rate", "count", "failed", "lower_quartile").rows() == [(0.1, 2, 0.5, 1.0)]
 
 
 def test_an_optimizers_own_time_is_its_step_less_the_null_step_of_the_same_repetition():

@@ -17,14 +17,14 @@ from curvebench.reports.pages.contents import ShownStudy, Version
 from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import read_tables, tables_of
 from curvebench.results.archive import (
-    HERE,
-    alone,
+    LOCAL,
     best_of,
-    joined_here,
+    joined_locally,
     shown_plans,
     sums_of,
     unjoined,
     with_joined,
+    without_submissions,
 )
 from curvebench.spec.document import Targets
 from curvebench.spec.errors import InputError
@@ -64,7 +64,7 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
     assert [one.label for one in study.optimizers][-2:] == ["lion", "tiger"]
     assert {place: [one.name for one in own] for place, own in study.joined.items()} == {
         "lion.2026-12": ["lion"],
-        HERE: ["tiger"],
+        LOCAL: ["tiger"],
     }
     own = published(field, "", here).model_copy(update={"archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
@@ -160,15 +160,15 @@ def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: Report
     (study,) = field.studies
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
     archive = with_joined((field, handed_in), [])
-    both = joined_here(study, archive)
+    both = joined_locally(study, archive)
     assert both.optimizers == archive[0].studies[0].optimizers
-    assert alone(both) == study
+    assert without_submissions(both) == study
     own = field.model_copy(update={"published": "", "studies": (both,), "archive": archive})
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[], [], [study.name]]
-    apart = joined_here(replace(study, evaluations=7), archive)
+    apart = joined_locally(replace(study, evaluations=7), archive)
     assert not apart.joined
     more = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
-    assert not joined_here(study.model_copy(update={"workloads": more}), archive).joined, (
+    assert not joined_locally(study.model_copy(update={"workloads": more}), archive).joined, (
         "it has all problems"
     )
     own = own.model_copy(update={"studies": (apart,)})
@@ -188,17 +188,17 @@ def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, mon
 
 def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_seconds(field: ReportPlan):
     (study,) = field.studies
-    alone = read_tables(study.tables)
+    by_itself = read_tables(study.tables)
     (joined,) = with_joined([field], [newcomer(field)])[0].studies
     both = tables_of(joined)
-    assert len(both.runs) == 2 * len(alone.runs)
-    assert set(both.runs[len(alone.runs) :]["backend"]) == {study.backends[0]}
-    assert len(both.curves) == 2 * len(alone.curves)
-    assert both.timings.equals(alone.timings)
-    assert both.memory.equals(alone.memory)
+    assert len(both.runs) == 2 * len(by_itself.runs)
+    assert set(both.runs[len(by_itself.runs) :]["backend"]) == {study.backends[0]}
+    assert len(both.curves) == 2 * len(by_itself.curves)
+    assert both.timings.equals(by_itself.timings)
+    assert both.memory.equals(by_itself.memory)
     plan = field.model_copy(update={"studies": (joined,), "parity": None})
     shown = Version(plan, (ShownStudy(joined, joined, both, [], plan),), [], "", [], None)
-    assert shown.jobs.equals(alone.jobs), "what was run here is without what joins"
+    assert shown.jobs.equals(by_itself.jobs), "what was run here is without what joins"
 
 
 def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):

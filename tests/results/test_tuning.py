@@ -68,8 +68,8 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
         for loss, rate, steps in ended
     ]
     assert of(*every).tied == ((0.8,),)
-    assert of(*every, floor=1e-20, ties="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
-    assert of(*every, floor=1e-20, ties="median steps_to_target train_loss").tied == ((0.2,),)
+    assert of(*every, floor=1e-20, tie_break="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
+    assert of(*every, floor=1e-20, tie_break="median steps_to_target train_loss").tied == ((0.2,),)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
 )
 def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it(floor: float, ended: list[Any]):
     runs = [tuning_run(str(rate), loss, rate, steps=steps) for loss, rate, steps in ended]
-    assert of(*runs, floor=floor, stop=1e-8, ties="median steps_to_stop train_loss").tied == ((0.2,),)
+    assert of(*runs, floor=floor, stop=1e-8, tie_break="median steps_to_stop train_loss").tied == ((0.2,),)
 
 
 def test_more_than_rounding_is_no_tie_and_a_floor_of_what_is_maximized_is_a_ceiling():
     assert of(tuning_run("a", 1.0, 0.1), tuning_run("b", 1.0 + 1e-9, 0.2)).tied == ((0.1,),)
-    ceiling = {"floor": 0.95, "direction": "maximize", "ties": "median best train_loss"}
+    ceiling = {"floor": 0.95, "direction": "maximize", "tie_break": "median best train_loss"}
     best = [{"name": "train_loss", "value": 0.97}]
     every = [
         tuning_run(str(rate), end, rate, best_metrics=best)

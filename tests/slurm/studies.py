@@ -10,7 +10,7 @@ from tests.curvebench.tiny import write_study
 
 TORCH = "      torch: {tuned_on: jax, seeds: {final: 2}}\n"
 BASES = "bases: [identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]"
-BETTER = "better: [adam @ egop], than: [adam]"
+BETTER = "better: [adam @ egop], compared_to: [adam]"
 
 FAILING = '''\
 """Least squares, the first time asleep, or never there."""
@@ -56,6 +56,6 @@ def write_studies(project: Path) -> None:
             (BASES, "bases: [identity]"),
             ("least_squares:", f"{name}:"),
             ("tiny.claim", f"{name}.claim"),
-            (BETTER, "better: [adam], than: [sgd]"),
+            (BETTER, "better: [adam], compared_to: [sgd]"),
             name=name,
         )

@@ -1,1 +1,1 @@
-"""Images in folders of files: how they are found, indexed, decoded, cropped and augmented."""
+"""Images in folders of files: search, index, decoding, crops and augmentation."""

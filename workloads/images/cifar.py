@@ -1,4 +1,4 @@
-"""CIFAR-10: where its six files of the binary version lie, and how they are read."""
+"""CIFAR-10: reading of the six files of its binary version."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ SIDE, COLOURS, CLASSES = 32, 3, 10
 PIXELS = COLOURS * SIDE**2
 TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = ("test_batch.bin",)
-IMAGES = 10_000  # of each file; of each class there are equally many in both parts
+IMAGES = 10_000  # images in each file; the classes are equally large in the training and in the test set
 
 
 CIFAR = DataFiles(
     "CIFAR-10",
     (*TRAIN, *TEST),
-    "cifar-10-batches-bin",  # as the archive unpacks
+    "cifar-10-batches-bin",  # folder in the archive
     f"download cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it and set "
     f"{FOLDER_VARIABLE} to the folder that holds its folder",
 )
 
 
-@lru_cache(maxsize=2)  # the seeds of a job share both parts
+@lru_cache(maxsize=2)  # training and test set are read once, and shared by the seeds of a job
 def read_cifar(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The images and labels of some of the files, one after the other.
+    """Read the images and labels of files, in the order of their names.
 
     Returns:
         Pixels (examples, 32, 32, 3), uint8, and labels (examples,) from 0 to 9, int64.
 
     Raises:
-        DataMissing: when a file is not there.
-        DataDamaged: for a file of another length, and a part whose classes are not equally large.
+        DataMissing: if a file does not exist.
+        DataDamaged: if a file has another length, or the classes are not equally large.
     """
     files = CIFAR.required()
     records = np.concatenate([_read(files[name]) for name in names])
@@ -46,8 +46,9 @@ def read_cifar(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read(path: Path) -> np.ndarray:
+    """Return the records (images, 1 + pixels) of a file; the first byte of each is the label."""
     content = np.frombuffer(read_content(path), np.uint8)
     if len(content) != IMAGES * (1 + PIXELS):
-        due = IMAGES * (1 + PIXELS)
-        raise DataDamaged(f"{path}: has {len(content)} bytes, and CIFAR-10's has {due}; fetch it again")
+        expected = IMAGES * (1 + PIXELS)
+        raise DataDamaged(f"{path}: has {len(content)} bytes, and CIFAR-10's has {expected}; fetch it again")
     return content.reshape(IMAGES, 1 + PIXELS)

@@ -1,4 +1,4 @@
-"""A network that tells classes of images apart: augmented in training, over several crops in evaluation."""
+"""Classification of images, which are augmented in training; evaluation can average over several crops."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from curvebench.workloads.workload import Array, Arrays, Ops
 
 @dataclass(frozen=True)
 class ImageClassifier(Classifier):
-    """What a workload says of a network whose splits are images, of 8 bits with channels last.
+    """A classifier for splits that contain 8-bit images with channels last.
 
     Args:
-        network: of normalized images (examples, 3, rows, columns), the field `images` of its split.
-        augmentation: in training; the workload's `noise` draws its numbers.
-        means, deviations: of the channels, from 0 to 1, by which images are normalized.
+        network: network for normalized images (examples, 3, rows, columns) in the field `images` of its
+            split.
+        augmentation: augmentation in training; the workload's `noise` must draw its random numbers.
+        means: means of the channels, from 0 to 1, for the normalization of images.
+        deviations: standard deviations of the channels, likewise.
     """
 
     augmentation: Augmentation
@@ -25,18 +27,19 @@ class ImageClassifier(Classifier):
     deviations: Sequence[float] = DEVIATIONS
 
     def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
-        """Return the log-likelihoods, of two labels by their weights where images are mixed."""
-        found = log_likelihoods(ops, log_probabilities, labels)
+        """Return the log-likelihood of each example; for mixed images, the weighted mean of two labels'."""
+        own_terms = log_likelihoods(ops, log_probabilities, labels)
         if self.augmentation.mixes:
-            others = log_likelihoods(ops, log_probabilities, partners(ops, labels))
+            other_terms = log_likelihoods(ops, log_probabilities, partners(ops, labels))
             weight = noise["weight"][:, None]
-            found = weight * found + (1 - weight) * others
-        return found
+            own_terms = weight * own_terms + (1 - weight) * other_terms
+        return own_terms
 
     def evaluate(self, ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-        """The loss and the share classified correctly.
+        """Return the loss and the share of correctly classified examples.
 
-        Of five crops and their mirror images, by the mean of the ten's probabilities.
+        If a split has five crops of each image, the class probabilities are averaged over the crops and their
+        mirror images.
         """
         images = self._normalized(ops, split["images"])
         crops = 1
@@ -45,19 +48,21 @@ class ImageClassifier(Classifier):
             crops = images.shape[1]
             images = ops.reshape(images, (-1, *images.shape[2:]))
         logits, _ = self.network(ops, params, state, {"images": images}, False)
-        found = ops.log_softmax(logits, axis=-1)
+        scores = ops.log_softmax(logits, axis=-1)
         if crops > 1:
-            found = ops.reshape(found, (-1, crops, found.shape[-1]))
-            largest = ops.max(found, axis=1, keepdims=True)  # else what is improbable in all of them is 0
-            found = largest[:, 0] + ops.log(ops.mean(ops.exp(found - largest), axis=1))
-        return loss_and_accuracy(ops, found, split["labels"])
+            scores = ops.reshape(scores, (-1, crops, scores.shape[-1]))
+            # Subtracting the maximum avoids that probabilities which are small in all crops become 0.
+            largest = ops.max(scores, axis=1, keepdims=True)
+            scores = largest[:, 0] + ops.log(ops.mean(ops.exp(scores - largest), axis=1))
+        return loss_and_accuracy(ops, scores, split["labels"])
 
     def _normalized(self, ops: Ops, images: Array) -> Array:
+        """Return normalized images with channels first."""
         return normalized(ops, images, self.means, self.deviations)
 
     def trained(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays]:
-        """Return the logits of the images as they are augmented, and the new state."""
+        """Return the logits of the augmented images, and the new state."""
         images = self.augmentation.apply(ops, self._normalized(ops, batch["images"]), noise)
         return self.network(ops, params, state, {"images": images}, True)

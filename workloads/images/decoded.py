@@ -1,4 +1,4 @@
-"""Decoded images in one file: their pixels end to end, read without decoding them again."""
+"""A cache of decoded images: one file with the pixels of all images of a folder, one after the other."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CHANNELS = 3
 
 
 def decoded_file(folder: Path) -> Path:
-    """Where the decoded images of a folder lie: beside it, by the hash of its index."""
+    """Return the path of a folder's cache, next to the folder; its name contains the hash of the index."""
     return folder.with_name(f"{folder.name}.decoded-{checksum(index_file(folder).read_bytes())}.uint8")
 
 
 class DecodedImages:
-    """The images of an index, uint8 in RGB, mapped from their file.
+    """The images of an index, uint8 in RGB, in a memory-mapped cache file.
 
     Args:
-        path: of the file.
-        lines: of the whole index.
+        path: path of the cache file.
+        lines: all lines of the index.
 
     Raises:
-        DataDamaged: for a file of another size.
+        DataDamaged: if the file has another size than the index says.
     """
 
     def __init__(self, path: Path, lines: Iterable[IndexedImage]) -> None:
@@ -46,7 +46,7 @@ class DecodedImages:
             raise DataDamaged(f"{path}: has {len(self._pixels)} bytes where the index has {end}; delete it")
 
     def image(self, path: str) -> Image:
-        """The image that the file at a path from the folder holds."""
+        """Return the image of a file, whose path is relative to the folder."""
         from PIL import Image
 
         start, height, width = self._places[path]
@@ -57,10 +57,10 @@ class DecodedImages:
 def write_decoded(
     file: BinaryIO, folder: Path, lines: Iterable[IndexedImage], progress: Callable[[], None] = lambda: None
 ) -> None:
-    """Decode the images of an index into a file; `progress` is called after each.
+    """Decode the images of an index into a cache file, and call `progress` after each image.
 
     Raises:
-        DataDamaged: for an image that is not the one that was indexed.
+        DataDamaged: if an image has changed since it was indexed.
     """
     for line in lines:
         progress()

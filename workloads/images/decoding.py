@@ -1,4 +1,4 @@
-"""The one function that decodes an image, and the crops of it that training and evaluation see."""
+"""Decoding of images, and the crops of them that training and evaluation use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-LEAST_AREA = 0.08  # of a random crop, as a share of the image's
-ASPECTS = (3 / 4, 4 / 3)  # of a random crop, width by height
-ATTEMPTS = 10
-FIVE_CROPS = 5  # four corners and the centre
+MIN_AREA = 0.08  # smallest area of a random crop as a share of the image's area
+ASPECTS = (3 / 4, 4 / 3)  # smallest and largest ratio of width to height of a random crop
+ATTEMPTS = 10  # number of random boxes that are tried
+FIVE_CROPS = 5  # number of crops at the four corners and the centre
 
 
 def decode(content: bytes) -> Image:
-    """An image as it is stored, in RGB of 8 bits: whatever the file's colours and its name's suffix are.
+    """Decode an image to 8-bit RGB, whatever the colours of the file and the suffix of its name are.
 
-    A tag of orientation is not followed, as in torchvision, timm and TensorFlow.
+    The orientation tag is ignored, as in torchvision, timm and TensorFlow.
 
     Raises:
-        OSError, ValueError, SyntaxError, DecompressionBombError: for what is no image, or not whole.
+        OSError, ValueError, SyntaxError, DecompressionBombError: if `content` is not a complete image.
     """
     from PIL import Image
 
@@ -33,7 +33,7 @@ def decode(content: bytes) -> Image:
 
 
 class Box(NamedTuple):
-    """A rectangle of an image, in pixels."""
+    """A rectangle in an image, in pixels."""
 
     top: int
     left: int
@@ -41,31 +41,33 @@ class Box(NamedTuple):
     width: int
 
 
-def random_box(
-    height: int, width: int, generator: np.random.Generator, least_area: float = LEAST_AREA
-) -> Box:
-    """The box of a random resized crop, by torchvision's rule (`RandomResizedCrop.get_params`).
+def random_box(height: int, width: int, generator: np.random.Generator, min_area: float = MIN_AREA) -> Box:
+    """Draw the box of a random resized crop by the rule of torchvision (`RandomResizedCrop.get_params`).
 
-    The area's share is uniform from the least one to 1, the logarithm of the aspect in that of ASPECTS; where
-    no box of ATTEMPTS fits, the largest at the centre whose aspect is allowed.
+    The share of the area is uniform from `min_area` to 1, and the logarithm of the ratio of width to height
+    is uniform in the range of ASPECTS. If none of ATTEMPTS such boxes fits into the image, return the largest
+    box at the centre with an allowed ratio.
     """
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
-        area = height * width * generator.uniform(least_area, 1.0)
+        area = height * width * generator.uniform(min_area, 1.0)
         aspect = math.exp(generator.uniform(low, high))
-        wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < wide <= width and 0 < tall <= height:
-            top, left = (int(generator.integers(most + 1)) for most in (height - tall, width - wide))
-            return Box(top, left, tall, wide)
+        box_width, box_height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            top, left = (
+                int(generator.integers(room + 1)) for room in (height - box_height, width - box_width)
+            )
+            return Box(top, left, box_height, box_width)
     aspect = min(max(width / height, ASPECTS[0]), ASPECTS[1])
-    tall, wide = min(height, round(width / aspect)), min(width, round(height * aspect))
-    return Box((height - tall) // 2, (width - wide) // 2, tall, wide)
+    box_height, box_width = min(height, round(width / aspect)), min(width, round(height * aspect))
+    return Box((height - box_height) // 2, (width - box_width) // 2, box_height, box_width)
 
 
 def resized_crop(image: Image, box: Box, side: int) -> np.ndarray:
-    """A box of an image in side x side pixels, (side, side, 3) uint8.
+    """Return a box of an image, resized to side x side pixels, (side, side, 3) uint8.
 
-    Bilinear and antialiased, of the pixels in the box alone: cut out first, as torchvision does.
+    Interpolation is bilinear with antialiasing. It uses pixels in the box only, because the box is cut out
+    first, as in torchvision.
     """
     from PIL.Image import Resampling
 
@@ -74,38 +76,39 @@ def resized_crop(image: Image, box: Box, side: int) -> np.ndarray:
 
 
 def five_crops(image: Image, shorter: int, side: int) -> np.ndarray:
-    """Crops of an image whose shorter side is resized, (5, side, side, 3) uint8.
+    """Resize an image, and return crops at its corners and centre, (5, side, side, 3) uint8.
 
-    Top left, top right, bottom left, bottom right, centre, as torchvision's `five_crop`; with their mirror
-    images they are the ten crops (000 C.1), whose last torchvision takes a pixel beside the centre where the
-    width left over is odd.
+    The order is top left, top right, bottom left, bottom right, centre, as in torchvision's `five_crop`. With
+    their mirror images these are the ten crops of 000 C.1. For an odd difference of widths, torchvision's
+    mirrored centre crop is one pixel off.
 
     Args:
-        image: of any size.
-        shorter: the shorter side, in pixels, that it is resized to; at least `side`.
-        side: of the crops.
+        image: image of any size.
+        shorter: length in pixels that the shorter side is resized to; at least `side`.
+        side: height and width of the crops.
     """
     resized = np.asarray(_with_shorter_side(image, shorter))
     bottom, right = resized.shape[0] - side, resized.shape[1] - side
-    places = ((0, 0), (0, right), (bottom, 0), (bottom, right), _centre(resized, side))
-    return np.stack([resized[top : top + side, left : left + side] for top, left in places])
+    corners = ((0, 0), (0, right), (bottom, 0), (bottom, right), _centre(resized, side))
+    return np.stack([resized[top : top + side, left : left + side] for top, left in corners])
 
 
 def centre_crop(image: Image, shorter: int, side: int) -> np.ndarray:
-    """The crop at the centre of an image whose shorter side is resized, (side, side, 3) uint8."""
+    """Resize the shorter side of an image, and return the crop at its centre, (side, side, 3) uint8."""
     resized = np.asarray(_with_shorter_side(image, shorter))
     top, left = _centre(resized, side)
     return resized[top : top + side, left : left + side]
 
 
 def _centre(pixels: np.ndarray, side: int) -> tuple[int, int]:
+    """Return the top and left edge of the crop at the centre."""
     return round((pixels.shape[0] - side) / 2), round((pixels.shape[1] - side) / 2)
 
 
 def _with_shorter_side(image: Image, shorter: int) -> Image:
-    """The image resized, its longer side rounded down (torchvision's `resize` to one number)."""
+    """Resize an image by the length of its shorter side; the longer is rounded down as in torchvision."""
     from PIL.Image import Resampling
 
     longer = int(shorter * max(image.size) / min(image.size))
-    wide, tall = (shorter, longer) if image.width <= image.height else (longer, shorter)
-    return image.resize((wide, tall), Resampling.BILINEAR)
+    new_width, new_height = (shorter, longer) if image.width <= image.height else (longer, shorter)
+    return image.resize((new_width, new_height), Resampling.BILINEAR)

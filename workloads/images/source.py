@@ -1,4 +1,4 @@
-"""Images of an index as a data source: read, decoded and cropped when they are needed."""
+"""Images of an index as a data source: they are read, decoded and cropped when they are needed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from curvebench.workloads.images.folders import PARTS, IndexedImage, index_file,
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-NAMED = 5  # images that a note names
+SHOWN = 5  # largest number of images that a note names
 
 
 @dataclass
 class ImageSource:
-    """The images of a split: random resized crops in training, of the whole image in evaluation.
+    """The images of a split. Training uses random resized crops, evaluation crops of the whole image.
 
-    Fields are `images`, uint8 with channels last: (side, side, 3), where evaluation has five crops
-    (5, side, side, 3); and `labels`, the place of the class among those chosen.
+    The fields are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if evaluation
+    uses five crops; and `labels`, the index of the class in `classes`.
 
     Args:
-        folder: that the paths of the lines start from.
-        lines: of the index, those of one split.
-        classes: that are chosen, sorted.
-        side: of the crops, in pixels.
-        shorter: to how many pixels evaluation resizes an image's shorter side.
-        crops: what evaluation sees: the centre, or corners and centre.
-        least_area: of a random crop, as a share of the image's.
-        damaged_share: of the images that may be damaged or missing; more end the run.
-        decoded: the images as they were decoded before, where they were.
-        drawn: what a note says of the draw of the classes, where they were drawn.
+        folder: folder of the images.
+        lines: lines of the index; they must belong to one split.
+        classes: classes to use, sorted; images of others are left out.
+        side: height and width of the crops in pixels.
+        shorter: length in pixels to which evaluation resizes an image's shorter side.
+        crops: crops that evaluation uses: the centre only, or centre and corners.
+        min_area: smallest area of a random crop as a share of the image's area.
+        damaged_share: share of the images that may be damaged or missing. If there are more, the run ends.
+        decoded: cache of decoded images, or None.
+        drawn: note about the classes if they were drawn at random, otherwise empty.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class ImageSource:
     side: int
     shorter: int
     crops: Literal["centre", "five"] = "centre"
-    least_area: float = decoding.LEAST_AREA
+    min_area: float = decoding.MIN_AREA
     damaged_share: float = 0.01
     decoded: DecodedImages | None = None
     drawn: str = ""
@@ -55,22 +55,23 @@ class ImageSource:
     def __post_init__(self, lines: Iterable[IndexedImage]) -> None:
         labels = {category: label for label, category in enumerate(self.classes)}
         chosen = [line for line in lines if line.category in labels]
-        whole = [line for line in chosen if not line.damage]
+        usable = [line for line in chosen if not line.damage]
         self._indexed = len(chosen)
         self._damaged = {line.path: line.damage for line in chosen if line.damage}
         self._known = len(self._damaged)
-        self._paths = np.array([line.path.encode() for line in whole])  # a tenth of the lines' own memory
-        self._sizes = np.array([line.size for line in whole], np.int64)
-        self._labels = np.array([labels[line.category] for line in whole], np.int64)
+        # Paths are stored as bytes, which takes a tenth of the memory of the lines.
+        self._paths = np.array([line.path.encode() for line in usable])
+        self._sizes = np.array([line.size for line in usable], np.int64)
+        self._labels = np.array([labels[line.category] for line in usable], np.int64)
         self._lock = Lock()
         self._require_few()
 
     def __len__(self) -> int:
-        """The images that were whole when they were indexed."""
+        """Number of images that were not damaged when they were indexed."""
         return len(self._paths)
 
     def placeholder(self, is_training: bool) -> dict[str, np.ndarray]:
-        """A black image of the first class."""
+        """Return a black image with the label of the first class."""
         shape = (self.side, self.side, 3)
         several = not is_training and self.crops == "five"
         return {
@@ -79,14 +80,18 @@ class ImageSource:
         }
 
     def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-        """An image and its label; where it cannot be read any more those of the next that can, and a note.
+        """Return an image and its label. If it can no longer be read, note it and return the next image.
+
+        Args:
+            number: number of the image.
+            generator: random generator for a training crop; None for the crops of evaluation.
 
         Raises:
-            DataDamaged: where more than the share cannot be read.
+            DataDamaged: if more images than `damaged_share` cannot be read.
         """
         number, image = self._read(number)
         if generator is not None:
-            box = decoding.random_box(image.height, image.width, generator, self.least_area)
+            box = decoding.random_box(image.height, image.width, generator, self.min_area)
             pixels = decoding.resized_crop(image, box, self.side)
         elif self.crops == "five":
             pixels = decoding.five_crops(image, self.shorter, self.side)
@@ -96,25 +101,27 @@ class ImageSource:
 
     @property
     def notes(self) -> list[str]:
-        """Which classes were drawn, how many images were damaged in the index, and which were lost since."""
+        """Notes on the classes that were drawn, damaged images in the index, and images lost since."""
         damaged = self._damaged_so_far()
-        before, since = damaged[: self._known], damaged[self._known :]
-        left_out = f"{self._known} of {self._indexed} images are left out: {_some(before)}" if before else ""
-        lost = (f"{one} could not be read: the next image took its place" for one in since)
+        listed, since = damaged[: self._known], damaged[self._known :]
+        left_out = f"{self._known} of {self._indexed} images are left out: {_some(listed)}" if listed else ""
+        lost = (f"{description} could not be read: the next image took its place" for description in since)
         return [note for note in (self.drawn, left_out, *lost) if note]
 
     def _read(self, number: int) -> tuple[int, Image]:
+        """Return number and pixels of the first image from `number` that can be read."""
         while True:
             path = self._paths[number].decode()
             try:
                 return number, self._decoded(number, path)
-            except Exception as error:  # libraries raise many kinds for damaged files
+            except Exception as error:  # image libraries raise many types of exceptions for damaged files
                 with self._lock:
                     self._damaged[path] = reason(error)
                 self._require_few()
             number = (number + 1) % len(self)
 
     def _decoded(self, number: int, path: str) -> Image:
+        """Return an image from the cache or from its file, whose size must be as in the index."""
         if self.decoded is not None:
             return self.decoded.image(path)
         content = (self.folder / path).read_bytes()
@@ -123,10 +130,12 @@ class ImageSource:
         return decoding.decode(content)
 
     def _damaged_so_far(self) -> list[str]:
+        """Return paths of damaged images with reasons."""
         with self._lock:
             return [f"{path} ({why})" for path, why in self._damaged.items()]
 
     def _require_few(self) -> None:
+        """Check that no more images are damaged than allowed."""
         damaged = self._damaged_so_far()
         if len(damaged) > self.damaged_share * self._indexed or not len(self):
             raise DataDamaged(
@@ -139,29 +148,30 @@ class ImageSource:
 def image_sources(
     folder: Path, choose: Callable[[Sequence[str]], Sequence[str]] = list, **options: Any
 ) -> dict[str, ImageSource]:
-    """The splits of an indexed folder; from decoded images, where these lie beside it.
+    """Return the splits of an indexed folder. They use the cache of decoded images if it exists.
 
     Args:
-        folder: of the images.
-        choose: gives some of the sorted names of its classes, sorted.
-        options: of each `ImageSource`: its crops and the share that may be damaged.
+        folder: folder of the images.
+        choose: function that returns some of the sorted names of classes, sorted.
+        options: options of each `ImageSource`.
 
     Raises:
-        DataDamaged: for an index or decoded images that are not as they should be, or too much damage.
+        DataDamaged: if the index or the cache is damaged, or too many images are.
     """
     lines = read_index(index_file(folder))
     names = sorted({line.category for line in lines})
     classes = choose(names)
     every = len(classes) == len(names)
-    drawn = {} if every else {"train": f"{len(classes)} of {len(names)} classes: {', '.join(classes)}"}
+    notes = {} if every else {"train": f"{len(classes)} of {len(names)} classes: {', '.join(classes)}"}
     path = decoded_file(folder)
     decoded = DecodedImages(path, lines) if path.is_file() else None
     return {
-        split: ImageSource(folder, own, classes, decoded=decoded, drawn=drawn.get(split, ""), **options)
+        split: ImageSource(folder, rows, classes, decoded=decoded, drawn=notes.get(split, ""), **options)
         for split in PARTS
-        if (own := [line for line in lines if line.split == split])
+        if (rows := [line for line in lines if line.split == split])
     }
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

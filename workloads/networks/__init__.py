@@ -1,1 +1,1 @@
-"""Networks of any size as pure functions of their parameters, which workloads give data."""
+"""Networks of more than one workload: residual networks and transformers."""

@@ -1,6 +1,7 @@
-"""HieraViT: a vision transformer in stages, each of fewer and wider tokens, that at first sees parts alone.
+"""HieraViT: a vision transformer in stages, each with fewer and wider tokens than the one before.
 
-Ryali et al. 2023, "Hiera: A hierarchical vision transformer without the bells-and-whistles".
+In the first stages, attention is restricted to small parts of the image. Source: Ryali et al. 2023, "Hiera: A
+hierarchical vision transformer without the bells-and-whistles".
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from curvebench.workloads.classification import Parameter
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
 from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
-POSITION_SPREAD = 0.02  # the standard deviation of the positions at the start
+POSITION_DEVIATION = 0.02  # standard deviation of the initial position embeddings
 
 
 @dataclass(frozen=True)
 class MaskUnitAttention:
-    """What the parameters do not show of attention; the defaults are those of Hiera-B.
+    """Options of attention that do not follow from the parameters; the defaults are those of Hiera-B.
 
     Args:
         head_width: units of an attention head, which divide the width of the first stage.
-        mask_unit: the side of the square mask units before all pooling, in tokens.
-        masked_stages: how many stages, the first ones, have attention inside of mask units alone. The block
-            that begins a stage is as those of the stage before.
-        pooled_stages: how many stages after the first begin with pooling: of each 2 x 2 tokens one is left.
+        mask_unit: side length of the square mask units in tokens, before any pooling.
+        masked_stages: number of stages, from the first, whose attention is restricted to mask units. The
+            block at the beginning of a stage has the attention of the stage before.
+        pooled_stages: number of stages, from the second, that begin with pooling of 2 x 2 tokens to one.
     """
 
     head_width: int = 96
@@ -38,14 +39,15 @@ class MaskUnitAttention:
 
 @dataclass(frozen=True, kw_only=True)
 class HieraViT(Transformer):
-    """A network's sizes; the defaults are those of Hiera-B for images of 224 x 224 pixels.
+    """Sizes of a network; the defaults are those of Hiera-B for images of 224 x 224 pixels.
 
     Args:
-        side: of the square images, in pixels.
-        channels: of an image.
-        width: of a token in the first stage; each next has twice as many units and heads.
-        stages: the blocks of each.
-        kernel, stride: of the convolution that makes the patches, in pixels.
+        side: height and width of the images in pixels.
+        channels: channels of an image.
+        width: units of a token in the first stage. Each further stage has twice as many units and heads.
+        stages: number of blocks of each stage.
+        kernel: height and width in pixels of the convolution that makes the patches.
+        stride: stride of that convolution in pixels.
         attention: heads, mask units and pooling.
     """
 
@@ -69,9 +71,9 @@ class HieraViT(Transformer):
                 "2^pooled_stages",
             ),
         }
-        for what, (number, divisor, name) in multiples.items():
+        for description, (number, divisor, name) in multiples.items():
             if number % divisor:
-                raise ValueError(f"{what} is not a multiple of {divisor}, {name}")
+                raise ValueError(f"{description} is not a multiple of {divisor}, {name}")
         if attention.pooled_stages > last:
             raise ValueError(
                 f"pooled_stages = {attention.pooled_stages} is larger than {last}, the stages after the first"
@@ -79,66 +81,67 @@ class HieraViT(Transformer):
 
     @property
     def grid(self) -> int:
-        """Tokens in a row or column of the image."""
+        """Number of tokens in a row or column of the image."""
         return self.side // self.stride
 
     @property
     def patch(self) -> tuple[int, ...]:
-        """The shape of the patches' weight, which is a convolution's."""
+        """Shape of the weight of the convolution that makes the patches."""
         return self.width, self.channels, self.kernel, self.kernel
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """The first block of a stage after the first is where tokens become wider."""
+        """Units of a token before and after each block; they differ at the beginning of a stage."""
         widths = [self.width * 2**stage for stage, count in enumerate(self.stages) for _ in range(count)]
         return tuple(pairwise((self.width, *widths)))
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Those of all transformers, and normal positions, an embedding as the patches' weight is."""
+        """Parameters of all transformers, and normal position embeddings with the role of an embedding."""
         shape = self.grid**2, self.width
 
         def draw(generator: np.random.Generator) -> np.ndarray:
-            return generator.normal(scale=POSITION_SPREAD, size=shape)
+            return generator.normal(scale=POSITION_DEVIATION, size=shape)
 
         return super().parameters | {"positions": Parameter(shape, Role("embedding", 0), draw)}
 
     def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial parameters, of which the positions are drawn first."""
+        """Draw initial parameters; the positions are drawn first."""
         parameters = self.parameters
-        drawn = {name: parameters[name].draw(generator) for name in ("positions", *super().parameters)}
-        return {name: drawn[name] for name in parameters}
+        values = {name: parameters[name].draw(generator) for name in ("positions", *super().parameters)}
+        return {name: values[name] for name in parameters}
 
 
 def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Array:
-    """Tokens (examples, grid * grid, units), row by row, in the order of their places inside of mask units.
+    """Reorder tokens (examples, grid * grid, units) from rows of the image to positions in mask units.
 
-    The tokens of one place lie side by side, their mask units row by row. Places are ordered by the last bit
-    of row and column, then by the bit before: each quarter has one of each 2 x 2 tokens, and so again when
-    these have become one.
+    Afterwards the tokens at one position of all mask units are adjacent, with the mask units row by row.
+    Positions are sorted by the last bits of row and column, then by the bits before. As a result, the four
+    quarters of all tokens contain one token each of every 2 x 2 tokens, and the same is true again after
+    these are pooled to one.
 
     Args:
-        ops: the array functions.
-        tokens: their number is a square.
-        mask_unit: its side, in tokens.
-        halvings: how many bits; what is left of a row's and a column's place is not cut.
+        ops: array functions.
+        tokens: tokens, row by row; their number is a square.
+        mask_unit: side length of a mask unit in tokens.
+        halvings: number of bits to sort by. The other bits of row and column are kept together.
     """
     count, total, width = tokens.shape
     sizes = (math.isqrt(total) // mask_unit, mask_unit >> halvings, *(2,) * halvings)
-    axes = len(sizes)  # of the rows, then of the columns
+    axes = len(sizes)  # number of axes of the rows, which precede as many axes of the columns
     order = [axis for row in range(axes, 0, -1) for axis in (row, row + axes)]
     cut = ops.permute_dims(ops.reshape(tokens, (count, *sizes, *sizes, width)), (0, *order, 2 * axes + 1))
     return ops.reshape(cut, tuple(tokens.shape))
 
 
 def hiera_logits(ops: Ops, params: Arrays, images: Array, attention: MaskUnitAttention) -> Array:
-    """The outputs (examples, classes).
+    """Return the outputs (examples, classes).
 
     Args:
-        ops: the array functions.
-        params: by the names of `HieraViT.shapes`.
-        images: (examples, channels, rows, columns).
-        attention: that of the network.
+        ops: array functions.
+        params: parameters by the names of `HieraViT.shapes`.
+        images: images (examples, channels, rows, columns).
+        attention: options of the network's attention.
     """
     layers = TransformerLayers(ops, params, attention.head_width)
     weight, grid = params["patch_weight"], math.isqrt(params["positions"].shape[0])

@@ -1,6 +1,6 @@
 """Residual networks of basic blocks: two 3x3 convolutions with batch norm, and a shortcut around them.
 
-He et al. 2016, "Deep residual learning for image recognition"; 000 C.2 has the one of 34 layers.
+He et al. 2016, "Deep residual learning for image recognition"; 000 C.2 uses the network of 34 layers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from curvebench.workloads.classification import Parameter, SizedNetwork, constan
 from curvebench.workloads.matrices import kaiming_normal, torch_default_bias, torch_default_weight
 from curvebench.workloads.workload import Array, Arrays, Ops, Role
 
-EPSILON = 1e-5  # beside a variance
-MOMENTUM = 0.1  # the share of a batch's statistics in the new running ones
-LARGE_STEM = 7  # the side of a first convolution that a pooling follows
+EPSILON = 1e-5  # added to variances
+MOMENTUM = 0.1  # weight of a batch's statistics in the update of the running statistics
+LARGE_STEM = 7  # kernel size of a first convolution that is followed by pooling
 
 
 def read_stages(value: Any) -> Any:
-    """Reads the blocks of each stage, for a setting."""
+    """Read the number of blocks of each stage from a setting."""
     if not isinstance(value, (list, tuple)) or not value or any(type(n) is not int or n < 1 for n in value):
         raise ValueError("is not a list of whole numbers above 0, one a stage")
     return list(value)
@@ -33,15 +33,16 @@ Convolution = tuple[int, int, int, int]  # outputs, inputs, rows, columns
 
 @dataclass(frozen=True)
 class ResidualNetwork(SizedNetwork):
-    """A network's sizes, for images of any size.
+    """Sizes of a network for images of any size.
 
     Args:
-        channels: of an image.
-        blocks: basic blocks of each stage; (3, 4, 6, 3) is the network of 34 layers.
-        width: channels of the first stage. Each next has twice as many, and images half as high and wide.
-        classes: outputs.
-        stem: the side of the first convolution: 7 for large images, with stride 2 and a 3x3 max pooling of
-            stride 2 after it; 3 for small ones, with stride 1 and no pooling.
+        channels: channels of an image.
+        blocks: number of basic blocks of each stage; (3, 4, 6, 3) is the network of 34 layers.
+        width: channels of the first stage. Each further stage has twice as many channels, and images of half
+            the height and width.
+        classes: number of outputs.
+        stem: kernel size of the first convolution: 7 for large images, with stride 2 and followed by 3x3 max
+            pooling of stride 2; 3 for small images, with stride 1 and no pooling.
     """
 
     channels: int
@@ -52,35 +53,36 @@ class ResidualNetwork(SizedNetwork):
 
     @property
     def convolutions(self) -> dict[str, tuple[Convolution, int]]:
-        """The shape and layer of each convolution, which batch norm follows, nearest to the input first.
+        """Shape and layer number of each convolution, from input to output. Batch norm follows each of them.
 
-        A projection, a block's shortcut where the shape changes, is in the layer of the block's first one.
+        A projection is the shortcut of a block whose shape changes. It has the layer number of the block's
+        first convolution.
         """
-        found: dict[str, tuple[Convolution, int]] = {
+        table: dict[str, tuple[Convolution, int]] = {
             "stem": ((self.width, self.channels, self.stem, self.stem), 0)
         }
         inputs, block = self.width, 1
         for stage, count in enumerate(self.blocks):
             outputs = self.width * 2**stage
             for _ in range(count):
-                found[f"block{block}_first"] = (outputs, inputs, 3, 3), 2 * block - 1
+                table[f"block{block}_first"] = (outputs, inputs, 3, 3), 2 * block - 1
                 if inputs != outputs:
-                    found[f"block{block}_projection"] = (outputs, inputs, 1, 1), 2 * block - 1
-                found[f"block{block}_second"] = (outputs, outputs, 3, 3), 2 * block
+                    table[f"block{block}_projection"] = (outputs, inputs, 1, 1), 2 * block - 1
+                table[f"block{block}_second"] = (outputs, outputs, 3, 3), 2 * block
                 inputs, block = outputs, block + 1
-        return found
+        return table
 
     @property
     def features(self) -> int:
-        """Channels of the last stage, which the head sees."""
+        """Channels of the last stage, which are the inputs of the head."""
         return self.width * 2 ** (len(self.blocks) - 1)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Kaiming normal convolutions, scales of 1 and shifts of 0, PyTorch's default head."""
-        found: dict[str, Parameter] = {}
+        """Kaiming normal convolutions, scales of 1, shifts of 0, and PyTorch's default head."""
+        table: dict[str, Parameter] = {}
         for name, (shape, layer) in self.convolutions.items():
-            found |= {
+            table |= {
                 f"{name}_weight": Parameter(
                     shape, Role("convolution", layer), partial(kaiming_normal, shape)
                 ),
@@ -88,14 +90,14 @@ class ResidualNetwork(SizedNetwork):
                 f"{name}_shift": constant(shape[:1], Role("norm", layer), 0.0),
             }
         head, last = (self.classes, self.features), 2 * sum(self.blocks) + 1
-        return found | {
+        return table | {
             "head_weight": Parameter(head, Role("head", last), partial(torch_default_weight, *head)),
             "head_bias": Parameter(head[:1], Role("bias", last), partial(torch_default_bias, *head)),
         }
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        """The running mean and variance of each batch norm (channels,) at the start: 0 and 1."""
+        """Initial running mean (0) and variance (1) of each batch norm, (channels,)."""
         state: dict[str, np.ndarray] = {}
         for name, (shape, _) in self.convolutions.items():
             state |= {f"{name}_mean": np.zeros(shape[0]), f"{name}_variance": np.ones(shape[0])}
@@ -105,24 +107,25 @@ class ResidualNetwork(SizedNetwork):
 def residual_outputs(
     ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
 ) -> tuple[Array, Arrays]:
-    """Return `residual_logits` of the images of a split; a classifier's network."""
+    """Return `residual_logits` for the images of a split, in the form of a classifier's `Network`."""
     return residual_logits(ops, params, state, split["images"], training)
 
 
 def residual_logits(
     ops: Ops, params: Arrays, state: Arrays, images: Array, training: bool
 ) -> tuple[Array, Arrays]:
-    """The outputs (examples, classes), and the new state.
+    """Return the outputs (examples, classes) and the new state.
 
-    In training batch norm is by the mean and variance of the batch, and running ones move towards these, the
-    variance over one less than the count; else it is by the running ones, and the state stays.
+    In training, batch norm uses the mean and variance of the batch, and the running statistics are updated
+    with these; the running variance is the unbiased one. Otherwise batch norm uses the running statistics,
+    which do not change.
 
     Args:
-        ops: the array functions.
-        params: by the names of `ResidualNetwork.shapes`.
-        state: running means and variances, by the names of `ResidualNetwork.state`.
-        images: (examples, channels, rows, columns).
-        training: whether statistics are the batch's.
+        ops: array functions.
+        params: parameters by the names of `ResidualNetwork.shapes`.
+        state: running means and variances by the names of `ResidualNetwork.state`.
+        images: images (examples, channels, rows, columns).
+        training: whether batch norm uses the statistics of the batch.
     """
     running = dict(state)
 
@@ -134,19 +137,19 @@ def residual_logits(
             return ops.batch_norm(x, *statistics, scale, shift, EPSILON)
         normal, mean, variance = ops.batch_norm_in_training(x, scale, shift, EPSILON)
         count = x.shape[0] * math.prod(x.shape[2:])
-        unbiased = variance * (count / max(count - 1, 1))  # of a single value it is 0 anyway
-        for part, found in {"mean": mean, "variance": unbiased}.items():
-            running[f"{name}_{part}"] = (1 - MOMENTUM) * state[f"{name}_{part}"] + MOMENTUM * found
+        unbiased = variance * (count / max(count - 1, 1))  # if there is a single value, its variance is 0
+        for part, value in {"mean": mean, "variance": unbiased}.items():
+            running[f"{name}_{part}"] = (1 - MOMENTUM) * state[f"{name}_{part}"] + MOMENTUM * value
         return normal
 
     is_large = params["stem_weight"].shape[-1] == LARGE_STEM
     x = ops.relu(convolved(images, "stem", stride=2 if is_large else 1))
-    if is_large:  # the zeros around are no more than what relu gives
+    if is_large:  # padding with zeros is harmless, because relu gives no smaller values
         x = ops.max_pool2d(ops.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), 3, 2)
     block = 1
     while f"block{block}_first_weight" in params:
         name, stride, shortcut = f"block{block}", 1, x
-        if f"{name}_projection_weight" in params:  # a stage starts
+        if f"{name}_projection_weight" in params:  # the first block of a stage
             stride, shortcut = 2, convolved(x, f"{name}_projection", stride=2)
         x = ops.relu(convolved(x, f"{name}_first", stride=stride))
         x = ops.relu(convolved(x, f"{name}_second") + shortcut)

@@ -1,4 +1,4 @@
-"""What vision transformers share: their linear layers and norms, a start, and blocks of attention and MLP."""
+"""Common parts of vision transformers: layers, initial parameters, blocks of attention and MLP."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from curvebench.workloads.classification import Parameter, SizedNetwork, constan
 from curvebench.workloads.matrices import xavier_normal
 from curvebench.workloads.workload import Array, Arrays, Ops, Role, Setting
 
-EPSILON = 1e-6  # beside a variance
-SEEN = ("query", "key", "value")
-JOINED = "query_key_value"
+EPSILON = 1e-6  # added to variances
+# Names of the linear layers of a block that compute query, key and value; or of the one that computes all
+# three.
+QKV = ("query", "key", "value")
+JOINT_QKV = "query_key_value"
 QKV_MATRICES = Setting(
     3, "weight matrices of query, key and value in each block: 3, or 1 of all", choice(1, 3)
 )
@@ -25,12 +27,12 @@ QKV_MATRICES = Setting(
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer(SizedNetwork):
-    """A network of patches, blocks of attention and MLP, a last norm, and a head.
+    """A network that consists of patches, blocks of attention and MLP, a final norm, and a head.
 
     Args:
-        classes: outputs.
-        mlp_ratio: units inside an MLP over those that leave it.
-        qkv_matrices: how many weight matrices query, key and value of a block have: 3, or 1 of all.
+        classes: number of outputs.
+        mlp_ratio: ratio of an MLP's hidden units to its outputs.
+        qkv_matrices: number of weight matrices for query, key and value of a block: 3, or 1 for all of them.
     """
 
     classes: int
@@ -40,18 +42,18 @@ class Transformer(SizedNetwork):
     @property
     @abstractmethod
     def patch(self) -> tuple[int, ...]:
-        """The shape of the patches' weight, outputs first."""
+        """Shape of the weight that makes tokens of patches, outputs first."""
 
     @property
     @abstractmethod
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Units of a token that enter and leave each block, whose shortcut is a projection if they differ."""
+        """Units of a token before and after each block. If they differ, the shortcut is a projection."""
 
     @property
     def linear(self) -> dict[str, tuple[tuple[int, ...], Role]]:
-        """The shape and role of the weight of each linear layer, nearest to the input first."""
+        """Shape and role of the weight of each linear layer, from input to output."""
         layers: dict[str, tuple[tuple[int, ...], Role]] = {"patch": (self.patch, Role("embedding", 0))}
-        parts = SEEN if self.qkv_matrices == 3 else (JOINED,)
+        parts = QKV if self.qkv_matrices == 3 else (JOINT_QKV,)
         for number, (inputs, width) in enumerate(self.blocks, start=1):
             name, inside = f"block{number}", self.mlp_ratio * width
             attention, mlp = Role("weight", 2 * number - 1), Role("weight", 2 * number)
@@ -64,7 +66,7 @@ class Transformer(SizedNetwork):
 
     @property
     def norms(self) -> dict[str, tuple[int, Role]]:
-        """Units and role of each norm's scale and shift: before attention, before the MLP, the last."""
+        """Units and role of each norm's scale and shift: before attention, before the MLP, and the last."""
         norms: dict[str, tuple[int, Role]] = {}
         for number, (inputs, width) in enumerate(self.blocks, start=1):
             norms |= {
@@ -75,41 +77,43 @@ class Transformer(SizedNetwork):
 
     @property
     def _last(self) -> int:
+        """Layer number of the head."""
         return 2 * len(self.blocks) + 1
 
     @property
     def parameters(self) -> dict[str, Parameter]:
         """Xavier normal weights, scales of 1, biases and shifts of 0.
 
-        The patches' weight is an embedding. The head too is drawn: at 0, where its authors start it, no other
-        parameter has a first gradient. One matrix of query, key and value has the values of three.
+        The weight of the patches has the role of an embedding. The head is random, too: if it were 0, as in
+        the original programs, all other parameters would have a gradient of 0 at the first step. A joint
+        matrix of query, key and value has the same distribution as three separate ones.
         """
-        found: dict[str, Parameter] = {}
+        table: dict[str, Parameter] = {}
         for name, (shape, role) in self.linear.items():
-            draw = partial(_xavier_normal, shape, 3 if JOINED in name else 1)
-            found[f"{name}_weight"] = Parameter(shape, role, draw)
-            found[f"{name}_bias"] = constant(shape[:1], Role("bias", role.layer), 0.0)
+            draw = partial(_xavier_normal, shape, 3 if JOINT_QKV in name else 1)
+            table[f"{name}_weight"] = Parameter(shape, role, draw)
+            table[f"{name}_bias"] = constant(shape[:1], Role("bias", role.layer), 0.0)
         for name, (width, role) in self.norms.items():
-            found |= {
+            table |= {
                 f"{name}_scale": constant((width,), role, 1.0),
                 f"{name}_shift": constant((width,), role, 0.0),
             }
-        return found
+        return table
 
 
 def _xavier_normal(shape: tuple[int, ...], parts: int, generator: np.random.Generator) -> np.ndarray:
-    """A weight, outputs first, of so many matrices one below the other."""
-    drawn = [xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)]
-    return np.concatenate(drawn).reshape(shape)
+    """Draw a weight, outputs first, that consists of `parts` matrices, one below the other."""
+    matrices = [xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)]
+    return np.concatenate(matrices).reshape(shape)
 
 
 @dataclass(frozen=True)
 class TransformerLayers:
-    """The layers of a transformer at some parameters, for tokens (examples, tokens, units).
+    """The layers of a transformer with given parameters, for tokens (examples, tokens, units).
 
     Args:
-        ops: the array functions.
-        params: by the names of `Transformer.shapes`.
+        ops: array functions.
+        params: parameters by the names of `Transformer.shapes`.
         head_width: units of an attention head.
     """
 
@@ -118,48 +122,50 @@ class TransformerLayers:
     head_width: int
 
     def linear(self, x: Array, name: str) -> Array:
-        """The linear layer of a name."""
+        """Apply the linear layer with this name."""
         return self.ops.linear(x, self.params[f"{name}_weight"], self.params[f"{name}_bias"])
 
     def norm(self, x: Array, name: str) -> Array:
-        """The layer norm of a name."""
+        """Apply the layer norm with this name."""
         scale, shift = self.params[f"{name}_scale"], self.params[f"{name}_shift"]
         return self.ops.layer_norm(x, scale, shift, EPSILON)
 
     def block(self, x: Array, number: int, windows: int = 1, pooled: int = 1) -> Array:
-        """Attention and MLP, each after a norm and beside a shortcut.
+        """Apply attention and MLP, each with a norm before it and a shortcut around it.
 
         Args:
-            x: the tokens of each window are as many apart as there are windows.
-            number: of the block, from 1 on.
-            windows: parts of the tokens that see themselves alone.
-            pooled: how many tokens, the greatest of each unit, become one in queries and shortcut; they are
-                as far apart as tokens are left.
+            x: tokens. Consecutive tokens belong to different windows: token i is in window i modulo
+                `windows`.
+            number: number of the block, from 1.
+            windows: number of windows. A token attends only to tokens of its own window.
+            pooled: number of tokens whose maximum in each unit becomes one token of queries and shortcut. The
+                tokens that are pooled are as far apart as the number of tokens that remain.
         """
         ops, name = self.ops, f"block{number}"
 
-        def greatest(x: Array) -> Array:
+        def pool(x: Array) -> Array:
             if pooled == 1:
                 return x
             return ops.max(ops.reshape(x, (x.shape[0], pooled, -1, x.shape[-1])), axis=1)
 
-        def heads(x: Array) -> Array:  # windows are heads of fewer tokens
+        # A head in one window is treated like a separate head with fewer tokens.
+        def heads(x: Array) -> Array:
             return ops.swapaxes(
                 ops.reshape(x, (x.shape[0], x.shape[1] // windows, -1, self.head_width)), 1, 2
             )
 
-        seen = self.norm(x, f"{name}_before_attention")
+        normalized = self.norm(x, f"{name}_before_attention")
         if f"{name}_projection_weight" in self.params:
-            x = greatest(self.linear(seen, f"{name}_projection"))
-        query, key, value = self._seen(seen, name)
-        mixed = ops.swapaxes(ops.attention(heads(greatest(query)), heads(key), heads(value)), 1, 2)
+            x = pool(self.linear(normalized, f"{name}_projection"))
+        query, key, value = self._seen(normalized, name)
+        mixed = ops.swapaxes(ops.attention(heads(pool(query)), heads(key), heads(value)), 1, 2)
         x = x + self.linear(ops.reshape(mixed, x.shape), f"{name}_mixed")
-        seen = self.norm(x, f"{name}_before_mlp")
-        return x + self.linear(ops.gelu(self.linear(seen, f"{name}_wide")), f"{name}_narrow")
+        normalized = self.norm(x, f"{name}_before_mlp")
+        return x + self.linear(ops.gelu(self.linear(normalized, f"{name}_wide")), f"{name}_narrow")
 
     def _seen(self, x: Array, name: str) -> Any:
-        """Query, key and value of a block."""
-        if f"{name}_{JOINED}_weight" not in self.params:
-            return [self.linear(x, f"{name}_{part}") for part in SEEN]
-        joined = self.linear(x, f"{name}_{JOINED}")
+        """Return query, key and value of a block."""
+        if f"{name}_{JOINT_QKV}_weight" not in self.params:
+            return [self.linear(x, f"{name}_{part}") for part in QKV]
+        joined = self.linear(x, f"{name}_{JOINT_QKV}")
         return self.ops.unstack(self.ops.reshape(joined, (*x.shape[:2], 3, -1)), 2)

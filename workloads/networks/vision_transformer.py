@@ -1,6 +1,7 @@
-"""PlainViT: a vision transformer with fixed positions and no class token, whose last tokens are averaged.
+"""PlainViT: a vision transformer with fixed positions and without class token.
 
-Beyer, Zhai and Kolesnikov 2022, "Better plain ViT baselines for ImageNet-1k".
+The tokens are averaged at the end. Source: Beyer, Zhai and Kolesnikov 2022, "Better plain ViT baselines for
+ImageNet-1k".
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import numpy as np
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
 from curvebench.workloads.workload import Array, Arrays, Ops
 
-LONGEST_WAVE = 10_000.0  # of the positions, in patches, over 2 pi
+# Ratio of the longest wavelength of the position embeddings to the shortest, which is 2 pi patches.
+WAVE_RATIO = 10_000.0
 
 
 @dataclass(frozen=True)
 class PlainViT(Transformer):
-    """A network's sizes, for images of any size.
+    """Sizes of a network for images of any size.
 
     Args:
-        inputs: the numbers of a patch, side * side * channels.
-        width: of a token; a multiple of 4 above 4, and of the units of a head.
-        depth: blocks of attention and MLP.
+        inputs: numbers in a patch, side * side * channels.
+        width: units of a token; a multiple of 4 above 4, and of the units of a head.
+        depth: number of blocks of attention and MLP.
     """
 
     inputs: int
@@ -32,21 +34,21 @@ class PlainViT(Transformer):
 
     @property
     def patch(self) -> tuple[int, ...]:
-        """The shape of the patches' weight."""
+        """Shape of the weight that makes tokens of patches."""
         return self.width, self.inputs
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """All blocks are alike."""
+        """Units of a token before and after each block, which are all equal."""
         return ((self.width, self.width),) * self.depth
 
 
 def patches_of(images: np.ndarray, side: int) -> np.ndarray:
-    """Square patches (examples, tokens, side * side * channels), row by row.
+    """Divide images into square patches (examples, tokens, side * side * channels), row by row.
 
     Args:
-        images: (examples, rows, columns, channels); the side divides rows and columns.
-        side: of a patch, in pixels.
+        images: images (examples, rows, columns, channels); the side divides rows and columns.
+        side: height and width of a patch in pixels.
     """
     count, rows, columns, channels = images.shape
     cut = images.reshape(count, rows // side, side, columns // side, side, channels).swapaxes(2, 3)
@@ -54,30 +56,31 @@ def patches_of(images: np.ndarray, side: int) -> np.ndarray:
 
 
 def positions(grid: int, width: int) -> np.ndarray:
-    """Sines and cosines of each patch's column and row, (grid * grid, width), row by row.
+    """Return sines and cosines of the column and row of each patch, (grid * grid, width), row by row.
 
-    With w_k = 10000^(-k / (width / 4 - 1)) a token has sin(w_k x), cos(w_k x), sin(w_k y) and cos(w_k y).
+    With w_k = 10000^(-k / (width / 4 - 1)), a token in column x and row y has sin(w_k x), cos(w_k x), sin(w_k
+    y) and cos(w_k y).
     """
-    waves = LONGEST_WAVE ** -np.linspace(0.0, 1.0, width // 4)
+    waves = WAVE_RATIO ** -np.linspace(0.0, 1.0, width // 4)
     rows, columns = np.divmod(np.arange(grid**2), grid)
-    angles = [place[:, None] * waves for place in (columns, rows)]
+    angles = [coordinate[:, None] * waves for coordinate in (columns, rows)]
     return np.concatenate([wave(angle) for angle in angles for wave in (np.sin, np.cos)], axis=1)
 
 
 def fixed_positions(tokens: int, width: int) -> dict[str, np.ndarray]:
-    """The model state: `positions` of a square number of tokens, which stay as they are."""
+    """Return the model state of a network: `positions` of a square number of tokens, which never change."""
     return {"positions": positions(math.isqrt(tokens), width)}
 
 
 def vit_logits(ops: Ops, params: Arrays, state: Arrays, patches: Array, head_width: int) -> Array:
-    """The outputs (examples, classes).
+    """Return the outputs (examples, classes).
 
     Args:
-        ops: the array functions.
-        params: by the names of `PlainViT.shapes`.
-        state: as `fixed_positions` gives it.
-        patches: (examples, tokens, inputs) as `patches_of` cuts them.
-        head_width: units of an attention head, which divides the width.
+        ops: array functions.
+        params: parameters by the names of `PlainViT.shapes`.
+        state: model state from `fixed_positions`.
+        patches: patches (examples, tokens, inputs) from `patches_of`.
+        head_width: units of an attention head, which divide the width.
     """
     layers = TransformerLayers(ops, params, head_width)
     x = layers.linear(patches, "patch") + ops.asarray(state["positions"])

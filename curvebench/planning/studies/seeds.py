@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from curvebench.optimizers.bases import bases
 from curvebench.registry import find_workload, rule_of
 from curvebench.results.verdicts import rule_hash
+from curvebench.spec.document import under_first_names
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
@@ -66,8 +67,8 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         return FIRST_FINAL_SEED
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
     timed = {spec.metric for claim in claims for spec in claim.conditions if spec.meets_targets}
-    if study.tuning.ties is not None and study.tuning.ties.which == "steps_to_target":
-        timed.add(study.tuning.ties.metric)
+    if study.tuning.tie_break is not None and study.tuning.tie_break.which == "steps_to_target":
+        timed.add(study.tuning.tie_break.metric)
     decisive = {
         "rules": [rule_hash(claim.written_rule, study.at_most_partly) for claim in claims],
         "seeds": study.seeds,
@@ -104,7 +105,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         "targets": {metric: training.targets.get(metric) for metric in sorted(timed)},
     }
     plain = TypeAdapter(Any).dump_python(decisive, mode="json", exclude_defaults=True)
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).digest()
+    digest = hashlib.sha256(json.dumps(under_first_names(plain), sort_keys=True).encode()).digest()
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
 
 

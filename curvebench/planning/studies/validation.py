@@ -22,6 +22,7 @@ from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import Condition
+from curvebench.spec.conditions.learning_rates import GainOverRates
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
@@ -33,6 +34,8 @@ from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
+
+FEWEST_RATES = 3  # minimum number of learning rates that a gain over learning rates is computed from
 
 
 def read_study(path: Path) -> Study:
@@ -132,9 +135,24 @@ class _Reader:
                 options = canonical_in(entry.options, folder)
                 entry_in_full = entry.model_copy(update={"options": options})
                 specs.append(_optimizer(self.file, entry_in_full, canonical(entry.name, folder)))
+                self._check_tuned(f"optimizers.{entry.name}.space", specs[-1])
         labels = [spec.label for spec in specs]
         self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
         return tuple(specs)
+
+    def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
+        """Check both ends of each tuned range, so that no job fails on a setting that tuning proposes.
+
+        Args:
+            own_space: the key of the optimizer's search space, for messages; not used if it has none.
+        """
+        rule, tuning = rule_of(optimizer, self.file.schedule.name), self.file.tuning
+        bounds = tuning.for_optimizer(optimizer).bounds
+        key = own_space if optimizer.space else f"tuning.{'space' if 'space' in dict(tuning) else 'coarse'}"
+        with self.problems.caught(f"{key}: "):
+            for ends in zip(*bounds.values(), strict=True):
+                values = dict(zip(bounds, ends, strict=True))
+                completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
@@ -154,14 +172,14 @@ class _Reader:
             self._check_labels(f"bases.{label}.optimizers", users)
             if users and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
-        labels, tuned_bases = [spec.label for spec in specs], tuning.tried_in or ()
+        labels, tuned_bases = [spec.label for spec in specs], tuning.tuned_bases or ()
         problems.once("bases", labels, "two bases are labelled {!r}; give each its own `label:`")
-        problems.known("tuning.tried_in", "the study", "basis", tuned_bases, labels)
+        problems.known("tuning.tuned_bases", "the study", "basis", tuned_bases, labels)
         if tuned_bases and tuning.shared_across == "none":
             message = "each basis chooses for itself; leave it out, or say shared_across: bases"
-            problems.add(f"tuning.tried_in: {message}")
+            problems.add(f"tuning.tuned_bases: {message}")
         elif tuned_bases and IDENTITY not in tuned_bases:
-            problems.add("tuning.tried_in: the identity basis chooses for all; add identity")
+            problems.add("tuning.tuned_bases: the identity basis chooses for all; add identity")
         if tuning.shared_across == "bases" and IDENTITY not in {entry.name for entry in self.file.bases}:
             message = "needs the identity basis, whose choice is shared; add it to bases"
             problems.add(f"tuning.shared_across: {message}")
@@ -184,8 +202,8 @@ class _Reader:
         """Metrics named in the study, by the key that names them; keys are as in messages."""
         file = self.file
         used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
-        if file.tuning.ties is not None:
-            used["tuning.ties"] = file.tuning.ties.metric
+        if file.tuning.tie_break is not None:
+            used["tuning.tie_break"] = file.tuning.tie_break.metric
         used |= {f"targets.{metric}": metric for metric in file.targets}
         return used | {key: condition.metric for key, condition in _conditions(file.claims)}
 
@@ -195,12 +213,12 @@ class _Reader:
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
     def _check_ties(self) -> None:
-        """Check that `tuning.ties` can decide between settings that are equal by the criterion of tuning.
+        """Check that `tuning.tie_break` can decide between settings that are equal by the tuning criterion.
 
         If runs stop when they reach a value of the criterion's metric, all settings that reach it are equal,
         and a tie break is required.
         """
-        choose, ties, stop = self.file.tuning.choose, self.file.tuning.ties, self.file.stop
+        choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
         message = None
         if ties is None and choose.metric in stop:
             example = f"median steps_to_stop {choose.metric}"
@@ -210,15 +228,20 @@ class _Reader:
         if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
             message = f"there is no target of {ties.metric}; give it in targets"
         if message:
-            self.problems.add(f"tuning.ties: {message}")
+            self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
         """Check that the study's runs have the quantity that a condition compares, and can satisfy it."""
         file, metric, definition = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
-            remedy = "add its basis to tuning.tried_in"
+            remedy = "add its basis to tuning.tuned_bases"
             self.problems.add(f"{key}.quantity: tuning does not try {untried[0]}; {remedy}")
+        for name, scale in file.scales.items() if isinstance(condition, GainOverRates) else ():
+            if (rates := file.tuning.sized(scale.tuning).compared_settings) < FEWEST_RATES:
+                needed = f"{condition.quantity} needs at least {FEWEST_RATES} settings with full-length runs"
+                remedy = "try more, or halve them less often"
+                self.problems.add(f"{key}.quantity: {needed}; tuning at scales.{name} has {rates}; {remedy}")
         direction = definition.direction if definition else None
         for message in condition.misfits(file.stop.get(metric), metric in file.targets, direction):
             self.problems.add(f"{key}.{message}")
@@ -232,7 +255,9 @@ class _Reader:
                 check_known(f"targets.{metric}", names=sorted(values), valid=self.known)
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
             check_known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
-            check_known(f"{key}.than_on", names=filter(None, [condition.than_on]), valid=self.known)
+            check_known(
+                f"{key}.control_workload", names=filter(None, [condition.control_workload]), valid=self.known
+            )
 
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
@@ -363,7 +388,7 @@ class _Reader:
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     """Return the conditions of claims, each with its key as messages name it."""
     return [
-        (f"claims.{claim.id}.holds_if[{index}]", condition)
+        (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
         for index, condition in enumerate(claim.conditions)
     ]
@@ -373,15 +398,14 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     """Resolve one entry of a study's optimizers: separate its options, and fill in defaults.
 
     Raises:
-        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range. Also
-            for both ends of each tuned range, so that no job fails on a setting that tuning proposes.
+        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range.
     """
     rule = find_rule(locator)
     if entry.space and not isinstance(file.tuning, SpaceSearch):
         raise InputError(f"space: {file.tuning.protocol} tunes the learning rate alone; leave the space out")
     if entry.space and "learning_rate" not in entry.space:
         raise InputError("space: is no mapping of hyperparameters to axes with learning_rate among them")
-    tuned = {name: (axis.low, axis.high) for name, axis in entry.space.items()} or file.tuning.bounds
+    tuned = entry.space or file.tuning.bounds
     for name in entry.options:
         if name in tuned:
             raise InputError(f"{name}: is tuned by this study; remove it here or there")
@@ -398,9 +422,6 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
     for name in hyperparameters:
         if name not in valid:
             raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))
-    for ends in zip(*tuned.values(), strict=True):
-        values = dict(zip(tuned, ends, strict=True))
-        completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
     rates_first = sorted(entry.space, key=lambda name: name != "learning_rate")
     return OptimizerSpec(
         rule.name,

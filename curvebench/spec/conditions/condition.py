@@ -80,9 +80,10 @@ def refuse(*rules: tuple[bool, str]) -> None:
 class Condition(Document):
     """A relation between methods that a claim asserts of a quantity; each quantity is a class of its own.
 
-    One of `better`, `no_worse` and `same` lists methods, `than` those they are compared with: pair by
-    pair, or each with each where `pairs` is `all`; on the same workload, unless `than_on` names another one.
-    Of some quantities it may be a number, with which each method is compared.
+    One of `better`, `no_worse` and `same` lists methods, and `compared_to` lists their controls. They are
+    compared pair by pair, or each method with each control where `pairs` is `all`. Both run on the same
+    workload, unless `control_workload` names another one for the controls. For some quantities `compared_to`
+    may be a number, with which each method is compared.
 
     The class of a quantity adds its own keys, and narrows the types of keys that it takes less of. It joins
     `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` says how it is read
@@ -108,10 +109,10 @@ class Condition(Document):
     better: Methods | None = None
     no_worse: Methods | None = None
     same: Methods | None = None
-    than: Rivals
+    compared_to: Rivals
     pairs: Literal["matched", "all"] = "matched"
     workload: str | None = None
-    than_on: str | None = None
+    control_workload: str | None = None
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
     positive_control: Annotated[str, Field(min_length=1)] | None = None
     at_equal: Literal["steps"] = "steps"
@@ -123,11 +124,13 @@ class Condition(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Condition:
-        number, other, judges = self.number, self.than_on, self.judges
+        number, other, judges = self.number, self.control_workload, self.judges
         relations = [methods for methods in (self.better, self.no_worse, self.same) if methods is not None]
-        counts = f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `than`"
+        counts = (
+            f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `compared_to`"
+        )
         unpaired = self.pairs == "matched" and len(self.methods) != len(self.controls)
-        elsewhere = "than_on: name another one in workload, whose runs are held against its runs"
+        elsewhere = "control_workload: name another one in workload, whose runs are held against its runs"
         refuse(
             (len(relations) != 1, "give exactly one of better, no_worse and same"),
             (number is None and unpaired, f"{counts}; give equally many, or pairs: all"),
@@ -139,7 +142,7 @@ class Condition(Document):
                 number is not None and self.pairs == "all",
                 "pairs: a number is held against each method as it is; leave it out",
             ),
-            (None not in (other, number), "than_on: a number is of no workload; leave one out"),
+            (None not in (other, number), "control_workload: a number is of no workload; leave one out"),
             (other is not None and self.workload in (None, other), elsewhere),
         )
         return self
@@ -186,7 +189,7 @@ class Condition(Document):
 
     @property
     def relation(self) -> Relation:
-        """How the methods stand to those of `than`, or to its number."""
+        """How the methods stand to those of `compared_to`, or to its number."""
         return "better" if self.better else "no_worse" if self.no_worse else "same"
 
     @property
@@ -196,13 +199,13 @@ class Condition(Document):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """The methods of `than`; none where it is a number."""
-        return self.than if isinstance(self.than, tuple) else ()
+        """The methods of `compared_to`; none where it is a number."""
+        return self.compared_to if isinstance(self.compared_to, tuple) else ()
 
     @property
     def number(self) -> float | None:
-        """The number of `than`; None where it lists methods."""
-        return None if isinstance(self.than, tuple) else self.than
+        """The number of `compared_to`; None where it lists methods."""
+        return None if isinstance(self.compared_to, tuple) else self.compared_to
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -231,7 +234,7 @@ class Condition(Document):
             claim: id of the claim that has the condition.
             index: place of the condition there.
         """
-        other = self.than_on or workload
+        other = self.control_workload or workload
         return tuple(
             ComparisonKey(claim, index, workload, treated, control, None if control is None else other)
             for treated, control in self.contests

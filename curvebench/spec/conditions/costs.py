@@ -14,7 +14,7 @@ NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (0
 class CostOfRuns(Condition):
     """A cost of final runs, which is compared between methods."""
 
-    than: Methods
+    compared_to: Methods
     direction = "minimize"
 
 

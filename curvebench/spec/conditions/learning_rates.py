@@ -16,8 +16,8 @@ class OverRates(Condition):
         floor: the value of the metric that rounding leaves: learning rates beyond it tie.
     """
 
-    than: Methods
-    than_on: None = None
+    compared_to: Methods
+    control_workload: None = None
     floor: Floor | None = None
 
     direction = "maximize"

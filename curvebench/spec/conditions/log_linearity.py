@@ -15,11 +15,11 @@ class LogLinearity(Condition):
     """The share of the variance of a curve's logarithm that a line over steps explains.
 
     Args:
-        down_to: the value of the metric down to which curves are judged.
+        until: the value of the metric down to which curves are judged.
     """
 
     quantity: Literal["log_linearity"]
-    down_to: Annotated[float, Field(gt=0.0)]
+    until: Annotated[float, Field(gt=0.0)]
 
     direction = "maximize"
     judges = "final"
@@ -28,10 +28,10 @@ class LogLinearity(Condition):
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
         """Yield that runs stop too early, that the metric rises, or that no curve is so straight."""
         number = self.number
-        if stop is not None and stop >= self.down_to:
-            yield f"down_to: runs stop at {stop:g} before they get there; give more than that"
+        if stop is not None and stop >= self.until:
+            yield f"until: runs stop at {stop:g} before they get there; give more than that"
         if direction == "maximize":
             yield f"quantity: {self.metric} does not fall to 0; take one that is minimized"
         if number is not None and not 0 < number < 1 - (self.smallest_effect or 0.0):
             problem = f"{number:g}, and better by the smallest effect, is no log-linearity to ask for"
-            yield f"than: {problem}; both are between 0 and 1, and so is their sum"
+            yield f"compared_to: {problem}; both are between 0 and 1, and so is their sum"

@@ -16,25 +16,25 @@ class ShareOfGain(Condition):
     """The share of a logarithmic gain that a method keeps, seed by seed: log(from / method) / log(from / to).
 
     Args:
-        than: the share that is held against.
-        gain_from, gain_to: for each method those between which the gain lies.
-        gain_in: the gain is in the metric's value, or in the steps to its target.
+        compared_to: the share that is held against.
+        baseline, reference: for each method those between which the gain lies.
+        gain_metric: the gain is in the metric's value, or in the steps to its target.
         floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
     """
 
     quantity: Literal["share_of_gain"]
     better: Methods
-    than: Annotated[float, Field(gt=0.0)]
-    gain_from: Methods
-    gain_to: Methods
-    gain_in: Literal["value", "steps_to_target"] = "value"
+    compared_to: Annotated[float, Field(gt=0.0)]
+    baseline: Methods
+    reference: Methods
+    gain_metric: Literal["value", "steps_to_target"] = "value"
     floor: Floor | None = None
 
     direction = "maximize"
 
     @model_validator(mode="after")
     def _has_gains(self) -> ShareOfGain:
-        methods, gains = self.methods, (self.gain_from, self.gain_to)
+        methods, gains = self.methods, (self.baseline, self.reference)
         nothing = any(start == end for start, end in zip(*gains, strict=False))
         twice = "better: a method stands here twice, of two gains; give each a condition of its own"
         in_steps = self.meets_targets
@@ -42,9 +42,9 @@ class ShareOfGain(Condition):
             (in_steps and self.which != "best", "metric: steps_to_target is of the best value; say best"),
             (
                 set(map(len, gains)) != {len(methods)},
-                "gain_from and gain_to: give as many as methods, one for each",
+                "baseline and reference: give as many as methods, one for each",
             ),
-            (nothing, "gain_to: a method gains nothing over itself; name another"),
+            (nothing, "reference: a method gains nothing over itself; name another"),
             (len(set(methods)) < len(methods), twice),
             (in_steps and self.floor is not None, "floor: it bounds values alone; leave it out"),
         )
@@ -59,15 +59,15 @@ class ShareOfGain(Condition):
     @property
     def meets_targets(self) -> bool:
         """Whether the gain is in steps to a target."""
-        return self.gain_in == "steps_to_target"
+        return self.gain_metric == "steps_to_target"
 
     @property
     def named(self) -> tuple[str, ...]:
         """All methods that the condition names."""
-        return (*self.methods, *self.gain_from, *self.gain_to)
+        return (*self.methods, *self.baseline, *self.reference)
 
     def sides(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
         """Workload and method of all runs that one of the comparisons is of."""
         place = self.methods.index(key.treated)
-        gains = (self.gain_from[place], self.gain_to[place])
+        gains = (self.baseline[place], self.reference[place])
         return (*key.sides, *((key.workload, method) for method in gains))

@@ -29,7 +29,7 @@ class Value(Condition):
     def _is_within_reach(self) -> Value:
         number, floor = self.number, self.floor
         beyond = number is not None and floor is not None and number <= floor
-        refuse((beyond, f"than: {number} is beyond the floor, {floor}, which no run is known to pass"))
+        refuse((beyond, f"compared_to: {number} is beyond the floor, {floor}, which no run is known to pass"))
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
@@ -37,7 +37,7 @@ class Value(Condition):
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
             remedy = "give a positive number, or effect: difference"
-            yield f"than: a ratio to {self.number:g} says nothing; {remedy}"
+            yield f"compared_to: a ratio to {self.number:g} says nothing; {remedy}"
 
     def effect_on(self, direction: Direction) -> Effect:
         """Return how a pair is compared: as the condition says, otherwise as usual."""
@@ -47,8 +47,8 @@ class Value(Condition):
 class ValueAtEqualCost(Value):
     """The value of a metric where the cheaper of two methods' runs ends; what bases cost is charged."""
 
-    than: Methods
-    than_on: None = None
+    compared_to: Methods
+    control_workload: None = None
     at_equal: Literal["gradients", "seconds"]  # type: ignore[assignment]  # of no other quantity
 
     charges_bases: ClassVar[bool] = True

@@ -197,12 +197,7 @@ MISSING = ", missing=lambda settings: 'get it'"
     [
         ("ops.cross_entropy(params, batch)", SCALARS, "", "own.py:10: loss: fails (AttributeError: "),
         ("params['absent']", SCALARS, "", "own.py:10: loss: fails (KeyError: 'absent')"),
-        (
-            "batch['features'] @ params['theta'][None, :]",
-            SCALARS,
-            "",
-            "own.py:10: loss: fails (ValueError",
-        ),
+        ("batch['features'] @ params['theta'][None, :]", SCALARS, "", "own.py:10: loss: fails (ValueError"),
         ("batch['targets']", SCALARS, "", "own.py: loss: has shape (8,); give one number"),
         (SQUARES, "split['labels']", "", "own.py:14: evaluate: fails (KeyError: 'labels')"),
         (SQUARES, "{'loss': 0.0}", "", "evaluate: gives no train_suboptimality, as metrics asks (it gives: "),

@@ -219,7 +219,7 @@ def test_a_method_that_always_fails_can_be_published_and_is_not_drawn(
 
     monkeypatch.setattr("curvebench.stages.run_jobs.execute", broken)
     egop = ", {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}"
-    shown = report(tmp_path, (egop, ""), ("[adam @ egop], than: [adam]", "[adam], than: [sgd]"))
+    shown = report(tmp_path, (egop, ""), ("[adam @ egop], compared_to: [adam]", "[adam], compared_to: [sgd]"))
     with pytest.raises(InputError, match=r"(?s)1 of \d jobs failed, such as sgd .*waive=failures"):
         publish(shown, "tiny.quick", tmp_path, ["dirty"], code=CODE)
     made = publish(shown, "tiny.quick", tmp_path, ["dirty", "failures"], code=CODE)

@@ -63,8 +63,7 @@ def published(run: Callable[..., subprocess.CompletedProcess[str]], *config: str
 def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> dict[str, Any]:
     done = run("python", "-m", "curvebench", "try", *words, "--json", "--cores", "2")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(done.stdout))
 
 
 def field_here(project: Path) -> plan.Plan:
@@ -130,6 +129,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert "ValueError: too fast" in line
     assert "Next:" not in lost.stdout + lost.stderr
     assert "Select jobs" not in lost.stderr
+    assert "torch-later torch-later" not in lost.stderr
     taken = run("python", "-m", "curvebench", "try", "adam", "--cores", "2")
     assert taken.stderr.startswith(
         "error: study adam: joins: field has a method 'adam' already; give another --label"
@@ -167,9 +167,7 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     assert "own: not committed; give another --label" in told("--publish", "adam.set", "--label", "own")
 
 
-def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(
-    tmp_path: Path,
-):
+def test_runs_of_code_that_was_not_committed_are_told_before_others_are_run(tmp_path: Path):
     frame = pl.DataFrame([{"dirty": dirty} for dirty in (True, None, False)], schema=JOBS)
     planned: Any = SimpleNamespace(jobs=[SimpleNamespace(folder=tmp_path)])
     trying.check_runs(planned, tmp_path)

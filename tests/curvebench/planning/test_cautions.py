@@ -14,7 +14,7 @@ from tests.curvebench.tiny import write_study
 SEEDS = "seeds: {tuning: 2, final: 3}"
 ON_TORCH = "torch: {tuned_on: jax, seeds: {final: 2}}"
 ENOUGH = ((SEEDS, "seeds: {tuning: 2, final: 5}"), (ON_TORCH, "torch: {tuned_on: jax}"))
-METHODS = "better: [adam @ egop], than: [adam]"
+METHODS = "better: [adam @ egop], compared_to: [adam]"
 
 
 def said(folder: Path, *changes: tuple[str, str]) -> list[str]:
@@ -60,7 +60,7 @@ def test_a_running_mean_that_half_precision_stops_is_told(method: str, kept: str
         *ENOUGH,
         (f"bases: {basis}", f"precision: {precision}\nbases: [identity]"),
         ("[sgd, adam]", f"[sgd, {{adam: {{state_precision: computed}}}}, {{{method}}}]"),
-        (METHODS, "better: [adam], than: [sgd]"),
+        (METHODS, "better: [adam], compared_to: [sgd]"),
     )
     if kept is None:
         assert told == []

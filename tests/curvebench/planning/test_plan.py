@@ -82,7 +82,7 @@ def bases_of(job, number):
 
 def test_settings_may_be_tried_in_the_identity_basis_alone(config):
     before = {job.spec.hash for job in by_name(make_plan(config), "runs")}
-    shared = ("shared_across: bases", "shared_across: bases\n  tried_in: identity")
+    shared = ("shared_across: bases", "shared_across: bases\n  tuned_bases: identity")
     write_study(config.study_folder, shared)
     plan = make_plan(config)
     assert [job.spec.seeds for job in by_name(plan, "bases")] == [by_name(plan, "runs")[0].spec.seeds]
@@ -91,7 +91,7 @@ def test_settings_may_be_tried_in_the_identity_basis_alone(config):
     assert found == [[identity, identity, both]] * 2 + [[both]] * 2
     assert not before & {job.spec.hash for job in by_name(plan, "runs")}
     write_specs(plan)
-    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tried_in"] == ["identity"]
+    assert json.loads(plan.report_path.read_text())["studies"][0]["tuning"]["tuned_bases"] == ["identity"]
 
 
 def test_a_study_becomes_jobs_by_stage_and_backend(config):

@@ -266,7 +266,7 @@ def test_a_claim_that_repeats_another_has_its_rule_in_other_bases(tmp_path):
     assert (claim.id, claim.repeats, claim.changed) == ("tiny.again", "tiny.claim", "with a second basis")
     assert (claim.sentence, claim.source) == (first.sentence, first.source)
     (before,), (condition,) = first.conditions, claim.conditions
-    assert (condition.better, condition.than) == (("adam @ second",), ("adam",))
+    assert (condition.better, condition.compared_to) == (("adam @ second",), ("adam",))
     assert condition.smallest_effect == before.smallest_effect
     assert (tiny.file.precision, again.file.precision) == (None, "float32")
     assert (tiny.only_repeats, again.only_repeats) == (False, True)
@@ -284,8 +284,8 @@ def test_a_repeat_on_fewer_workloads_leaves_out_what_is_about_the_others(tmp_pat
     assert [condition.workload for condition in claim.conditions] == ["log_sum_exp"]
 
 
-CONDITION = "metric: final train_loss, better: [adam @ egop], than: [adam]"
-METHODS = "better: [adam @ egop], than: [adam]"
+CONDITION = "metric: final train_loss, better: [adam @ egop], compared_to: [adam]"
+METHODS = "better: [adam @ egop], compared_to: [adam]"
 
 
 @pytest.mark.parametrize(
@@ -295,11 +295,14 @@ METHODS = "better: [adam @ egop], than: [adam]"
         (f"metric: final gradient_norm, quantity: steps_to_stop, {METHODS}", {"quantity": "steps_to_stop"}),
         (f"metric: final gradient_norm, quantity: gradients_to_stop, {METHODS}", {"which": "final"}),
         (
-            f"metric: final gradient_norm, quantity: log_linearity, down_to: 1e-7, {METHODS}",
-            {"down_to": 1e-7},
+            f"metric: final gradient_norm, quantity: log_linearity, until: 1e-7, {METHODS}",
+            {"until": 1e-7},
         ),
         (f"{CONDITION[:-6]}1, at_equal: steps", {"number": 1.0, "controls": ()}),
-        (f"{CONDITION}, workload: least_squares, than_on: log_sum_exp", {"than_on": "log_sum_exp"}),
+        (
+            f"{CONDITION}, workload: least_squares, control_workload: log_sum_exp",
+            {"control_workload": "log_sum_exp"},
+        ),
     ],
 )
 def test_conditions_may_be_about_steps_numbers_and_other_workloads(tmp_path, condition, found):

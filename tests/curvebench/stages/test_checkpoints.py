@@ -84,8 +84,8 @@ def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
     row = ("interrupted", reason, steps, steps, steps)
     assert read(folder, "runs").select(columns).rows() == [row] * 2
     (failure,) = failures_of(read(folder, "jobs"))
-    said = f"runs on {failure['backend']}: momentum on least_squares, 2 of 2 runs: interrupted: {reason}"
-    assert in_words(failure) == f"small, {said}"
+    said = f"momentum on least_squares in tuning round 1, 2 of 2 runs: interrupted: {reason}"
+    assert in_words(failure) == f"small, runs on {failure['backend']}: {said}"
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

@@ -115,7 +115,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert set(rows["reason"]) == {reason}
     (failure,) = json.loads((folder / "failed.json").read_text())
     assert failure == {
-        "what": "momentum on least_squares at learning_rate 1, 2 of 6 runs",
+        "what": "momentum on least_squares in tuning round 1 at learning_rate 1, 2 of 6 runs",
         "outcome": outcome,
         "reason": reason,
     }

@@ -29,11 +29,11 @@ from tests.curvebench.tiny import SEARCH, TWO_STAGES
 
 SMALL = (
     ("optimizers: [sgd, adam]", "optimizers: [adam]"),
-    ("better: [adam @ egop], than: [adam]", "better: [adam], than: [adam @ egop]"),
+    ("better: [adam @ egop], compared_to: [adam]", "better: [adam], compared_to: [adam @ egop]"),
     ("torch: {tuned_on: jax, seeds: {final: 2}}", "torch: {}"),
     ("seeds: {tuning: 2, final: 3}", "seeds: {tuning: 2, final: 2}"),
     ("    steps: 20", "    steps: 8"),
-    ("shared_across: bases", "shared_across: bases\n  tried_in: identity"),
+    ("shared_across: bases", "shared_across: bases\n  tuned_bases: identity"),
 )
 CONFIG = Config(
     results=Path("results"), site=Path("site"), study_folder=Path("studies"), studies=("tiny",), parity=False
@@ -115,7 +115,8 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     ((failure,),) = (
         json.loads((job / "failed.json").read_text()) for job in first if (job / "failed.json").exists()
     )
-    assert failure["what"] == "adam on long_squares, seed 1 at learning_rate 0.1, 1 of 1 runs"
+    where = "seed 1 in tuning round 1 at learning_rate 0.1"
+    assert failure["what"] == f"adam on long_squares, {where}, 1 of 1 runs"
     assert failure["reason"].startswith("MemoryError: 40 GiB; all examples are one batch")
     assert "tiny adam on long_squares, tuning round 1, setting 1, seed 0 on jax [" in capfd.readouterr().err
     refined = run_all(of_round(plan, 1))

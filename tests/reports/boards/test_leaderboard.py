@@ -17,7 +17,7 @@ from curvebench.reports.pages.study_pages import results_rows
 from curvebench.reports.sets.derived import board_table
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
-from curvebench.results.archive import HERE
+from curvebench.results.archive import LOCAL
 from curvebench.results.schema import TABLES
 from curvebench.spec.document import Criterion
 from curvebench.spec.plan import StudyPlan, read_plan
@@ -272,7 +272,7 @@ def test_a_rate_at_the_edge_is_told_in_the_terminal_and_on_the_page(
 ):
     [(study, tables)] = studies[:1]
     new = study.model_copy(update={"optimizers": study.optimizers[-1:], "bases": study.bases[:1]})
-    field = study.model_copy(update={"joined": {HERE: (new,)}})
+    field = study.model_copy(update={"joined": {LOCAL: (new,)}})
     final = (pl.col("method") == "adam") & (pl.col("stage") == "final")
     chosen = pl.when(final).then(rate).otherwise("learning_rate")
     (found,) = newcomers(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))

@@ -250,7 +250,9 @@ def test_a_straight_line_on_a_logarithmic_axis_is_linear_convergence(report: Rep
         falling = np.exp(-0.9 * steps + (noise if seed % 2 else 0))
         return np.where(steps < 80, falling, 1e-32 * (1 + steps % 2))
 
-    study, claim, _ = asking(report, quantity="log_linearity", down_to=1e-20, than=0.5, smallest_effect=0.1)
+    study, claim, _ = asking(
+        report, quantity="log_linearity", until=1e-20, compared_to=0.5, smallest_effect=0.1
+    )
     tables = with_curves(report, tmp_path, losses)
     (one,) = comparisons(study, claim, tables, "jax")
     steps = np.arange(0, 101, 5)
@@ -282,7 +284,7 @@ def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, 
     tables = with_curves(report, tmp_path, lambda steps, seed: losses(steps))
     final = final_of(tables, "adam")
     outcomes = pl.Series("outcome", ["budget"] * (len(final) - 2) + ["diverged", "interrupted"])
-    study, claim, _ = asking(report, quantity="log_linearity", down_to=1e-6)
+    study, claim, _ = asking(report, quantity="log_linearity", until=1e-6)
     straightness = quantity_of(study, claim, tables)
     found = straightness.of_runs(final.with_columns(outcomes))["value"].to_list()
     assert len(found) == len(final) - 1, "a run that is missing says nothing"
@@ -429,11 +431,11 @@ def test_the_share_of_a_gain_in_steps_to_a_target(report: Report):
     given = {
         "metric": f"best {own.metric}",
         "quantity": "share_of_gain",
-        "gain_in": "steps_to_target",
+        "gain_metric": "steps_to_target",
         "better": ["adam @ egop"],
-        "than": 0.25,
-        "gain_from": ["sgd"],
-        "gain_to": ["adam"],
+        "compared_to": 0.25,
+        "baseline": ["sgd"],
+        "reference": ["adam"],
     }
     condition = ShareOfGain.model_validate(given)
     steps = {"sgd": 100, "adam": 25, "adam @ egop": 50}

@@ -218,12 +218,15 @@ def test_checks_alone_make_a_report(tmp_path: Path):
     assert missing == ["", f"an inequality; {HOSTILE}."], "of a claim that holds none is named"
 
 
-def test_a_report_without_claims_has_no_such_page(tmp_path: Path):
+def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     plan = write_plan(tmp_path, [])
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"skipped": []}))
     site = site_of(plan, tmp_path)
     assert not (site / "claims.html").exists()
     assert "claims.html" not in (site / "index.html").read_text()
+    capsys.readouterr()
+    assert main(["verdicts", "--plan", str(plan)]) == 0
+    assert capsys.readouterr().out == "The report has no claim.\n"
 
 
 def test_a_lost_table_or_figure_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

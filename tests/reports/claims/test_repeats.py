@@ -85,7 +85,7 @@ def with_repeats(plan_file: Path) -> dict[str, Any]:
     """The plan of `AGAIN`, with two claims that repeat the first study's."""
     plan: dict[str, Any] = json.loads(plan_file.read_text())
     (claim,) = next(study["claims"] for study in plan["studies"] if study["name"] == "digits_mlp")
-    (condition,) = claim["holds_if"]
+    (condition,) = claim["supported_if"]
     repeats = {"repeats": claim["id"]}
     for study in plan["studies"]:
         if study["name"] == AGAIN.name:
@@ -99,7 +99,7 @@ def with_repeats(plan_file: Path) -> dict[str, Any]:
                     **repeats,
                     "id": "egop.second",
                     "changed": "with a second basis",
-                    "holds_if": [second],
+                    "supported_if": [second],
                 },
             ]
     return plan

@@ -23,7 +23,7 @@ from curvebench.reports.statistics.decisions import Question, decide
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import resamples
-from curvebench.results.verdicts import ALPHA, KEPT, RULE_VERSION, rule_hash
+from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, RULE_VERSION, rule_hash
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from tests.conftest import ROOT
@@ -302,7 +302,7 @@ PINNED = "irrrriirrrirrrririiiiisiiissssirrrriiiiiiiiisissssissssissssiirrriiiii
 CLAIM: dict[str, Any] = {
     "id": "a",
     "sentence": "s",
-    "holds_if": [
+    "supported_if": [
         {"metric": {"which": "final", "metric": "y"}, "smallest_effect": 0.05},
         {"metric": {"which": "best", "metric": "z"}},
     ],
@@ -313,10 +313,10 @@ CLAIM: dict[str, Any] = {
     ("claim", "cap", "same"),
     [
         ({**CLAIM, "sentence": "in other words"}, "", True),
-        ({**CLAIM, "holds_if": CLAIM["holds_if"][::-1]}, "", True),
+        ({**CLAIM, "supported_if": CLAIM["supported_if"][::-1]}, "", True),
         (json.loads(json.dumps(CLAIM, sort_keys=True)), "", True),  # as plan.json has it
-        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"smallest_effect": 0.01}]}, "", False),
-        ({**CLAIM, "holds_if": [CLAIM["holds_if"][0] | {"at_equal": "seconds"}]}, "", False),
+        ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"smallest_effect": 0.01}]}, "", False),
+        ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"at_equal": "seconds"}]}, "", False),
         (CLAIM, "the data are reduced", False),
     ],
 )
@@ -343,7 +343,7 @@ def test_a_claim_is_decided_only_where_its_positive_control_is_met(report: Repor
     (own,) = claim.conditions
     for held, verdict in (
         (own, "reproduced"),
-        (replace(own, better=own.than, than=own.better), "underpowered"),
+        (replace(own, better=own.compared_to, compared_to=own.better), "underpowered"),
     ):
         control = replace(held, positive_control="Adam stalls")
         changed = replace(study, claims=(replace(claim, conditions=(own, control)),))
@@ -393,7 +393,7 @@ def final_losses(tables: Tables, workload: str, method: str) -> np.ndarray:
 def test_methods_are_held_against_a_number(study: StudyPlan, tables: Tables):
     """Each method by itself, its runs' values less or over the number; a seed is a pair."""
     (claim,) = study.claims
-    condition = replace(claim.conditions[0], methods=("adam", "adam @ egop"), than=0.25)
+    condition = replace(claim.conditions[0], methods=("adam", "adam @ egop"), compared_to=0.25)
     claim = replace(claim, conditions=(replace(condition, test="sign"),))
     both = list(comparisons(study, claim, tables, "jax"))
     assert [(one.key.treated, one.control, one.effect) for one in both] == [
@@ -413,7 +413,7 @@ def test_a_stop_bounds_runs_and_not_the_number_that_they_are_held_against(
     report: Report, relation: str, number: float, finding: str
 ):
     """All runs stopped at 0.1: they are no worse than it, and how much better they would get nobody knows."""
-    asked = {"relation": relation, "methods": ("adam @ egop",), "than": number}
+    asked = {"relation": relation, "methods": ("adam @ egop",), "compared_to": number}
     assert stopped(report, [0.09] * 10, NOT, 0.1, **asked)[1]["finding"] == finding
 
 
@@ -423,9 +423,9 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     condition = replace(
         claim.conditions[0],
         methods=("adam",),
-        than=("adam",),
+        compared_to=("adam",),
         workload="least_squares",
-        than_on="log_sum_exp",
+        control_workload="log_sum_exp",
     )
     claim = replace(claim, conditions=(condition,))
     tables = read_tables(study.tables)
@@ -437,7 +437,7 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     assert np.abs(one.gains).max() > 0, "the two workloads' losses differ"
     (row,) = decided([one]).to_dicts()
     assert (row["workload"], row["control"], row["seeds"]) == ("least_squares", "adam", 10)
-    absent = replace(claim, conditions=(replace(condition, than_on="absent"),))
+    absent = replace(claim, conditions=(replace(condition, control_workload="absent"),))
     with pytest.raises(InputError, match="on absent, which the plan does not have"):
         list(comparisons(study, absent, tables, "jax"))
     (again,) = comparisons(study, replace(absent, repeats="egop.other"), tables, "jax")
@@ -460,7 +460,7 @@ def test_a_choice_by_few_tuning_seeds_is_not_the_last_word(
 
 
 def test_from_five_tuning_seeds_on_no_single_draw_outweighs_what_may_disagree():
-    assert {seeds: resamples(seeds, seeds)[1].max() > 1 - KEPT for seeds in range(1, 8)} == {
+    assert {seeds: resamples(seeds, seeds)[1].max() > 1 - MIN_AGREEMENT for seeds in range(1, 8)} == {
         seeds: seeds < FEWEST_TUNING_SEEDS for seeds in range(1, 8)
     }
 

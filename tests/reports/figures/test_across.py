@@ -165,3 +165,14 @@ def test_a_study_has_curves_by_epochs_and_as_its_source_and_a_sensitivity_of_eac
     one_rate = first.runs.filter(pl.col("learning_rate") == first.runs["learning_rate"].min())
     alone = replace(first, tables=replace(first.tables, runs=one_rate))
     assert not list(draw_sensitivities(alone)), "one rate alone has no sensitivity"
+    space = {"learning_rate": {"low": 1e-3, "high": 1.0, "scale": "log"}}
+    halving = {"protocol": "successive_halving", "budget": 8, "halvings": 2, "space": space}
+    halved = replace(study, tuning=study.tuning.sized(halving))
+    longest = first.runs.with_columns(
+        round=pl.when(pl.col("learning_rate") > 0.02).then(2).otherwise("round")
+    )
+    halved_cell = replace(first, study=halved, tables=replace(first.tables, runs=longest))
+    figure, *_ = draw_sensitivities(halved_cell)
+    assert "(from 0.003 to 0.3)" in figure.alt, "rates that stopped early too"
+    assert figure.caption.endswith("halving stopped early is at the end of its last, shorter runs.")
+    assert "halving" not in drawn[-1].caption

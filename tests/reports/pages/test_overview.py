@@ -17,7 +17,7 @@ from curvebench.reports.pages.overview import Answer, HeatCell, answers, best_me
 from curvebench.reports.pages.study_pages import study_page
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import Tables
-from curvebench.results.archive import HERE
+from curvebench.results.archive import LOCAL
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from tests.reports.changing import replace
@@ -232,7 +232,7 @@ def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
 ):
     monkeypatch.setattr(overview, "MOST_DRAWN", 3)
     new = mapped[0].study.model_copy(update={"optimizers": (OptimizerSpec("adam", {}, {}, "new"),)})
-    joined = replace(mapped[0], study=mapped[0].study.model_copy(update={"joined": {HERE: (new,)}}))
+    joined = replace(mapped[0], study=mapped[0].study.model_copy(update={"joined": {LOCAL: (new,)}}))
     costs = {"adam": 4.0, "sgd": 3.0, "muon": 2.0, "lion": 1.0}
     one = _of(joined, "one", costs | {"new @ egop": 8.0}, ("lion",))
     two = _of(mapped[0], "two", costs, ("lion",))

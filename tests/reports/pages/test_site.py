@@ -21,7 +21,7 @@ from curvebench.reports.measures import problems_of
 from curvebench.reports.pages.parity import matrix, parity_page, parity_rows
 from curvebench.reports.pages.study_pages import results_rows, run_pages, settings_rows
 from curvebench.reports.tables import Tables, read_tables
-from curvebench.results.archive import HERE
+from curvebench.results.archive import LOCAL
 from curvebench.results.schema import COMPARISONS, RUN_COLUMNS
 from curvebench.spec.plan import ParityPlan, StudyPlan
 from tests.reports.changing import replace
@@ -86,7 +86,7 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
 
 def test_methods_that_join_head_the_results(study: StudyPlan, tables: Tables):
     new = study.model_copy(update={"optimizers": study.optimizers[-1:]})
-    joined = study.model_copy(update={"joined": {HERE: (new,)}})
+    joined = study.model_copy(update={"joined": {LOCAL: (new,)}})
     found = [row["method"] for row in results_rows(*problems_of(joined, tables))]
     assert found == [*new.methods, *(one for one in study.methods if one not in new.methods)]
 
@@ -130,7 +130,9 @@ def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_n
     assert "site: study_convex.html, study 2 of 2" in lines
     assert all(line.startswith("site: ") for line in lines)
     assert (site / "study_convex.html").exists()
-    site_of(changed_plan(plan, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
+    own = changed_plan(plan, tmp_path, lambda raw: raw.update(folders={"study_folder": "my studies"}))
+    site_of(changed_plan(own, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
+    assert "--config 'study_folder=my studies' studies=all;" in capsys.readouterr().out
     assert not (site / "study_convex.html").exists()
     assert (site / "mine.txt").read_text() == "kept"
 
@@ -211,10 +213,10 @@ def change_claims(raw: dict[str, Any]) -> None:
     digits["rules"]["egop.digits_mlp"] = "cd" * 8
     raw["checks"]["claims"][0]["at_most_partly"] = "the games are small"
     (claim,) = convex["claims"]
-    asked = {**claim["holds_if"][0], "better": ["adam"], "workload": "least_squares"}
-    claim["holds_if"] = [
-        {**asked, "than": 0.25},
-        {**asked, "than": ["adam @ egop"], "than_on": "log_sum_exp"},
+    asked = {**claim["supported_if"][0], "better": ["adam"], "workload": "least_squares"}
+    claim["supported_if"] = [
+        {**asked, "compared_to": 0.25},
+        {**asked, "compared_to": ["adam @ egop"], "control_workload": "log_sum_exp"},
     ]
 
 

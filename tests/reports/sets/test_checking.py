@@ -20,6 +20,7 @@ from curvebench.reports.sets.checking import check, disagreements, flaws
 from curvebench.reports.sets.files import files_of, seal
 from tests.conftest import ROOT
 from tests.reports.example_sets import Change, changed, dirty, scaled, write_set
+from tests.reports.synthetic import RATES
 
 Frame = pl.DataFrame
 FOLDERS = ("digits_mlp", "convex", "parity", "checks")
@@ -203,6 +204,14 @@ def test_a_flaw_in_a_table_is_refused(good: Path, tmp_path: Path, flaw: str):
     assert all(folder in complaint for complaint in found if "provenance.json" not in complaint), found
 
 
+def test_a_setting_that_a_round_repeats_is_two_runs(good: Path, tmp_path: Path):
+    """Successive halving repeats its best settings if it has fewer different ones than a round tries."""
+    first, second, *_ = RATES
+    repeat = where((pl.col("stage") == "tuning") & (pl.col("learning_rate") == first), learning_rate=second)
+    found = flaws(changed(good, tmp_path / "set", "digits_mlp/runs.parquet", repeat))
+    assert not [complaint for complaint in found if "the plan has" in complaint]
+
+
 def test_what_is_no_file_ends_no_check(copy: Path):
     (copy / "plan.json").write_text("[" * 100_000)
     seal(copy)
@@ -238,7 +247,7 @@ def edited(folder: Path, file: str, **values: Any) -> None:
         ("plan.json", "verdicts", "convex", "plan.json: verdicts"),
         (
             "plan.json",
-            "studies/0/claims/0/holds_if/0/smallest_effect",
+            "studies/0/claims/0/supported_if/0/smallest_effect",
             0.5,
             "egop.digits_mlp: its rule is not",
         ),

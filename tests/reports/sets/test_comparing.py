@@ -49,11 +49,11 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
 
 def answers(rows: list[ComparedRow], kind: str) -> dict[str, str]:
     """What the rows of a kind say, by what they are of."""
-    return {row.what: row.answer for row in rows if row.kind == kind}
+    return {row.subject: row.answer for row in rows if row.kind == kind}
 
 
 def of(rows: list[ComparedRow], kind: str, method: str) -> ComparedRow:
-    (row,) = (row for row in rows if row.kind == kind and f"{method}, " in f" {row.what}")
+    (row,) = (row for row in rows if row.kind == kind and f"{method}, " in f" {row.subject}")
     return row
 
 
@@ -61,7 +61,7 @@ def test_a_side_agrees_with_itself(before: Side):
     rows = compare(before, before)
     assert {row.answer for row in rows} == {"agrees"}
     assert {row.kind for row in rows} == {"verdicts", "comparisons of claims", "runs"}
-    assert [(row.kind, row.what) for row in compare(before, before, CLAIM)] == [
+    assert [(row.kind, row.subject) for row in compare(before, before, CLAIM)] == [
         ("verdicts", f"{CLAIM} on jax"),
         (
             "comparisons of claims",
@@ -128,7 +128,7 @@ def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path:
     raw = json.loads(path.read_text())
     study = raw["studies"][0]
     study["rules"] = {CLAIM: "0" * 16}
-    asked = study["claims"][0]["holds_if"][0]
+    asked = study["claims"][0]["supported_if"][0]
     asked["no_worse"] = asked.pop("better")
     path.write_text(json.dumps(raw))
     rows = compare(before, side_of(read_plan(path), "after"), CLAIM)

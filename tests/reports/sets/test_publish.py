@@ -374,7 +374,7 @@ def test_short_curves_stay_whole():
 
 def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["site", "--plan", str(small / "plan.json")]) == 2
-    assert "say with --out where its site should lie" in capsys.readouterr().err
+    assert "name the folder of its site with --out" in capsys.readouterr().err
 
 
 def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
@@ -412,7 +412,7 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
     (claim,) = study.claims
     runs = read_tables(study.tables).runs
     assert not len(curves_of_claims(study, runs))
-    for change in ({"at_equal": "gradients", "which": "best"}, {"quantity": "log_linearity", "down_to": 0.1}):
+    for change in ({"at_equal": "gradients", "which": "best"}, {"quantity": "log_linearity", "until": 0.1}):
         asked = replace(claim, conditions=(replace(claim.conditions[0], **change),))
         found = curves_of_claims(replace(study, claims=(asked,)), runs)
         named = runs.filter(pl.col("method").is_in(["adam", "adam @ egop"]))

@@ -20,7 +20,7 @@ from curvebench.stages.parity import bundle_of, prepare
 from curvebench.workloads import photographs
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images import cifar
-from curvebench.workloads.images.augmentation import drawn_places, shifted
+from curvebench.workloads.images.augmentation import drawn_positions, shifted
 from curvebench.workloads.images.cifar import CIFAR, TEST, TRAIN, read_cifar
 from curvebench.workloads.workload import DataMissing
 from tests.workloads.cases import (
@@ -78,7 +78,7 @@ def test_what_is_missing_or_damaged_is_told(folder: Path):
 
 def test_shifts_are_those_of_an_image_with_reflected_edges():
     images = np.random.default_rng(1).normal(size=(50, 3, 8, 8))
-    noise = drawn_places(np.random.default_rng(2), 50, 2, side=8)
+    noise = drawn_positions(np.random.default_rng(2), 50, 2, side=8)
     found = shifted(numpy_ops(), images, noise)
     wide = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)), "reflect")
     starts = set()

@@ -16,7 +16,7 @@ from PIL import Image
 from curvebench.benchmarks import peer_networks
 from curvebench.workloads.images.decoding import (
     ASPECTS,
-    LEAST_AREA,
+    MIN_AREA,
     Box,
     centre_crop,
     decode,
@@ -108,7 +108,7 @@ def test_from_equal_numbers_the_box_is_torchvisions(height: int, width: int, see
     image = torch.empty(3, height, width)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        expected = RandomResizedCrop.get_params(image, [LEAST_AREA, 1.0], list(ASPECTS))
+        expected = RandomResizedCrop.get_params(image, [MIN_AREA, 1.0], list(ASPECTS))
     script: Any = Script(seed)
     assert random_box(height, width, script) == tuple(expected)
 
