@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 PHASES = ("import", "data", "compile", "step", "evaluation")
 CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints, which tables count as other seconds
-WAITING = "waiting"  # part of the phase `data`: waiting for the inputs of the next segment
-BASIS = "basis"  # part of the phase `step`: estimating a basis during a run
+# Parts of phases: `data` includes waiting for the inputs of a segment, `step` the estimation of bases in a run.
+WAITING, BASIS = "waiting", "basis"
 
 
 class Clock:

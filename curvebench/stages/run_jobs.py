@@ -329,7 +329,7 @@ class _CellRun:
         Finished and failed lanes have their stored rows; all others failed because the job has ended.
         """
         names = {path.parent.name for path in self.checkpoints_of_job.glob(f"{self.key}-*/[0-9]*.npz")}
-        with_checkpoints = sorted(self._lanes_of(name.partition("-")[2]) for name in names)
+        with_checkpoints = sorted(self._lanes(name.partition("-")[2]) for name in names)
         # Lanes with a checkpoint but without rows had no time to write rows before their process was killed.
         for lanes in with_checkpoints:
             if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
@@ -368,11 +368,10 @@ class _CellRun:
 
     def _stored(self, table: str) -> list[Lanes]:
         """Return the ranges of lanes with a stored table. Names of incomplete files begin with a dot."""
-        suffix = f".{table}.parquet"
-        paths = self.folder.glob(f"[0-9]*{suffix}")
-        return sorted(self._lanes_of(path.name.removesuffix(suffix)) for path in paths)
+        end = f".{table}.parquet"
+        return sorted(self._lanes(path.name.removesuffix(end)) for path in self.folder.glob(f"[0-9]*{end}"))
 
-    def _lanes_of(self, numbers: str) -> Lanes:
+    def _lanes(self, numbers: str) -> Lanes:
         return Lanes(self.number, *map(int, numbers.split("-")))
 
     def _file(self, lanes: Lanes, table: str) -> Path:
