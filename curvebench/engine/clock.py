@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 PHASES = ("import", "data", "compile", "step", "evaluation")
 CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints, which tables count as other seconds
-# Parts of phases: `data` includes waiting for the inputs of a segment, `step` the estimation of bases in a run.
+# Parts of phases: waiting for the inputs of a segment is in `data`, estimating a basis in a run in `step`.
 WAITING, BASIS = "waiting", "basis"
 
 
