@@ -147,9 +147,9 @@ rule runs:
         gpu=PLAN.gpu,
         runtime=PLAN.minutes,
     params:
-        who=PLAN.who,
+        description=PLAN.description,
     message:
-        "{wildcards.study}: runs of {params.who} on {wildcards.backend}"
+        "{wildcards.study}: runs of {params.description} on {wildcards.backend}"
     shell:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
@@ -229,7 +229,7 @@ rule gather:
     resources:
         mem_mb=100,
     params:
-        runs=PLAN.who,
+        runs=PLAN.description,
     message:
         "{wildcards.study}: {params.runs}"
     shell:

@@ -56,7 +56,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
     waiting, fresh, checkpoints = (pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint"))
-    fresh = fresh if study.estimates_anew else fresh.fill_null(0)
+    fresh = fresh if study.re_estimates_bases else fresh.fill_null(0)
     earlier_basis = (pl.col("charged") - fresh / pl.col("settings")).clip(lower_bound=0)
     return (
         by_job.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)

@@ -156,7 +156,7 @@ def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan
     return local
 
 
-def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[str]:
+def submission_flaws(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[str]:
     """Return why submissions of a set cannot join the studies that they name.
 
     Args:
@@ -165,10 +165,8 @@ def unjoined(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[
         folders: folders with published sets.
     """
     joining = [study for study in plan.studies if study.joins]
-    if not joining:
-        return []
-    sets = {past.published: past for folder in folders for past in read_archive(folder, published)}
-    archive = with_joined(list(sets.values()), [])
+    past_sets = [past for folder in folders if joining for past in read_archive(folder, published)]
+    archive = with_joined(list({past.published: past for past in past_sets}.values()), [])
     bases = {study.name: study for past in archive for study in past.studies if not study.joins}
     reasons = {study.name: _incompatibility(study, bases.get(study.joins), fully=True) for study in joining}
     return [f"{PLAN}: {name}: joins: {reason}" for name, reason in reasons.items() if reason]
@@ -309,7 +307,7 @@ def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
     return narrowed(plan, studies, names).model_copy(update={"parity": None})
 
 
-def sums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
+def checksums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
     """Return the SHA256SUMS of these sets and of the sets whose submissions join the studies.
 
     They serve as a cache key: figures are redrawn when a set changes.

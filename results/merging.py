@@ -45,13 +45,13 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
     files = {
         table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in KEYS
     }
-    frames = {table: once(scan(files[table], table), table, files[table]) for table in KEYS}
+    frames = {table: without_repeats(scan(files[table], table), table, files[table]) for table in KEYS}
     with naming_damage([*files["runs"], *files["timings"]]):
         runs = model_seconds(frames["runs"].collect(), frames["timings"].collect())
     _write(out, {**frames, "runs": runs.lazy()}, files)
 
 
-def once(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
+def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
     """Return the table without repeated rows.
 
     Args:

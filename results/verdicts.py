@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from curvebench.spec.document import under_first_names
-from curvebench.spec.plan import Deciding
+from curvebench.spec.plan import StudyClaims
 
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
@@ -50,7 +50,7 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
     return hashlib.sha256(json.dumps(rule, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def rules(study: Deciding) -> dict[str, str]:
+def rules(study: StudyClaims) -> dict[str, str]:
     """Return the hash of the decision rule of each claim of a study, by the claim's id."""
     claims = (*study.claims, *study.repeated)
     return {claim.id: rule_hash(claim.written_rule, study.at_most_partly) for claim in claims}
@@ -164,7 +164,7 @@ def choices_flip(finding: Mapping[str, Any]) -> bool:
     return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < MIN_AGREEMENT)
 
 
-def together(holding: Collection[bool | None]) -> bool | None:
+def all_hold(holding: Collection[bool | None]) -> bool | None:
     """Return whether all subclaims hold and there are any; None if none misses and some are undecided."""
     if not holding or False in holding:
         return False
@@ -173,9 +173,9 @@ def together(holding: Collection[bool | None]) -> bool | None:
 
 def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
     """Return the verdict on subclaims that must all hold."""
-    all_hold = together(parts)
-    if not all_hold:
-        return "not reproduced" if all_hold is False else "underpowered"
+    outcome = all_hold(parts)
+    if not outcome:
+        return "not reproduced" if outcome is False else "underpowered"
     return "partly reproduced" if at_most_partly else "reproduced"
 
 

@@ -133,7 +133,7 @@ def reproduce(args: Namespace) -> int:
         --cores: CPU cores to use, or all (default: %(default)s)
     """
     from curvebench.reports.sets import reproduce
-    from curvebench.reports.sets.comparing import compare, summed_up
+    from curvebench.reports.sets.comparing import compare, overall_answer
     from curvebench.reports.sets.derived import read_set
 
     claim = args.claim
@@ -143,7 +143,7 @@ def reproduce(args: Namespace) -> int:
     print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(words)}", flush=True)
     rows = compare(published, reproduce.side_of_claim(claim, reproduce.run(words), "run again"), claim)
     print(reproduce.as_text(claim, published, rows))
-    return reproduce.STATUS[summed_up([row.answer for row in rows])]
+    return reproduce.STATUS[overall_answer([row.answer for row in rows])]
 
 
 @command(

@@ -13,7 +13,7 @@ from curvebench.paths import RESULTS, SITE, STUDY_FOLDER
 from curvebench.spec.document import Document, explained
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
-from curvebench.spec.study import Census, Tour, read_whole
+from curvebench.spec.study import Census, Tour, read_document
 
 TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
 ALL = "all"
@@ -103,7 +103,7 @@ class Config(Document):
             return self.model_copy(update={"studies": ()})
         if self.studies or "scale" in self.model_fields_set or not tour.exists():
             return self
-        return self.model_copy(update={"studies": read_whole(tour, "a tour", Tour).studies})
+        return self.model_copy(update={"studies": read_document(tour, "a tour", Tour).studies})
 
     def census(self) -> tuple[str, ...]:
         """Return the ids of all claims that the sources make; empty if there is no census file.
@@ -112,7 +112,7 @@ class Config(Document):
             InputError: if the file is damaged.
         """
         path = self.study_folder.parent / CENSUS
-        return read_whole(path, "a census", Census).claims if path.exists() else ()
+        return read_document(path, "a census", Census).claims if path.exists() else ()
 
     @property
     def other_folders(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from curvebench.planning.config import Config
 from curvebench.registry import RULES, find_rule
 from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.study import LETTERS, Contribution, Named, StudyFile, read_study_file
+from curvebench.spec.study import LETTERS, Contribution, NamedItem, StudyFile, read_study_file
 
 # Folder in the results folder that has a folder for each newcomer.
 FOLDER_NAME = "newcomers"
@@ -138,7 +138,7 @@ def write_newcomer(
     return Newcomer(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))
 
 
-def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named]:
+def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedItem]:
     """Return the entries of the study's workloads with these names, in the order of the study."""
     by_name = {workload.label or workload.name: workload for workload in study.workloads}
     for name in problems:
@@ -147,7 +147,7 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
     return [workload for name, workload in by_name.items() if name in problems]
 
 
-def _written(workload: Named) -> dict[str, Any]:
+def _written(workload: NamedItem) -> dict[str, Any]:
     """Return an entry of `workloads` as in a study file."""
     label = {"label": workload.label} if workload.label else {}
     return {workload.name: {**workload.options, **label}}

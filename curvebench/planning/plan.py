@@ -31,7 +31,7 @@ from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
 from curvebench.registry import RULES, WORKLOADS, at_defaults, find_workload, missing_of
-from curvebench.results.archive import archive_of, joined_locally, sums_of, with_figures
+from curvebench.results.archive import archive_of, checksums_of, joined_locally, with_figures
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
@@ -328,7 +328,7 @@ class Planner:
         those. Where each run of a workload is a job of its own, a round's jobs come after those of the
         rounds before.
         """
-        bases = tuple(basis for basis in self.study.bases if basis.is_of(optimizer.label))
+        bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
         tried = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
         counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
@@ -559,8 +559,8 @@ class Plan:
                 hash_ = _digest([run.spec.hash for run in runs])
                 gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
                 files.append(f"{self.config.results}/{gathered}")
-                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.who}"
-                jobs[hash_] = WiredJob(who=said)
+                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
+                jobs[hash_] = WiredJob(description=said)
                 made_of[hash_] = tuple(tables_in(run.folder for run in runs))
             direct = (one.folder for one in job.upstream if one.spec.stage not in _gathered(spec))
             made_of[spec.hash] = (*files, *tables_in(direct))
@@ -649,7 +649,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     named = (*names, *(one.plan.joins for one in planned if one.plan.joins)) if names else ()
     archive = archive_of(named, [one.plan for one in planned])
-    sums = sums_of((plan.published for plan in archive), (one for plan in archive for one in plan.studies))
+    sums = checksums_of(
+        (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
+    )
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     own = {"study_folder", "seeds_of"}  # the studies of published sets are the checkout's
@@ -726,7 +728,7 @@ def _with_joined(
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
-    hash_ = _digest([plan.model_dump(mode="json"), sums_of((), [plan])])
+    hash_ = _digest([plan.model_dump(mode="json"), checksums_of((), [plan])])
     figures = plan.figures.with_name(f"{plan.name}.{config.scale}.{hash_}")
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 

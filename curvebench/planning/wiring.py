@@ -47,7 +47,7 @@ class WiredJob(Document):
     A job that times steps takes one GPU, but all processor cores, so that no other job runs meanwhile.
     """
 
-    who: str
+    description: str
     mem_mb: int = OTHER_MB
     gpu: int = 0
     minutes: int = MINUTES
@@ -57,10 +57,10 @@ class WiredJob(Document):
         """The needs of a job."""
         gpu = int(spec.device != "cpu")
         if not isinstance(spec, TrainingSpec):
-            return cls(who=spec.who, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
+            return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
         minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
-        return cls(who=spec.who, mem_mb=memory, gpu=gpu, minutes=minutes)
+        return cls(description=spec.description, mem_mb=memory, gpu=gpu, minutes=minutes)
 
 
 class Wildcards(Protocol):
@@ -136,9 +136,9 @@ class Wiring(Document):
         """The files that a job reads, that are gathered or merged, or that figures show."""
         return self.made_of[wildcards.hash]
 
-    def who(self, wildcards: Wildcards) -> str:
+    def description(self, wildcards: Wildcards) -> str:
         """What messages call a job, or say of runs that are there when others begin."""
-        return self.jobs[wildcards.hash].who
+        return self.jobs[wildcards.hash].description
 
     def mem_mb(self, wildcards: Wildcards) -> int:
         """The memory of the host that a job needs, in MB."""

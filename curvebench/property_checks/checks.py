@@ -379,7 +379,7 @@ def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant
     }
     for row in rows:
         holding[row.part, row.variant].append(row.measure.holds)
-    parts = {part: recorded.together(holds) for part, holds in holding.items()}
+    parts = {part: recorded.all_hold(holds) for part, holds in holding.items()}
     bounds = [(check.part, check.variant) for check in claim.checks if check.bound]
     shares = {
         part: _bound_shares(row.measure for row in rows if (row.part, row.variant) == part) for part in bounds

@@ -75,24 +75,23 @@ class Problems:
             raise InputError("\n".join(self.lines))
 
 
-FEW = 40  # names that a message may list
-ENOUGH = 4  # letters of a beginning that a name may be meant by
+MAX_LISTED = 40  # names that a message may list
+MIN_PREFIX_LENGTH = 4  # letters of a beginning that a name may be meant by
 
 
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     """The message for an unknown name: the nearest valid one, and all where they are few or none is near."""
     names = list(valid)
     near = nearest(name, names)
-    others = (
-        f"{len(names)} are valid" if near and len(names) > FEW else f"valid: {', '.join(names) or 'none'}"
-    )
-    return f"{owner} has no {kind} {name!r}{near} ({others})"
+    too_many = near and len(names) > MAX_LISTED
+    listing = f"{len(names)} are valid" if too_many else f"valid: {', '.join(names) or 'none'}"
+    return f"{owner} has no {kind} {name!r}{near} ({listing})"
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
     """`; did you mean ...?` with the nearest valid name in any case, or else the first that begins so."""
     names, written = {one.lower(): one for one in valid}, str(name).lower()
-    begun = [one for one in names if len(written) >= ENOUGH and one.startswith(written)]
+    begun = [one for one in names if len(written) >= MIN_PREFIX_LENGTH and one.startswith(written)]
     close = difflib.get_close_matches(written, names, n=1) or begun
     return f"; did you mean {names[close[0]]!r}?" if close else ""
 

@@ -18,7 +18,7 @@ from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
 TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/curvebench/golden)
-UNDECISIVE = {"hash", "claim_rules"}  # no part of a job's hash
+NOT_HASHED = {"hash", "claim_rules"}  # no part of a job's hash
 HOST = "host"  # the backend of bases that are estimated once for all backends: JAX in float64, and NumPy
 
 
@@ -52,7 +52,7 @@ class JobSpec(Document):
     def _hashed(self) -> Self:
         """Fill in the hash, whatever is given."""
         decisive = json.dumps(
-            under_first_names(self.model_dump(mode="json", exclude=UNDECISIVE)), sort_keys=True
+            under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED)), sort_keys=True
         )
         found = hashlib.sha256(decisive.encode()).hexdigest()[:16]
         object.__setattr__(self, "hash", found)  # the document is frozen
@@ -72,14 +72,14 @@ class JobSpec(Document):
         return self.model_dump_json(indent=1) + "\n"
 
     @property
-    def who(self) -> str:
+    def description(self) -> str:
         """What it is about, in words: its optimizer."""
         return self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
 
     @property
     def name(self) -> str:
         """The last part of its paths: optimizer, backend and hash."""
-        return f"{self.who}.{self.backend}.{self.hash}"
+        return f"{self.description}.{self.backend}.{self.hash}"
 
 
 class BasesSpec(JobSpec):
@@ -172,11 +172,11 @@ class RunsSpec(TrainingSpec):
         return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
 
     @property
-    def who(self) -> str:
+    def description(self) -> str:
         """What it is about, in words: its optimizer; a single run has method, workload, setting, seed."""
         if not self.alone:
-            return super().who
-        said = [f"{Method(super().who, self.bases[0].label).label} on {self.workloads[0].name}"]
+            return super().description
+        said = [f"{Method(super().description, self.bases[0].label).label} on {self.workloads[0].name}"]
         if self.setting is not None:
             said += [f"tuning round {self.rounds[0] + 1}, setting {self.setting + 1}"]
         return ", ".join([*said, f"seed {self._seed}"])
@@ -186,7 +186,7 @@ class RunsSpec(TrainingSpec):
         """The last part of its paths; of a single run with its workload, basis, round, setting and seed."""
         if not self.alone:
             return super().name
-        parts = [super().who, self.workloads[0].name, self.bases[0].label]
+        parts = [super().description, self.workloads[0].name, self.bases[0].label]
         if self.setting is not None:
             parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting + 1}"]
         text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))  # a dot would end it
@@ -218,7 +218,7 @@ class ChecksSpec(JobSpec):
     claim_rules: dict[str, str] = Field(default={})
 
 
-ANY = TypeAdapter[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec](
+JOB_SPECS = TypeAdapter[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec](
     Annotated[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksSpec, Field(discriminator="stage")]
 )
 
@@ -230,7 +230,7 @@ def read_spec(path: Path) -> JobSpec:
         InputError: when the file is missing, damaged or edited.
     """
     try:
-        spec = ANY.validate_json(path.read_bytes())
+        spec = JOB_SPECS.validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"

@@ -93,7 +93,7 @@ class BasisSpec:
             **({"optimizers": list(self.optimizers)} if self.optimizers else {}),
         }
 
-    def is_of(self, optimizer: str) -> bool:
+    def applies_to(self, optimizer: str) -> bool:
         """Whether an optimizer takes it, by its label."""
         return not self.optimizers or optimizer in self.optimizers
 
@@ -118,4 +118,6 @@ class WorkloadSpec:
 def methods(optimizers: Iterable[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
     """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
     contestants = [one.label for one in optimizers]
-    return tuple(Method(one, basis.label).label for basis in bases for one in contestants if basis.is_of(one))
+    return tuple(
+        Method(one, basis.label).label for basis in bases for one in contestants if basis.applies_to(one)
+    )

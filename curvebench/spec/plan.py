@@ -17,7 +17,7 @@ from curvebench.spec.document import NEW_NAMES, RENAMED_KEY, Direction, Document
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
-from curvebench.spec.study import FIRST_FINAL_SEED, Asked, Seeds
+from curvebench.spec.study import FIRST_FINAL_SEED, Seeds, StudyQuestion
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
 
@@ -62,7 +62,7 @@ class BackendPlan(Document):
     final_seeds: int = Field(ge=1)
 
 
-class Deciding(Document):
+class StudyClaims(Document):
     """A study as far as claims are concerned.
 
     Args:
@@ -79,14 +79,14 @@ class Deciding(Document):
     at_most_partly: str = ""
 
 
-class SkippedStudy(Deciding):
+class SkippedStudy(StudyClaims):
     """A study that is left out, why, what it would cost as far as its file says so, and its claims."""
 
     reason: str
     cost: str = ""
 
 
-class StudyPlan(Asked, Deciding):
+class StudyPlan(StudyQuestion, StudyClaims):
     """A study at one scale: its settings in full, and where its tables and figures lie.
 
     Args:
@@ -160,7 +160,7 @@ class StudyPlan(Asked, Deciding):
         return self.direction_of(self.metric)
 
     @property
-    def estimates_anew(self) -> bool:
+    def re_estimates_bases(self) -> bool:
         """Whether a run estimates a basis anew, by gradients that are its own."""
         return any(basis.options.get("every") is not None for basis in self.bases)
 

@@ -33,7 +33,7 @@ from curvebench.spec.tuning import Axis, Tuning
 
 FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
 NULL = "null"
-VALID = 4  # numbers of evaluations that an error offers
+MAX_OFFERED = 4  # numbers of evaluations that an error offers
 
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
@@ -61,7 +61,7 @@ Budget = Annotated[int, Field(ge=1, le=10**9)]
 Label = Annotated[str, AfterValidator(_label)]
 
 
-class Named(documents.Document):
+class NamedItem(documents.Document):
     """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
 
     Args:
@@ -87,7 +87,7 @@ class Named(documents.Document):
         return {"name": name, **about, "options": options}
 
 
-class Contestant(Named):
+class NamedOptimizer(NamedItem):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
@@ -97,7 +97,7 @@ class Contestant(Named):
     space: dict[str, Axis] = Field(default={})
 
 
-class NamedBasis(Named):
+class NamedBasis(NamedItem):
     """A basis of a study with its options.
 
     Args:
@@ -107,7 +107,7 @@ class NamedBasis(Named):
     optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
 
 
-NamedItems = Annotated[tuple[Named, ...], Field(strict=False, min_length=1)]
+NamedItems = Annotated[tuple[NamedItem, ...], Field(strict=False, min_length=1)]
 
 
 class Compare(documents.Document):
@@ -169,7 +169,7 @@ class Scale(ScaleTraining):
         ((unit, budget),) = self.budget.items()
         if budget % self.evaluations:
             divisors = [n for n in range(1, budget + 1) if budget % n == 0]
-            near = sorted(sorted(divisors, key=lambda n: abs(n - self.evaluations))[:VALID])
+            near = sorted(sorted(divisors, key=lambda n: abs(n - self.evaluations))[:MAX_OFFERED])
             raise ValueError(
                 f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
                 f"(valid near it: {', '.join(map(str, near))})"
@@ -194,7 +194,7 @@ class Contribution(documents.Document):
     code: str = ""
 
 
-class Asked(documents.Document):
+class StudyQuestion(documents.Document):
     """What a study asks, and how its methods are tuned.
 
     Args:
@@ -212,7 +212,7 @@ class Asked(documents.Document):
     contributed: Contribution | None = None
 
 
-class StudyFile(Asked, StudyTraining):
+class StudyFile(StudyQuestion, StudyTraining):
     """A whole study file. Names are not looked up here (curvebench.planning.studies.validation does).
 
     Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
@@ -227,7 +227,7 @@ class StudyFile(Asked, StudyTraining):
         BeforeValidator(documents.as_list),
         Field(validation_alias=AliasChoices("workloads", "workload")),
     ]
-    optimizers: Annotated[tuple[Contestant, ...], Field(strict=False, min_length=1)]
+    optimizers: Annotated[tuple[NamedOptimizer, ...], Field(strict=False, min_length=1)]
     bases: Annotated[tuple[NamedBasis, ...], Field(strict=False, min_length=1)] = (
         NamedBasis.model_validate("identity"),
     )
@@ -249,11 +249,9 @@ class StudyFile(Asked, StudyTraining):
                 own = self.tuning.sized(scale.tuning)
                 own.check_lengths(scale.budget, scale.evaluations)
             except ValidationError as errors:
-                said = "; ".join(
-                    f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-                    for one in errors.errors()
-                )
-                raise ValueError(f"scales.{name}.tuning: {said}") from errors
+                raw = {"tuning": {**dict(self.tuning), **scale.tuning}}
+                lines = documents.explained(errors, StudyFile, "a study", raw)
+                raise ValueError("; ".join(f"scales.{name}.{line}" for line in lines)) from errors
             except ValueError as error:
                 raise ValueError(f"scales.{name}.tuning: {error}") from error
             if set(own.names) != set(self.tuning.names):
@@ -268,7 +266,7 @@ class StudyFile(Asked, StudyTraining):
         return TrainingProtocol.taken_from(self.scales[scale], **shared)
 
 
-Whole = TypeVar("Whole", bound=documents.Document)
+DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
 JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own
 
@@ -285,8 +283,8 @@ def read_study_file(path: Path) -> StudyFile:
     return _validated(path, _whole(path), "a study", StudyFile)
 
 
-def _validated(path: Path, raw: dict[str, Any], what: str, document: type[Whole]) -> Whole:
-    """The document of keys and values; arguments as those of `read_whole`."""
+def _validated(path: Path, raw: dict[str, Any], what: str, document: type[DocumentT]) -> DocumentT:
+    """The document of keys and values; arguments as those of `read_document`."""
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
@@ -425,7 +423,7 @@ class Census(documents.Document):
     claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-def read_whole(path: Path, what: str, document: type[Whole]) -> Whole:
+def read_document(path: Path, what: str, document: type[DocumentT]) -> DocumentT:
     """Read the file of a tour or a census.
 
     Args:

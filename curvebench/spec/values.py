@@ -30,7 +30,7 @@ class Option:
     read: Read
 
 
-class Given(Protocol):
+class Readable(Protocol):
     """A value that may be given: its default, and how it is read."""
 
     @property
@@ -43,7 +43,7 @@ class Given(Protocol):
 
 
 def completed(
-    owner: str, kind: str, known: Mapping[str, Given], given: Mapping[str, Any], error: type[ValueError]
+    owner: str, kind: str, known: Mapping[str, Readable], given: Mapping[str, Any], error: type[ValueError]
 ) -> dict[str, Any]:
     """The given values read, and completed by the defaults.
 

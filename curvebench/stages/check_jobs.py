@@ -13,7 +13,7 @@ from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import PropertyClaim, Row, Trace, claims_of, part_results, verdicts
 from curvebench.registry import at_defaults, missing_of
 from curvebench.results import schema
-from curvebench.results.verdicts import Variant, share_of_limit, together
+from curvebench.results.verdicts import Variant, all_hold, share_of_limit
 from curvebench.spec.errors import by_reason
 from curvebench.stages.job import Job
 from curvebench.stages.supervision import failure_of
@@ -164,7 +164,7 @@ def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any
                 "instances": len({row.instance for row in measured}),
                 "seconds": sum({row.instance: row.seconds for row in measured}.values()),
                 "failed": failed,
-                "holds": None if failed else together([row.measure.holds for row in measured]),
+                "holds": None if failed else all_hold([row.measure.holds for row in measured]),
                 "worst": _measure(max(measured, key=_share)) if measured else None,
             }
         )

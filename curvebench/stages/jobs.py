@@ -136,7 +136,7 @@ def _compute(job: Job) -> None:
     """Compute and write all tables except jobs.parquet. If the stage as a whole fails, they have no rows."""
     module, function = STAGES[job.spec.stage]
     name = ", ".join(optimizer.label for optimizer in job.spec.optimizers) or "all bases"
-    name = job.spec.who if isinstance(job.spec, RunsSpec) else name
+    name = job.spec.description if isinstance(job.spec, RunsSpec) else name
 
     def stage() -> None:
         getattr(importlib.import_module(module), function)(job)

@@ -51,7 +51,7 @@ def run_lanes(job: job_parts.Job) -> None:
     """
     spec = job.runs
     # The study of a submission has the name of its method, which is not to be shown twice.
-    title = " ".join(dict.fromkeys((spec.study, spec.who)))
+    title = " ".join(dict.fromkeys((spec.study, spec.description)))
     progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [

@@ -26,7 +26,7 @@ from curvebench.spec.plan import StudyPlan
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
-class Interval(NamedTuple):
+class Bounds(NamedTuple):
     """Lower and upper bounds of values of runs, or of effects of pairs; equal where the value is known.
 
     Args:
@@ -46,17 +46,17 @@ class Interval(NamedTuple):
         """Number of censored entries, for which only a lower and an upper bound are known."""
         return int((self.low != self.high).sum())
 
-    def at(self, places: np.ndarray) -> Interval:
+    def at(self, indices: np.ndarray) -> Bounds:
         """Return the entries at these indices."""
-        return Interval(self.low[places], self.high[places])
+        return Bounds(self.low[indices], self.high[indices])
 
     @property
-    def negated(self) -> Interval:
+    def negated(self) -> Bounds:
         """Bounds of the negative values."""
-        return Interval(-self.high, -self.low)
+        return Bounds(-self.high, -self.low)
 
 
-def censored_at(values: np.ndarray, direction: Direction, stop: float | None) -> Interval:
+def censored_at(values: np.ndarray, direction: Direction, stop: float | None) -> Bounds:
     """Return bounds of values that were clipped at the stop: a value equal to the stop is censored.
 
     Such a run stopped at the threshold. Its value without the stop would be at least as good.
@@ -66,10 +66,10 @@ def censored_at(values: np.ndarray, direction: Direction, stop: float | None) ->
         stop: threshold of the metric at which runs stop; None if runs do not stop.
     """
     if stop is None:
-        return Interval(values, values)
+        return Bounds(values, values)
     low, high = ((-inf, stop), (stop, inf))[direction == "maximize"]
     censored = values == stop
-    return Interval(np.where(censored, low, values), np.where(censored, high, values))
+    return Bounds(np.where(censored, low, values), np.where(censored, high, values))
 
 
 def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
@@ -78,7 +78,7 @@ def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) 
     return values.with_columns(least=pl.Series(bounds.low), most=pl.Series(bounds.high))
 
 
-def paired_effects(treated: Interval, control: Interval, effect: Effect) -> Interval:
+def paired_effects(treated: Bounds, control: Bounds, effect: Effect) -> Bounds:
     """Return bounds of the effect of each pair: the log of treated / control for a ratio, else the
     difference.
 
@@ -92,12 +92,12 @@ def paired_effects(treated: Interval, control: Interval, effect: Effect) -> Inte
             else:
                 gap = treated_end - control_end
         ends.append(np.where(treated_end == control_end, 0.0, gap))
-    return Interval(*ends)
+    return Bounds(*ends)
 
 
 def paired_gains(
-    treated: Interval, control: Interval, direction: Direction, effect: Effect, negligible: float
-) -> Interval:
+    treated: Bounds, control: Bounds, direction: Direction, effect: Effect, negligible: float
+) -> Bounds:
     """Return bounds of the gain of each pair, above 0 where the treated method is better.
 
     A bound at which the two values tie is 0. A tie of known values therefore has both bounds at 0.
@@ -107,7 +107,7 @@ def paired_gains(
         negligible: relative difference up to which two values tie.
     """
     low, high = paired_effects(treated, control, effect)
-    effects = Interval(
+    effects = Bounds(
         np.where(tied(treated.low, control.high, negligible), 0.0, low),
         np.where(tied(treated.high, control.low, negligible), 0.0, high),
     )
@@ -207,7 +207,7 @@ def exponential(logarithm: float) -> float:
 
 
 def bounds_of(
-    effects: Interval, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
+    effects: Bounds, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
 ) -> EffectBounds:
     """Return the median of effects with bounds, its interval, and the bounds of both.
 
@@ -252,8 +252,8 @@ class PairedEffect(EffectBounds):
 
 
 def paired_effect(
-    treated: Interval,
-    control: Interval,
+    treated: Bounds,
+    control: Bounds,
     direction: Direction,
     effect: Effect,
     unknown_words: tuple[str, str],

@@ -23,10 +23,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-FINDINGS = {
-    True: "supported",
-    False: "refuted",
-}  # finding by whether all measures hold; inconclusive if unknown
+# Finding by whether all measures of a subclaim hold; inconclusive if this is not known.
+FINDINGS = {True: "supported", False: "refuted"}
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports.claims import censoring
-from curvebench.reports.claims.censoring import Interval, paired_effects
+from curvebench.reports.claims.censoring import Bounds, paired_effects
 from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity
 from curvebench.reports.claims.wording import control_in_words
 from curvebench.reports.measures import study_tuning_outcome, tuning_source
@@ -36,27 +36,27 @@ class Alternative:
         settings: the setting of each arm.
         share: fraction of the resamples of tuning seeds that choose these settings.
         tied: whether the setting of each arm ties with the chosen setting.
-        interval: bounds of the gain of each pair; None where the settings were not run.
+        gain_bounds: bounds of the gain of each pair; None where the settings were not run.
     """
 
     settings: tuple[Setting, ...]
     share: float
     tied: bool
-    interval: Interval | None
+    gain_bounds: Bounds | None
 
 
 @dataclass(frozen=True)
 class ClaimComparison:
     """A treated method compared with the control of a condition, seed by seed, on one backend.
 
-    A gain is the effect of a pair, signed so that it is above 0 where the treated method is better. For a
-    ratio it is the logarithm of treated / control, so that gains can be added; for a trend it is Kendall's
-    tau.
+    A gain is the effect of a pair with a sign: it is above 0 where the treated method is better. For a ratio
+    the effect is the logarithm of treated / control, for a trend it is Kendall's tau.
 
     Args:
         sign: 1 where more of the metric is better, else -1.
         gains: shape (pairs,); a run that stopped at a threshold counts with the threshold.
-        interval: bounds of the gain of each pair; they differ only where a run that stopped censors the pair.
+        gain_bounds: lower and upper bounds of the gains; they differ only for pairs that are censored,
+            because a run stopped at a threshold.
         stop: threshold at which runs stop, or the target; None without a threshold, or where it plays no
             part.
         treated_at_start, control_at_start: number of pairs in which this arm, read at equal cost, took no
@@ -72,7 +72,7 @@ class ClaimComparison:
     effect: Effect
     sign: float
     gains: np.ndarray
-    interval: Interval
+    gain_bounds: Bounds
     stop: float | None = None
     treated_at_start: int = 0
     control_at_start: int = 0
@@ -84,18 +84,18 @@ class ClaimComparison:
         """Label of the control for readers: a method, a method on another workload, or a number."""
         return control_in_words(self.key, self.condition.number)
 
-    def of_pairs(self, places: np.ndarray) -> ClaimComparison:
+    def at_pairs(self, indices: np.ndarray) -> ClaimComparison:
         """Return the comparison restricted to the pairs at these indices, at all settings.
 
         Args:
-            places: indices of pairs; an index may occur more than once, as in a bootstrap resample.
+            indices: indices of pairs; an index may occur more than once, as in a bootstrap resample.
         """
         alternatives = (
-            replace(alternative, interval=alternative.interval and alternative.interval.at(places))
+            replace(alternative, gain_bounds=alternative.gain_bounds and alternative.gain_bounds.at(indices))
             for alternative in self.alternatives
         )
-        gains, interval = self.gains[places], self.interval.at(places)
-        return replace(self, gains=gains, interval=interval, alternatives=tuple(alternatives))
+        gains, bounds = self.gains[indices], self.gain_bounds.at(indices)
+        return replace(self, gains=gains, gain_bounds=bounds, alternatives=tuple(alternatives))
 
     @property
     def margin(self) -> float:
@@ -112,12 +112,12 @@ class ClaimComparison:
     @property
     def p_value(self) -> float:
         """P-value of the claimed relation before any correction; 1 without pairs."""
-        return self.question.p_value(*self.interval) if len(self.gains) else 1.0
+        return self.question.p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     @property
     def refuting_p_value(self) -> float:
         """P-value against the claimed relation before any correction; 1 without pairs."""
-        return self.question.refuting_p_value(*self.interval) if len(self.gains) else 1.0
+        return self.question.refuting_p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     def as_effect(self, gain: float) -> float:
         """Convert a gain to the effect that readers see: treated / control, or treated - control."""
@@ -128,18 +128,19 @@ class ClaimComparison:
 
     @property
     def bounds(self) -> censoring.EffectBounds:
-        """Median effect for readers, with its interval, both with bounds where pairs are censored.
+        """Median effect as readers see it, with its confidence interval; both have bounds if pairs are
+        censored.
 
-        Needs at least one pair.
+        Requires at least one pair.
         """
-        effects = self.interval if self.sign > 0 else self.interval.negated
+        effects = self.gain_bounds if self.sign > 0 else self.gain_bounds.negated
         words = censoring.unknown_words(self.stop, self.condition.undecided)
         return censoring.bounds_of(effects, self.effect, self._unlogged, words)
 
     @property
     def beyond_seeds(self) -> bool:
         """Whether no number of seeds like these would decide the comparison, because of censored pairs."""
-        return len(self.gains) > 0 and tells_nothing(self.question, *self.interval)
+        return len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds)
 
     @property
     def smallest_accepted(self) -> float:
@@ -210,7 +211,7 @@ def _compared(
         values: the quantity of all runs of the condition's methods, by workload.
     """
     study, compare = quantity.study, partial(_paired, quantity, backend, key)
-    arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.sides(key)]
+    arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
     if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
@@ -228,44 +229,39 @@ def _compared(
     if len(tuned) < len(arms) or not len(chosen.gains):
         return chosen
 
-    def interval(settings: tuple[Setting, ...]) -> Interval | None:
-        runs = [by_values.get(setting) for by_values, setting in zip(at_settings, settings, strict=True)]
-        found_runs = [frame for frame in runs if frame is not None]
-        outcome = compare(found_runs).interval if len(found_runs) == len(runs) else None
+    def bounds_at(settings: tuple[Setting, ...]) -> Bounds | None:
+        runs = [frames[key] for frames, key in zip(at_settings, settings, strict=True) if key in frames]
+        bounds = compare(runs).gain_bounds if len(runs) == len(settings) else None
         # Runs whose curve was not published have no value, so that their pairs have no gain.
-        return outcome if outcome is not None and len(outcome.low) else None
+        return bounds if bounds is not None and len(bounds.low) else None
 
-    return replace(
-        chosen,
-        alternatives=alternatives(tuned, interval),
-        tuning_outcomes=tuple(outcome for _, outcome in tuned),
-    )
+    outcomes = tuple(outcome for _, outcome in tuned)
+    return replace(chosen, alternatives=alternatives(tuned, bounds_at), tuning_outcomes=outcomes)
 
 
 def alternatives(
-    sides: Sequence[tuple[Hashable, TuningOutcome]],
-    interval: Callable[[tuple[Setting, ...]], Interval | None],
+    arms: Sequence[tuple[Hashable, TuningOutcome]], bounds_at: Callable[[tuple[Setting, ...]], Bounds | None]
 ) -> tuple[Alternative, ...]:
     """Compare at all settings that tie with the chosen ones or that resamples of the tuning seeds choose.
 
     Args:
-        sides: for each arm, the source of its setting and the outcome of tuning; arms with the same source
-            always have the same setting.
-        interval: function that returns the bounds of the gain of each pair at the settings of both arms, or
+        arms: source of the setting and outcome of tuning of each arm; arms with the same source always have
+            the same setting.
+        bounds_at: function that returns the bounds of the gain of each pair at the settings of both arms, or
             None where these settings were not run.
 
     Returns:
         The alternatives without the chosen settings, sorted by setting.
     """
-    shares = shares_of_choices([outcome for _, outcome in sides])
-    tied_by_source = {source: outcome.tied for source, outcome in sides}
+    shares = shares_of_choices([outcome for _, outcome in arms])
+    tied_by_source = {source: outcome.tied for source, outcome in arms}
     tied = {
-        tuple(dict(zip(tied_by_source, combination, strict=True))[source] for source, _ in sides)
+        tuple(dict(zip(tied_by_source, combination, strict=True))[source] for source, _ in arms)
         for combination in product(*tied_by_source.values())
     }
-    chosen = tuple(outcome.chosen for _, outcome in sides)
+    chosen = tuple(outcome.chosen for _, outcome in arms)
     return tuple(
-        Alternative(settings, shares.get(settings, 0.0), settings in tied, interval(settings))
+        Alternative(settings, shares.get(settings, 0.0), settings in tied, bounds_at(settings))
         for settings in sorted(tied.union(shares) - {chosen})
     )
 
@@ -317,12 +313,12 @@ def _paired(
     if effect == "ratio" and min(treated.min(initial=inf), control.min(initial=inf)) < 0:
         raise InputError(f"{where}: a ratio of negative values says nothing; give effect: difference")
     sign = 1.0 if direction == "maximize" else -1.0
-    clipped = paired_effects(Interval(treated, treated), Interval(control, control), effect)
-    effects = paired_effects(Interval(*treated_ends), Interval(*control_ends), effect)
-    interval, gains = effects if sign > 0 else effects.negated, sign * clipped.low
+    clipped = paired_effects(Bounds(treated, treated), Bounds(control, control), effect)
+    effects = paired_effects(Bounds(*treated_ends), Bounds(*control_ends), effect)
+    bounds, gains = effects if sign > 0 else effects.negated, sign * clipped.low
     budgets = [pairs[name] for name in ("affords", "affords of the control") if name in pairs.columns]
     at_start = [int((steps == 0).sum()) for steps in budgets] or [0, 0]
     stop = quantity.threshold(key.workload)
     return ClaimComparison(
-        key, study.name, backend, condition, effect, sign, gains, interval, stop, at_start[0], at_start[1]
+        key, study.name, backend, condition, effect, sign, gains, bounds, stop, at_start[0], at_start[1]
     )

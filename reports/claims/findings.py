@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.censoring import Bounds
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison
 from curvebench.reports.statistics import decisions
 from curvebench.reports.statistics.decisions import POWER, RESAMPLED, SEEDS, Finding, decide, holm
@@ -19,6 +19,7 @@ from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
+Row = dict[str, Any]  # columns of the table `findings`
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -42,9 +43,7 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     return pl.DataFrame([rows[id(comparison)] for comparison in compared], schema=FINDINGS)
 
 
-def _finding_row(
-    comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int
-) -> dict[str, object]:
+def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int) -> Row:
     """Return the row of one comparison.
 
     Args:
@@ -70,10 +69,10 @@ def _finding_row(
     }
 
 
-def effect_row(comparison: ClaimComparison) -> dict[str, object]:
+def effect_row(comparison: ClaimComparison) -> Row:
     """Return the columns of `findings` that are known before the comparison is decided."""
     condition, (low, high) = comparison.condition, comparison.accepted_range
-    row: dict[str, object] = {
+    row: Row = {
         **comparison.key._asdict(),
         **{name: getattr(condition, name) for name in OF_CONDITION},
         "backend": comparison.backend,
@@ -94,14 +93,12 @@ def effect_row(comparison: ClaimComparison) -> dict[str, object]:
         "at_least": effect.floor.median,
         "at_most": effect.ceiling.median,
         **{name: getattr(effect, name) for name in ("low", "high", "level")},
-        **{name: getattr(comparison.interval, name) for name in ("unknown", "bounded")},
+        **{name: getattr(comparison.gain_bounds, name) for name in ("unknown", "bounded")},
         **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start")},
     }
 
 
-def finding_of(
-    comparison: ClaimComparison, refuting: float, relations: int
-) -> tuple[Finding, dict[str, Any]]:
+def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, Row]:
     """Return the finding of a comparison, and how many other settings lead to the same finding.
 
     A finding that depends on the choice of settings is inconclusive.
@@ -120,11 +117,11 @@ def finding_of(
 
 def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
     """Return the finding of a comparison at the chosen settings."""
-    low, high = comparison.interval
+    low, high = comparison.gain_bounds
     return decide(comparison.question, low, refuting, ALPHA, high)
 
 
-def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> dict[str, Any]:
+def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> Row:
     """Count the other settings that tuning may have chosen at which the comparison has the same finding.
 
     If none of these settings was run, the counts are left out. If some were run, the others count as
@@ -135,8 +132,8 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
         Columns of `findings`: ties, settings_not_run and, if known, ties_agree and choices_agree.
     """
     choices = comparison.alternatives
-    not_run = sum(choice.interval is None for choice in choices)
-    tuned: dict[str, Any] = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
+    not_run = sum(choice.gain_bounds is None for choice in choices)
+    tuned: Row = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
     matter = tuned["ties"] or sum(choice.share for choice in choices) > 1 - MIN_AGREEMENT
     if matter and not_run == len(choices):
         return tuned
@@ -149,8 +146,8 @@ def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> 
     """Return the alternatives with the same finding; an alternative that was not run does not agree."""
     agreeing, question = [], comparison.question
     for choice in comparison.alternatives:
-        if choice.interval is not None:
-            low, high = choice.interval
+        if choice.gain_bounds is not None:
+            low, high = choice.gain_bounds
             refuting = min(1.0, relations * question.refuting_p_value(low, high))
             if decide(question, low, refuting, ALPHA, high) == finding:
                 agreeing.append(choice)
@@ -166,17 +163,17 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
     Returns:
         None if no size suffices, or if not all settings have the same number of pairs.
     """
-    pairs = {len(choice.interval.low) for choice in comparison.alternatives if choice.interval is not None}
-    if not pairs:  # simulate the chosen settings alone, since no other setting was run
-        low, high = comparison.interval
+    run_choices = [choice.gain_bounds for choice in comparison.alternatives if choice.gain_bounds is not None]
+    if not run_choices:  # simulate the chosen settings alone, since no other setting was run
+        low, high = comparison.gain_bounds
         return decisions.seeds_needed(comparison.question, low, relations, ALPHA, high)
     count = len(comparison.gains)
-    if comparison.beyond_seeds or pairs != {count}:
+    if comparison.beyond_seeds or any(len(bounds.low) != count for bounds in run_choices):
         return None
 
     def decides(size: int) -> bool:
         resamples = np.random.default_rng(size).choice(count, (RESAMPLED, size))
-        decided_count = sum(_is_decided(comparison.of_pairs(drawn), relations) for drawn in resamples)
+        decided_count = sum(_is_decided(comparison.at_pairs(drawn), relations) for drawn in resamples)
         return decided_count / RESAMPLED >= POWER
 
     sizes = [size for size in SEEDS if size > count]
@@ -232,12 +229,12 @@ def _turned(comparison: ClaimComparison, refuting: float) -> int:
     """
     if _at_chosen(comparison, refuting) != "inconclusive":
         return 0
-    chosen, ties = _direction(comparison.interval), [case for case in comparison.alternatives if case.tied]
-    directions = [_direction(case.interval) for case in ties if case.interval is not None]
+    chosen, ties = _direction(comparison.gain_bounds), [case for case in comparison.alternatives if case.tied]
+    directions = [_direction(case.gain_bounds) for case in ties if case.gain_bounds is not None]
     return sum(chosen is not None and direction not in (chosen, None) for direction in directions)
 
 
-def _direction(gains: Interval) -> float | None:
+def _direction(gains: Bounds) -> float | None:
     """Return the sign of the median gain; None where censoring leaves it open."""
     low, high = (float(np.sign(median(end))) for end in gains)
     return low if low == high else None

@@ -242,10 +242,8 @@ def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
 def unrun(plan: ReportPlan) -> list[ClaimVerdict]:
     """Return the claims that neither local runs nor a published set decides."""
     return [
-        ClaimVerdict(
-            **item.model_dump() | {"scale": plan.scale}, command=command_of(item.id, plan, item.scale)
-        )
-        for item in plan.census
+        ClaimVerdict(**row.model_dump() | {"scale": plan.scale}, command=command_of(row.id, plan, row.scale))
+        for row in plan.census
     ]
 
 

@@ -100,7 +100,7 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
     pair = ("treated", "control", "workload")
     censored = [
         row
-        for row in _told_apart(comparisons, *pair, "censoring")
+        for row in _disambiguated(comparisons, *pair, "censoring")
         if row["finding"] == "inconclusive" and row["censoring"]
     ]
     return say(
@@ -110,7 +110,7 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
         comparisons,
         _grouped(_at_start(comparisons), "method", "count", "workload", "at_equal"),
         _grouped(censored, "treated", "workload", "of", "censoring"),
-        _told_apart(comparisons, *pair),
+        _disambiguated(comparisons, *pair),
     )
 
 
@@ -149,7 +149,7 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _told_apart(comparisons: Sequence[Row], *names: str) -> list[Row]:
+def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
     """Add `of` to comparisons: value and metric where another comparison has the same names, else None.
 
     Args:

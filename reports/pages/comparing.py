@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports.claims import censoring
-from curvebench.reports.claims.censoring import Interval, PairedEffect
+from curvebench.reports.claims.censoring import Bounds, PairedEffect
 from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
 from curvebench.reports.measures import StudyProblem, evaluations_to_target, median_by_method, problems_of
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
@@ -83,8 +83,8 @@ class Matchups:
     @cached_property
     def pairings(self) -> dict[tuple[str, str], Pairing]:
         """Comparison of each ordered pair of methods; pairs that share no seed are missing."""
-        least, most = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
-        runs = {name: Interval(least[name].to_numpy(), most[name].to_numpy()) for name in self.methods}
+        lower, upper = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
+        runs = {name: Bounds(lower[name].to_numpy(), upper[name].to_numpy()) for name in self.methods}
         pairings = {}
         for (first, first_runs), (second, second_runs) in permutations(runs.items(), 2):
             # Mark the seeds that both methods ran.

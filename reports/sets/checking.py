@@ -18,7 +18,7 @@ from curvebench.reports.rendering import say
 from curvebench.reports.sets.derived import derived, read_set
 from curvebench.reports.sets.files import SPECIAL, STUDY_TABLES, TOP, files_of, sha256
 from curvebench.reports.sets.objections import all_objections
-from curvebench.results.archive import unjoined
+from curvebench.results.archive import submission_flaws
 from curvebench.results.reading import read, with_method
 from curvebench.results.verdicts import RULE_VERSION, rules, satisfies
 from curvebench.spec.errors import InputError
@@ -84,7 +84,7 @@ def flaws(folder: Path) -> list[str]:
             *_cells(plan, tables),
             *_rule_hashes(plan),
             *_not_waived(provenance, plan, tables, claims),
-            *unjoined(plan, provenance.published, (PUBLISHED, folder.parent)),
+            *submission_flaws(plan, provenance.published, (PUBLISHED, folder.parent)),
         ]
     except InputError as error:
         return [str(error).removeprefix(f"{folder}/")]
@@ -274,11 +274,15 @@ def disagreements(folder: Path) -> list[str]:
     differences = []
     for table, computed in derived(read_set(folder)).items():
         file = f"{table}.parquet"
-        differences.append(_unlike(file, read([folder / file], table).to_dicts(), computed.to_dicts()))
+        differences.append(
+            _first_difference(file, read([folder / file], table).to_dicts(), computed.to_dicts())
+        )
     return [difference for difference in differences if difference]
 
 
-def _unlike(file: str, stored: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]) -> str:
+def _first_difference(
+    file: str, stored: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]
+) -> str:
     """Return a sentence about the first value that differs from the computed one; empty if none does.
 
     Args:
@@ -291,20 +295,20 @@ def _unlike(file: str, stored: Sequence[Mapping[str, Any]], computed: Sequence[M
     for number, rows in enumerate(zip(stored, computed, strict=True), start=1):
         for key in dict.fromkeys(key for row in rows for key in row):
             values = [row.get(key) for row in rows]
-            if not alike(*values):
+            if not nearly_equal(*values):
                 text, correct = (str(value)[:60] for value in values)
                 named = " ".join(str(rows[0][name]) for name in ("id", "claim", "method") if name in rows[0])
                 return f"{file}: row {number} ({named}): {key} is {text!r}, and the tables give {correct!r}"
     return ""
 
 
-def alike(first: Any, second: Any) -> bool:
+def nearly_equal(first: Any, second: Any) -> bool:
     """Whether two values of a table are equal except for rounding; NaN is like NaN."""
     if isinstance(first, float) and isinstance(second, float):
         both_nan = math.isnan(first) and math.isnan(second)
         return both_nan or math.isclose(first, second, rel_tol=ROUNDING)
     if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return first.keys() == second.keys() and all(alike(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(nearly_equal(first[key], second[key]) for key in first)
     if isinstance(first, list) and isinstance(second, list):
-        return len(first) == len(second) and all(map(alike, first, second))
+        return len(first) == len(second) and all(map(nearly_equal, first, second))
     return bool(first == second)

@@ -78,7 +78,7 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
     return [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
 
 
-def summed_up(answers: Sequence[Answer]) -> Answer:
+def overall_answer(answers: Sequence[Answer]) -> Answer:
     """Return "differs" if any answer differs, "agrees" if all agree, otherwise "inconclusive"."""
     distinct = set(answers)
     return "differs" if "differs" in distinct else "agrees" if distinct == {"agrees"} else "inconclusive"
@@ -148,7 +148,7 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
         if len(effects) == 2:
             first, second = effects
             near = comparison.margin if comparison.effect == "ratio" else 0.0
-            answer = summed_up(
+            answer = overall_answer(
                 [overlap(first.floor, second.floor, near), overlap(first.ceiling, second.ceiling, near)]
             )
         texts = _effect(pair[0]), _effect(pair[1])
@@ -271,7 +271,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
         if isinstance(condition, Value):
             judged = JudgedMetric(comparison.study, condition.metric, condition.which)
             cells = cells_of.setdefault(judged, {})
-            for workload, method in comparison.key.sides:
+            for workload, method in comparison.key.arms:
                 cell = workload, comparison.backend, method
                 limit = condition.floor
                 if limit is None and cell in cells:

@@ -49,7 +49,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
     return {"claims": verdicts.claims, "findings": verdicts.findings, "leaderboard": board}
 
 
-def texts(board: pl.DataFrame) -> dict[str, str]:
+def leaderboard_texts(board: pl.DataFrame) -> dict[str, str]:
     """Return the text files of a set that repeat its table `leaderboard`, by name."""
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {

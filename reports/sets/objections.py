@@ -26,7 +26,7 @@ def all_objections(
         claims: the table `claims`.
     """
     tuned_bases = {study.name: study.tuning.tuned_bases for study in plan.studies}
-    raised = unclean(code)
+    raised = uncommitted_code(code)
     for folder, frames in tables.items():
         raised += objections(folder, frames, tuned_bases.get(folder))
     return raised + changed_rules(claims)
@@ -57,7 +57,7 @@ def objections(
     return raised
 
 
-def unclean(code: Revision) -> list[Objection]:
+def uncommitted_code(code: Revision) -> list[Objection]:
     """Return an objection if the code that computes verdicts is not known to equal a commit.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
 from curvebench.reports.sets.contents import gather, provenance_of
-from curvebench.reports.sets.derived import derived, page, read_set, readme_of, texts
+from curvebench.reports.sets.derived import derived, leaderboard_texts, page, read_set, readme_of
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
 from curvebench.results.archive import read_publication, without_submissions
@@ -129,7 +129,7 @@ def _write(
     write_text(stage / sets.PROVENANCE, as_json(provenance))
     write_text(stage / "LICENSE", (TEMPLATES / "licence.txt").read_text())
     write_text(stage / "README.md", readme_of(read_set(stage), provenance, tables["leaderboard"]))
-    for file, text in texts(tables["leaderboard"]).items():
+    for file, text in leaderboard_texts(tables["leaderboard"]).items():
         write_text(stage / file, text)
     seal(stage)
     if reasons := flaws(stage):

@@ -13,9 +13,9 @@ from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
 from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
-from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, summed_up
+from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, overall_answer
 from curvebench.reports.sets.derived import read_set
-from curvebench.reports.sets.sides import Side, only, side_of
+from curvebench.reports.sets.sides import Side, narrowed_to_claim, side_of
 from curvebench.results.archive import without_submissions
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
@@ -26,12 +26,16 @@ FOLDER = Path(".cache/reproduced")
 
 
 def choose_set(claim: str, folder: Path) -> Path:
-    """Return the newest published set below a folder that has a claim.
+    """Return the folder of the newest published set that decides a claim.
 
     Sets that cannot be read are reported on standard error and skipped.
 
+    Args:
+        claim: id of the claim.
+        folder: folder of the published sets.
+
     Raises:
-        InputError: when there is none.
+        InputError: when no set decides the claim.
     """
     candidates, claims = [], set()
     for path in sorted(folder.glob(f"[!.]*/{PLAN}")):
@@ -69,7 +73,7 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
         raise InputError(
             f"{plan.path}: does not decide the claim {claim!r}; {'; '.join(reasons) or 'check its name'}"
         )
-    return side_of(only(claim, plan), name)
+    return side_of(narrowed_to_claim(claim, plan), name)
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
@@ -78,13 +82,13 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     Scale, backends and seeds are taken from the set.
     """
     results = FOLDER / formatting.slug(claim)
-    studies = only(claim, plan).studies
+    studies = narrowed_to_claim(claim, plan).studies
     backends = [backend for study in studies for backend in study.backends]
     return [
         *SNAKEMAKE,
         *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
-        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have no seeds
+        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have fixed seeds
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 
@@ -117,9 +121,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Return the comparison for people: the answer first, then the rows that do not agree, then the
-    others.
-    """
+    """Return the comparison for people: the answer, then the rows that do not agree, then the others."""
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
-    answer = summed_up([row.answer for row in rows])
+    answer = overall_answer([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)

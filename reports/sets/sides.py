@@ -68,7 +68,7 @@ def read_side(folder: Path) -> Side:
     return side_of(plan, plan.published or folder.resolve().name)
 
 
-def only(claim: str, plan: ReportPlan) -> ReportPlan:
+def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
     """Return the part of a plan that decides a claim: its study (also if skipped), or the property checks."""
     part: dict[str, Any] = {
         kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})

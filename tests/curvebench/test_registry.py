@@ -290,7 +290,7 @@ def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(t
     ours = runs.filter(pl.col("optimizer") == "adam")
     assert ours["learning_rate"].is_between(1e-2, 1e-1).all()
     plan = make_plan(config_of(study, results=tmp_path / "results"))
-    lanes = {job.spec.who: job.spec.lanes for job in plan.jobs if isinstance(job.spec, RunsSpec)}
+    lanes = {job.spec.description: job.spec.lanes for job in plan.jobs if isinstance(job.spec, RunsSpec)}
     assert lanes["theirs"] == lanes["adam"]
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike
 from ruamel.yaml import YAML
 
-from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.censoring import Bounds
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.statistics.decisions import ClaimRelation
 from curvebench.reports.statistics.paired import Effect
@@ -166,7 +166,7 @@ def compared(
         effect=effect,
         sign=sign,
         gains=least,
-        interval=Interval(least, least if most is None else np.asarray(most, dtype=float)),
+        gain_bounds=Bounds(least, least if most is None else np.asarray(most, dtype=float)),
     )
 
 

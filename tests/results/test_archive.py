@@ -19,10 +19,10 @@ from curvebench.reports.tables import read_tables, tables_of
 from curvebench.results.archive import (
     LOCAL,
     best_of,
+    checksums_of,
     joined_locally,
     shown_plans,
-    sums_of,
-    unjoined,
+    submission_flaws,
     with_joined,
     without_submissions,
 )
@@ -102,7 +102,10 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
     handed_in = two.model_copy(update={"published": "few", "studies": (few,)})
     assert with_joined([two, handed_in], []) == (two, handed_in), "a set must have all problems"
     stored(tmp_path, two, "2026-12-01")
-    assert "it has 1 of the 2 workloads of digits_mlp" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    assert (
+        "it has 1 of the 2 workloads of digits_mlp"
+        in submission_flaws(handed_in, "2026-12-02", [tmp_path])[0]
+    )
     other = newcomer(two, "tiger", workloads=more.workloads[1:])
     (here,) = with_joined([two], [few, newcomer(two, "tiger")])[0].studies
     assert (here.workloads, len(here.joining)) == (study.workloads, 2), (
@@ -144,16 +147,19 @@ def stored(folder: Path, plan: ReportPlan, published: str) -> None:
 def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: ReportPlan, tmp_path: Path):
     (study,) = field.studies
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
-    assert "no published set has a study 'digits_mlp'" in unjoined(handed_in, "2026-12-02", [tmp_path])[0]
+    assert (
+        "no published set has a study 'digits_mlp'"
+        in submission_flaws(handed_in, "2026-12-02", [tmp_path])[0]
+    )
     stored(tmp_path, field, "2026-12-01")
     stored(tmp_path, handed_in, "2026-12-02")
-    (told,) = unjoined(handed_in, "2026-12-03", [tmp_path])
+    (told,) = submission_flaws(handed_in, "2026-12-03", [tmp_path])
     assert "lion: joins: digits_mlp has a method 'lion' already" in told
-    assert unjoined(field, "2026-12-03", [tmp_path]) == []
+    assert submission_flaws(field, "2026-12-03", [tmp_path]) == []
     other = replace(study, evaluations=7)
     stored(tmp_path, field.model_copy(update={"published": "later", "studies": (other,)}), "2026-12-04")
-    assert "evaluations is not that" in unjoined(handed_in, "2026-12-05", [tmp_path])[0]
-    assert unjoined(handed_in, "2026-12-02", [tmp_path]) == [], "it is in nobody's way, least its own"
+    assert "evaluations is not that" in submission_flaws(handed_in, "2026-12-05", [tmp_path])[0]
+    assert submission_flaws(handed_in, "2026-12-02", [tmp_path]) == [], "it is in nobody's way, least its own"
 
 
 def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: ReportPlan):
@@ -182,7 +188,7 @@ def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, mon
         (PUBLISHED / name / "SHA256SUMS").write_text(f"{name} 1")
     handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
     studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
-    sums = sums_of([field.published], studies)
+    sums = checksums_of([field.published], studies)
     assert sums == [f"{field.published} 1", "lion 1"]
 
 

@@ -16,7 +16,7 @@ from curvebench.spec.document import under_first_names
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
-from curvebench.spec.values import Given
+from curvebench.spec.values import Readable
 
 # Number of different first final seeds that a study with claims can get. Consecutive ones are
 # FIRST_FINAL_SEED apart.
@@ -109,6 +109,6 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     return FIRST_FINAL_SEED * (1 + int.from_bytes(digest[:8]) % BLOCKS)
 
 
-def _set(values: Mapping[str, Any], keys: Mapping[str, Given]) -> dict[str, Any]:
+def _set(values: Mapping[str, Any], keys: Mapping[str, Readable]) -> dict[str, Any]:
     """Return the values that differ from their defaults, or that have no default."""
     return {name: value for name, value in values.items() if name not in keys or value != keys[name].default}

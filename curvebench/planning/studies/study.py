@@ -12,7 +12,7 @@ from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.document import Document, Headline
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
-from curvebench.spec.plan import BackendPlan, Deciding, MetricPlan, SkippedStudy, StudyPlan, WorkloadPlan
+from curvebench.spec.plan import BackendPlan, MetricPlan, SkippedStudy, StudyClaims, StudyPlan, WorkloadPlan
 from curvebench.spec.study import Scale, StudyFile
 
 
@@ -106,7 +106,9 @@ class Study(Document):
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
             notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
             optimizers=optimizers,
-            bases=tuple(spec for spec in self.bases if any(spec.is_of(rule.label) for rule in optimizers)),
+            bases=tuple(
+                spec for spec in self.bases if any(spec.applies_to(rule.label) for rule in optimizers)
+            ),
             workloads=tuple(_workload_plan(spec, splits) for spec in self.workloads[scale]),
             runs_on={
                 name: BackendPlan(
@@ -123,8 +125,8 @@ class Study(Document):
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
-        """Return the fields of `curvebench.spec.plan.Deciding` for some of the study's claims."""
-        decided = Deciding(
+        """Return the fields of `curvebench.spec.plan.StudyClaims` for some of the study's claims."""
+        decided = StudyClaims(
             name=self.name,
             claims=tuple(claim for claim in claims if not claim.repeats),
             repeated=tuple(claim for claim in claims if claim.repeats),

@@ -25,7 +25,7 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import GainOverRates
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from curvebench.spec.study import Contestant, Named, Scale, StudyFile, in_letters, read_study_file
+from curvebench.spec.study import NamedItem, NamedOptimizer, Scale, StudyFile, in_letters, read_study_file
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import SpaceSearch
 from curvebench.spec.values import completed
@@ -50,7 +50,7 @@ def read_study(path: Path) -> Study:
 class StudyWorkload(NamedTuple):
     """A workload of a study: its entry in the study file, its locator, and the object that it names."""
 
-    entry: Named
+    entry: NamedItem
     locator: str
     workload: Workload
 
@@ -350,7 +350,7 @@ class _Reader:
                     changes = {group.names: (group.change, 1) for group in groups}
                     layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
-                    for optimizer in (entry for entry in self.optimizers if basis.is_of(entry.label)):
+                    for optimizer in (entry for entry in self.optimizers if basis.applies_to(entry.label)):
                         with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                             _check_leaves(optimizer, workload, layout_in_basis, carried_in)
 
@@ -394,7 +394,7 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
     ]
 
 
-def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpec:
+def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> OptimizerSpec:
     """Resolve one entry of a study's optimizers: separate its options, and fill in defaults.
 
     Raises:
@@ -418,7 +418,7 @@ def _optimizer(file: StudyFile, entry: Contestant, locator: str) -> OptimizerSpe
         hyperparameters = {name: value for name, value in entry.options.items() if name not in rule.options}
         rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
         rule = scheduled(rule, file.schedule.name)
-    valid = [*rule.hyperparameters, *rule.options, *Contestant.model_fields]
+    valid = [*rule.hyperparameters, *rule.options, *NamedOptimizer.model_fields]
     for name in hyperparameters:
         if name not in valid:
             raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))

@@ -35,7 +35,7 @@ class ComparisonKey(NamedTuple):
     control_workload: str | None
 
     @property
-    def sides(self) -> tuple[tuple[str, str], ...]:
+    def arms(self) -> tuple[tuple[str, str], ...]:
         """Workload and method of the treated side and of the control; a number is none."""
         treated = (self.workload, self.treated)
         if self.control is None or self.control_workload is None:
@@ -61,7 +61,7 @@ def _methods(value: Any) -> Any:
 
 Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1), BeforeValidator(_methods)]
 # what a condition compares methods with
-Rivals = Annotated[
+Controls = Annotated[
     Annotated[Methods, Tag("methods")] | Annotated[float, Tag("number")],
     Discriminator(lambda value: "number" if type(value) in (int, float) else "methods"),
 ]
@@ -109,7 +109,7 @@ class Condition(Document):
     better: Methods | None = None
     no_worse: Methods | None = None
     same: Methods | None = None
-    compared_to: Rivals
+    compared_to: Controls
     pairs: Literal["matched", "all"] = "matched"
     workload: str | None = None
     control_workload: str | None = None
@@ -213,7 +213,7 @@ class Condition(Document):
         return (*self.methods, *self.controls)
 
     @property
-    def contests(self) -> tuple[tuple[str, str | None], ...]:
+    def compared_pairs(self) -> tuple[tuple[str, str | None], ...]:
         """What is compared on a workload: each method with its control; None is the number."""
         if self.pairs == "all" or self.number is not None:
             return tuple(product(self.methods, self.controls or (None,)))
@@ -223,9 +223,9 @@ class Condition(Document):
         """Return whether methods are compared on a workload: it has the metric, and no other one is named."""
         return self.metric in metrics and self.workload in (None, workload)
 
-    def sides(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
+    def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
         """Workload and method of all runs that one of the comparisons is of."""
-        return key.sides
+        return key.arms
 
     def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:
         """Return the keys of the comparisons on a workload.
@@ -237,5 +237,5 @@ class Condition(Document):
         other = self.control_workload or workload
         return tuple(
             ComparisonKey(claim, index, workload, treated, control, None if control is None else other)
-            for treated, control in self.contests
+            for treated, control in self.compared_pairs
         )

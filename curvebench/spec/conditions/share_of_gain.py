@@ -66,8 +66,8 @@ class ShareOfGain(Condition):
         """All methods that the condition names."""
         return (*self.methods, *self.baseline, *self.reference)
 
-    def sides(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
+    def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
         """Workload and method of all runs that one of the comparisons is of."""
         place = self.methods.index(key.treated)
         gains = (self.baseline[place], self.reference[place])
-        return (*key.sides, *((key.workload, method) for method in gains))
+        return (*key.arms, *((key.workload, method) for method in gains))

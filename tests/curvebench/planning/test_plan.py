@@ -18,7 +18,7 @@ from curvebench.planning.parity_problems import CORE, PROBLEMS
 from curvebench.planning.plan import PlannedJob, make_plan, prepare, write_specs
 from curvebench.planning.wiring import tables_in
 from curvebench.spec.errors import InputError
-from curvebench.spec.job import ANY, RunsSpec, job_folder, read_spec, spec_file
+from curvebench.spec.job import JOB_SPECS, RunsSpec, job_folder, read_spec, spec_file
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
 from tests.curvebench.property_checks.toy_claims import ToyClaims
 from tests.curvebench.tiny import write_study
@@ -228,7 +228,7 @@ def test_a_precision_is_part_of_what_runs_and_of_the_bases_for_it(config):
     for stage in ("bases", "runs", "timing"):
         assert '"precision": "float32"' in again[stage].to_json()
         assert '"precision": null' in tiny[stage].to_json()
-        assert ANY.validate_json(again[stage].to_json()) == again[stage]
+        assert JOB_SPECS.validate_json(again[stage].to_json()) == again[stage]
         assert tiny[stage].changed(precision="float32").hash != tiny[stage].hash
     shown, _ = plan.report.studies
     assert (shown.training.precision, shown.repeated[0].repeats) == ("float32", "tiny.claim")

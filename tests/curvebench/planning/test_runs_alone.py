@@ -106,11 +106,11 @@ def test_names_say_method_setting_and_seed(config: Config):
     plan = make_plan(config)
     write_specs(plan)
     jobs = by_stage(plan, "runs")
-    said = {job.spec.who for job in jobs}
+    said = {job.spec.description for job in jobs}
     assert "adam @ egop on long_squares, tuning round 1, setting 2, seed 1" in said
     assert "sgd on long_squares, tuning round 2, setting 6, seed 0" in said
     final = next(spec_of(job) for job in jobs if spec_of(job).rounds == (2,))
-    assert final.who == f"sgd on long_squares, seed {final.seeds[0]}"
+    assert final.description == f"sgd on long_squares, seed {final.seeds[0]}"
     assert "adam-long_squares-egop-round1-setting1-seed1.jax" in {
         job.folder.name.rpartition(".")[0] for job in jobs
     }
@@ -141,7 +141,8 @@ def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     tables = wiring.inputs(Asked(hash_))
     first = [job for job in refined.upstream if job.spec.stage == "runs"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in first]
-    assert wiring.who(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_squares")
+    said = wiring.description(Asked(hash_))
+    assert said.startswith("4 runs are there, the first of them sgd on long_squares")
     edges = sum(len(wiring.made_of[job.spec.hash]) for job in of_rounds(plan, 1, 2))
     assert edges < 3 * len(of_rounds(plan, 1, 2))
 

@@ -309,7 +309,7 @@ def test_conditions_may_be_about_steps_numbers_and_other_workloads(tmp_path, con
     study = read_study(write_study(tmp_path, TWO_WORKLOADS, (CONDITION, condition)))
     (read,) = study.claims[0].conditions
     assert {name: getattr(read, name) for name in found} == found
-    assert len(read.contests) == 1
+    assert len(read.compared_pairs) == 1
 
 
 def test_a_basis_may_be_estimated_during_a_run_where_nothing_is_timed(tmp_path):

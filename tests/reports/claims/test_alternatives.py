@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from curvebench.reports.claims import verdicts
-from curvebench.reports.claims.censoring import Interval
+from curvebench.reports.claims.censoring import Bounds
 from curvebench.reports.claims.comparison import Alternative, ClaimComparison, alternatives
 from curvebench.reports.claims.findings import decided, finding_of
 from curvebench.reports.claims.verdict_list import listed
@@ -34,7 +34,7 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
         chosen,
-        alternatives=tuple(Alternative((), share, tied, Interval(each, each)) for each, share in others),
+        alternatives=tuple(Alternative((), share, tied, Bounds(each, each)) for each, share in others),
     )
 
 
@@ -83,9 +83,9 @@ def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
         -np.inf,
     )
 
-    def interval(settings: tuple[Setting, ...]) -> Interval:
+    def interval(settings: tuple[Setting, ...]) -> Bounds:
         own = gains[int(settings[0][0])]
-        return Interval(own, own)
+        return Bounds(own, own)
 
     chosen = gaining(gains[int(tried.chosen[0])])
     return replace(chosen, alternatives=alternatives([("", tried)], interval), tuning_outcomes=(tried,))
@@ -127,7 +127,7 @@ def test_how_many_tuning_seeds_would_do():
 
 
 def at_other(gains: np.ndarray, share: float = 0.1, tied: bool = False) -> Alternative:
-    return Alternative((), share, tied, Interval(gains, gains))
+    return Alternative((), share, tied, Bounds(gains, gains))
 
 
 def leaning(against: int, order: int = 0) -> np.ndarray:
@@ -152,7 +152,7 @@ def test_so_many_pairs_decide_nine_times_of_ten_at_all_settings_together(ties: i
     random, one = np.random.default_rng(1), replace(chosen, alternatives=others)
     found = [
         finding_of(drawn, drawn.refuting_p_value, 1)[0]
-        for drawn in (one.of_pairs(random.choice(12, enough)) for _ in range(300))
+        for drawn in (one.at_pairs(random.choice(12, enough)) for _ in range(300))
     ]
     assert np.mean([each != "inconclusive" for each in found]) > 0.85
     assert "refuted" not in found
@@ -253,7 +253,7 @@ def test_ties_at_which_an_open_effect_has_another_direction_are_counted(reason: 
     """One of several equal settings may owe its median to chance."""
     losing, equal = leaning(8), np.zeros(12)
     ties = (at_other(equal, 0.0, True), at_other(losing, 0.0, True), Alternative((), 0.0, True, None))
-    unknown = Alternative((), 0.0, True, Interval(np.full(12, -1.0), np.full(12, 1.0)))
+    unknown = Alternative((), 0.0, True, Bounds(np.full(12, -1.0), np.full(12, 1.0)))
     one = replace(gaining(losing), alternatives=(*ties, unknown))
     alike = replace(one, alternatives=(at_other(losing, 0.0, True),))
     assert decided([one])["turned"].to_list() == [1]
@@ -271,7 +271,7 @@ def test_a_refutation_that_other_settings_leave_open_needs_more_pairs_with_more_
 def test_what_was_not_run_agrees_with_nothing_and_is_counted():
     gains = np.linspace(0.4, 0.6, 10)
     one = gaining(gains)
-    run = Alternative((), 0.01, False, Interval(gains, gains))
+    run = Alternative((), 0.01, False, Bounds(gains, gains))
     rare = Alternative((), 0.04, False, None)
     for others in ((rare,), (rare, run)):
         (row,) = decided([replace(one, alternatives=others)]).to_dicts()
@@ -291,7 +291,7 @@ def test_refutations_are_corrected_at_the_chosen_settings_and_at_others():
     assert decided([losing, *[winning] * 5])["finding"].to_list() == ["refuted", *["supported"] * 5]
     assert decided([losing, *[winning] * 6])["finding"][0] == "inconclusive"
     for relations, agree in ((6, 1.0), (7, 0.9)):
-        other = Alternative((), 0.1, False, Interval(against, against))
+        other = Alternative((), 0.1, False, Bounds(against, against))
         one = replace(losing, alternatives=(other,))
         assert finding_of(one, 0.0, relations)[1]["choices_agree"] == pytest.approx(agree)
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from curvebench.reports.claims.censoring import (
-    Interval,
+    Bounds,
     PairedEffect,
     bounds_of,
     censored_at,
@@ -75,8 +75,8 @@ def test_ties_count_against_the_treated():
 
 def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
     """Treated: 50 steps, more than 100, never; the control 100 steps, more than 100, more than 100."""
-    treated = Interval(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
-    control = Interval(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
+    treated = Bounds(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
+    control = Bounds(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
     found = paired_effects(treated, control, "ratio")
     assert np.exp(found.low).tolist() == pytest.approx([0.5, 0.0, 1.0])
     assert np.exp(found.high).tolist() == pytest.approx([0.5, inf, inf])
@@ -85,7 +85,7 @@ def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
 
 
 def test_the_median_of_bounds_is_known_where_the_bounds_do_not_matter():
-    effects = Interval(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
+    effects = Bounds(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
     found = bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
     assert (found.median, found.low, found.high) == (0.2, -inf, inf)
     assert (found.words[0], found.exact, found.is_unknown) == ("+0.200", False, False)
@@ -130,7 +130,7 @@ NEVER = ((8.0, inf), (inf, inf), inf, inf)
 KINDS = (WON, WON, WON_BY_A_BOUND, WON_BY_A_BOUND, TIED, LOST, CUT_OFF, CUT_OFF_AND_WORSE, MISSED, NEVER)
 
 
-def within(treated: Interval, control: Interval) -> PairedEffect:
+def within(treated: Bounds, control: Bounds) -> PairedEffect:
     return paired_effect(treated, control, "minimize", "ratio", ("both missed", ""), NEGLIGIBLE)
 
 
@@ -144,10 +144,10 @@ def within(treated: Interval, control: Interval) -> PairedEffect:
 @example([WON] * 9 + [MISSED])
 @example([WON] * 8 + [CUT_OFF] * 2)
 def test_no_small_p_value_stands_beside_an_interval_that_unknown_pairs_leave_open(pairs: list[tuple]):
-    treated, control = (Interval(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
+    treated, control = (Bounds(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
     left, right = (np.array([pair[side] for pair in pairs]) for side in (2, 3))
     found = within(treated, control)
-    true = within(Interval(left, left), Interval(right, right))
+    true = within(Bounds(left, left), Bounds(right, right))
     if found.p_value <= 0.05:
         assert found.high < 1
     assert found.p_value >= true.p_value

@@ -94,8 +94,8 @@ def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: R
     (free,) = comparisons(*asking(report, at_equal="gradients"), "jax")
     (one,) = comparisons(*asking(report, at_equal="gradients", floor=1e9), "jax")
     assert free.gains.any()
-    assert not one.interval.low.any()
-    assert not one.interval.high.any()
+    assert not one.gain_bounds.low.any()
+    assert not one.gain_bounds.high.any()
 
 
 def charging(tables: Tables, basis: int | pl.Expr, of: str = "egop") -> Tables:
@@ -420,8 +420,8 @@ def test_two_runs_at_what_rounding_leaves_tie_and_one_bounds_the_effect(report: 
         condition = own.model_copy(update={"floor": floor})
         asked = claim.model_copy(update={"conditions": (condition,)})
         (one,) = comparisons(study, asked, ended, "jax")
-        assert one.interval.low == pytest.approx(certain)
-        assert one.interval.high == pytest.approx(possible)
+        assert one.gain_bounds.low == pytest.approx(certain)
+        assert one.gain_bounds.high == pytest.approx(possible)
 
 
 def test_the_share_of_a_gain_in_steps_to_a_target(report: Report):

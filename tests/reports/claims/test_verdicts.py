@@ -228,7 +228,7 @@ def test_the_steps_to_a_target_leave_open_what_missed_it(report: Report):
     (one,) = comparisons(study, claim, replace(tables, runs=runs), "jax")
     assert np.exp(one.gains[:2]) == pytest.approx([2.0] * 2)
     assert np.exp(one.gains[2:]) == pytest.approx([1001 / 500] * 8)
-    assert np.isinf(one.interval.high[2:]).all()
+    assert np.isinf(one.gain_bounds.high[2:]).all()
     (row,) = decided([one]).to_dicts()
     assert (row["finding"], row["which"]) == ("supported", "best")
 
@@ -401,7 +401,7 @@ def test_methods_are_held_against_a_number(study: StudyPlan, tables: Tables):
         ("adam @ egop", "0.25", "ratio"),
     ]
     for one in both:
-        assert one.key.sides == (("digits_mlp", one.key.treated),)
+        assert one.key.arms == (("digits_mlp", one.key.treated),)
         assert one.gains == pytest.approx(-np.log(final_losses(tables, "digits_mlp", one.key.treated) / 0.25))
 
 
@@ -431,7 +431,7 @@ def test_a_method_is_held_against_itself_on_another_workload(report: Report):
     tables = read_tables(study.tables)
     (one,) = comparisons(study, claim, tables, "jax")
     assert (one.key.treated, one.control) == ("adam", "adam on log_sum_exp")
-    assert one.key.sides == (("least_squares", "adam"), ("log_sum_exp", "adam"))
+    assert one.key.arms == (("least_squares", "adam"), ("log_sum_exp", "adam"))
     here, there = (final_losses(tables, name, "adam") for name in ("least_squares", "log_sum_exp"))
     assert one.gains == pytest.approx(np.log(there) - np.log(here))
     assert np.abs(one.gains).max() > 0, "the two workloads' losses differ"

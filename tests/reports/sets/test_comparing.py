@@ -17,12 +17,12 @@ from curvebench.reports.sets.comparing import (
     ComparedRow,
     Tolerance,
     compare,
+    overall_answer,
     overlap,
     paired_row,
     render,
-    summed_up,
 )
-from curvebench.reports.sets.sides import Side, only, read_side, side_of
+from curvebench.reports.sets.sides import Side, narrowed_to_claim, read_side, side_of
 from curvebench.results.intervals import MedianInterval
 from curvebench.results.schema import TABLES
 from curvebench.results.writing import write_table
@@ -98,7 +98,7 @@ def test_what_differs_is_told_by_kind(
 ):
     rows = compare(before, report(tmp_path, runs=change), CLAIM)
     assert {row.kind for row in rows if row.answer == "differs"} == differing
-    assert summed_up([row.answer for row in rows]) == ("differs" if differing else "agrees")
+    assert overall_answer([row.answer for row in rows]) == ("differs" if differing else "agrees")
     assert rows[0].values == verdicts
     if not differing:
         for token in ("+1.00×10⁻⁶", "10 seeds", "tolerance 0.0526"):  # 5 % less is 1 / 1.0526
@@ -108,7 +108,7 @@ def test_what_differs_is_told_by_kind(
 def test_few_seeds_cannot_tell(before: Side, tmp_path: Path):
     few = Shape(optimizers=SHAPE.optimizers, backends=("jax",), seeds=(1000, 1001))
     rows = compare(before, report(tmp_path, few, runs=scaled(HOSTILE, 3.0)), CLAIM)
-    assert summed_up([row.answer for row in rows]) == "inconclusive"
+    assert overall_answer([row.answer for row in rows]) == "inconclusive"
     assert {row.answer for row in rows if row.kind in ("verdicts", "runs")} == {"inconclusive"}
 
 
@@ -138,7 +138,7 @@ def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path:
         ("comparisons of claims", "only in one"),
     ]
     assert rows[0].note == "the rule of the claim is another one"
-    assert summed_up([row.answer for row in rows]) == "inconclusive"
+    assert overall_answer([row.answer for row in rows]) == "inconclusive"
 
 
 def test_what_one_side_has_is_in_one_only(before: Side, tmp_path: Path):
@@ -165,7 +165,7 @@ def test_the_share_of_instances_that_hold(before: Side, tmp_path: Path, instance
     missed = (pl.col("part") == "gradient descent") & (pl.col("instance") < instances)
     holds = pl.when(missed).then(pl.lit(value=False)).otherwise(pl.col("holds"))
     write_table(path, pl.read_parquet(path).with_columns(holds=holds), TABLES["checks"])
-    rows = compare(before, side_of(only("notes.regret", plan), "after"), "notes.regret")
+    rows = compare(before, side_of(narrowed_to_claim("notes.regret", plan), "after"), "notes.regret")
     assert answers(rows, "verdicts") == {
         "notes.regret": answer,
         "notes.regret: share of instances that hold": answer,
@@ -309,6 +309,6 @@ def test_a_checkout_is_read_by_the_plan_of_its_site(before: Side, tmp_path: Path
     site.parent.mkdir(parents=True)
     site.write_text(plan.read_text().replace(f"{checkout}/", ""))  # relative, as Snakemake's are
     assert read_side(checkout).name == "checkout"
-    assert summed_up([row.answer for row in compare(before, read_side(checkout))]) == "agrees"
+    assert overall_answer([row.answer for row in compare(before, read_side(checkout))]) == "agrees"
     with pytest.raises(InputError, match="neither a published set"):
         read_side(tmp_path)

@@ -25,9 +25,9 @@ from curvebench.reports.claims import verdict_list
 from curvebench.reports.claims.quantities import ValueAtCost
 from curvebench.reports.claims.verdict_list import as_json, listed, read_verdicts, verdicts_of
 from curvebench.reports.rendering import lines
-from curvebench.reports.sets.checking import alike, disagreements, flaws
+from curvebench.reports.sets.checking import disagreements, flaws, nearly_equal
 from curvebench.reports.sets.contents import curves_of_claims, gather, steps_of_claims, thinned
-from curvebench.reports.sets.derived import read_set, texts
+from curvebench.reports.sets.derived import leaderboard_texts, read_set
 from curvebench.reports.sets.files import new_folder, seal
 from curvebench.reports.sets.objections import changed_rules, objections
 from curvebench.reports.sets.publish import publish, renew
@@ -267,7 +267,7 @@ def test_a_leaderboard_tells_missing_from_infinite_numbers(made: Path):
     given = [
         {**row, "workloads": [{**row["workloads"][0], "value": row["step_ratio"]}]} for row in odd.to_dicts()
     ]
-    written = texts(pl.DataFrame(given, schema=board.schema))
+    written = leaderboard_texts(pl.DataFrame(given, schema=board.schema))
     listed = json.loads(written["leaderboard.json"])
     jsonschema.validate(listed, json.loads(written["leaderboard.schema.json"]))
     words = [None, "Infinity", "-Infinity", "NaN", 1.5]
@@ -462,7 +462,7 @@ def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_se
     both = [whole, replace(whole, curves=(tmp_path / "few.parquet",))]
     (condition,) = study.claims[0].conditions
     assert isinstance(condition, ValueAtEqualCost)
-    for treated, control in condition.contests:
+    for treated, control in condition.compared_pairs:
         for stages in product(("final", "alternative"), repeat=2):
             pair = [
                 tables.runs.filter(stage=stage, backend="jax", method=method)
@@ -519,5 +519,5 @@ def test_of_alternatives_only_curves_that_decide_claims_are_published(
     ],
 )
 def test_values_are_alike_but_for_rounding(left: object, alike_to: object, unlike: object):
-    assert alike(left, alike_to)
-    assert not alike(left, unlike)
+    assert nearly_equal(left, alike_to)
+    assert not nearly_equal(left, unlike)

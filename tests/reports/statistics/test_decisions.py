@@ -70,7 +70,7 @@ def test_what_bounds_decide_is_so_wherever_between_them_the_gains_lie(relation, 
     if found == "refuted":
         assert finding_of(question, within) == "refuted"
     if found == "supported":
-        assert question.borne_out(np.median(within))
+        assert question.satisfied_by(np.median(within))
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
