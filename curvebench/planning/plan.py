@@ -748,7 +748,7 @@ def _census(
     for claim in config.census():
         if claim not in by_id:
             path = config.study_folder.parent / CENSUS
-            raise InputError(f"{path}: {unknown('the suite', 'claim', claim, by_id)}")
+            raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, by_id)}")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 

@@ -117,7 +117,7 @@ def _places(positions: Mapping[str, float], of: str) -> pl.DataFrame:
 
 
 def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw metrics against the learning rate, with one panel per basis; the identity has none."""
+    """Draw metrics against the learning rate, with one panel per basis except the identity."""
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
     for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
