@@ -131,7 +131,7 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
     [
         (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
         ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); fix it"),
-        ("", "RULES is not there"),
+        ("", "RULES is missing"),
     ],
 )
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str) -> None:
