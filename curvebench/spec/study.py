@@ -275,11 +275,9 @@ class StudyFile(StudyQuestion, StudyTraining):
                 tuning = self.tuning.sized(scale.tuning)
                 tuning.check_lengths(scale.budget, scale.evaluations)
             except ValidationError as errors:
-                messages = "; ".join(
-                    f"{'.'.join(map(str, error['loc']))}: {error['msg'].removeprefix('Value error, ')}"
-                    for error in errors.errors()
-                )
-                raise ValueError(f"scales.{name}.tuning: {messages}") from errors
+                raw = {"tuning": {**dict(self.tuning), **scale.tuning}}
+                lines = documents.explained(errors, StudyFile, "a study", raw)
+                raise ValueError("; ".join(f"scales.{name}.{line}" for line in lines)) from errors
             except ValueError as error:
                 raise ValueError(f"scales.{name}.tuning: {error}") from error
             if set(tuning.names) != set(self.tuning.names):

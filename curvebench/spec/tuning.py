@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
@@ -112,8 +112,7 @@ class Protocol(Document):
         keys = dict(self)
         if sizes.get("protocol", keys["protocol"]) != keys["protocol"]:
             keys = {name: keys[name] for name in CRITERION}
-        tuning: Tuning = TypeAdapter(Tuning).validate_python({**keys, **sizes})
-        return tuning
+        return Tuned(tuning={**keys, **sizes}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
         """Return the protocol for an optimizer, with the optimizer's own search space if it has one."""
@@ -449,6 +448,12 @@ class ParzenSearch(SpaceSearch):
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]
+
+
+class Tuned(Document):
+    """A document whose only key is the protocol, so that messages for errors in it begin with `tuning`."""
+
+    tuning: Tuning
 
 
 def power_of_ten(value: float) -> int | None:
