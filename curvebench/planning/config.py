@@ -38,7 +38,7 @@ def _names(value: Any) -> Any:
 def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in BACKENDS:
-            raise ValueError(unknown("the harness", "backend", name, BACKENDS))
+            raise ValueError(unknown("curvebench", "backend", name, BACKENDS))
         if names.count(name) > 1:
             raise ValueError(f"{name!r} is given twice; give each backend once")
     return names

@@ -717,7 +717,7 @@ def _census(
     for claim in config.census():
         if claim not in known:
             path = config.study_folder.parent / CENSUS
-            raise InputError(f"{path}: {unknown('the suite', 'claim', claim, known)}")
+            raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, known)}")
     return tuple(claim for claim in known.values() if claim.id not in decided)
 
 

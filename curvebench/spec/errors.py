@@ -17,7 +17,7 @@ class InputError(ValueError):
         >>> from curvebench import find_rule
         >>> find_rule("adamm")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        curvebench.spec.errors.InputError: the suite has no optimizer 'adamm'; did you mean 'adam'? (...)
+        curvebench.spec.errors.InputError: curvebench has no optimizer 'adamm'; did you mean 'adam'? (...)
     """
 
 

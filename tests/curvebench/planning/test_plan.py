@@ -437,7 +437,7 @@ def test_claims_that_were_neither_run_nor_published_are_told_with_what_they_cost
 @pytest.mark.parametrize(
     ("claims", "told"),
     [
-        ("[tiny.claim, tiny.clam]", r"the suite has no claim 'tiny\.clam'; did you mean 'tiny\.claim'\?"),
+        ("[tiny.claim, tiny.clam]", r"curvebench has no claim 'tiny\.clam'; did you mean 'tiny\.claim'\?"),
         ("[tiny.claim, {id: tiny.claim}]", "claims"),
     ],
 )
