@@ -24,10 +24,14 @@ from curvebench.steps.update import Work
 Options = dict[str, bool | int]  # of XLA's compiler
 # XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, programs of less work are compiled with less effort, in half of the time. With more work, steps
-# that may be slower cost more than that saves: docs/performance.md has the times.
+# On a CPU, programs with less work than this are compiled with less effort, which takes half of the time.
+# With more work, steps that may be slower cost more than that saves: docs/performance.md has the times.
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+# Programs with still less work are not optimized, which halves the time again. Steps of a run are, however
+# short it is: without optimization they round differently, and chaotic runs would leave their curves.
+MULTIPLICATIONS_WORTH_MORE = 3e8
+UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
 MANY_EXAMPLES = 1_000
 
@@ -101,17 +105,25 @@ class JaxEngine(Engine):
         return jax.lax.scan(add, start, parts)[0]
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps)), self.device)
+        return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps), 1), self.device)
 
     def compiled(
         self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
     ) -> Callable[..., Any]:
-        return jax.jit(function).lower(*arguments).compile(self._options(multiplications))
+        options = self._options(multiplications, MULTIPLICATIONS_WORTH_MORE)
+        return jax.jit(function).lower(*arguments).compile(options)
 
-    def _options(self, multiplications: float) -> Options | None:
-        """Return the options of the compiler for a program that does so many over all its calls."""
+    def _options(self, multiplications: float, unoptimized_below: float) -> Options | None:
+        """Return the compiler's options for a program.
+
+        Args:
+            multiplications: the estimated work of all its calls.
+            unoptimized_below: the work below which the program is not optimized.
+        """
         if self.device != "cpu":
             return None
+        if multiplications < unoptimized_below:
+            return IN_PLACE | UNOPTIMIZED
         return IN_PLACE | (QUICK if multiplications < MULTIPLICATIONS_WORTH_OPTIMIZING else {})
 
     def synchronize(self, value: Any) -> None:

@@ -187,7 +187,7 @@ def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
         loaded = load(bundle, made, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = made.segment(loaded, segment_inputs(bundle, made, 0, 1), parity_problems.STEPS)
+            segment = made.segment(loaded, segment_inputs(bundle, made, 0, 1), steps=0)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
                 inputs = segment_inputs(bundle, made, step, 1)
