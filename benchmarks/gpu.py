@@ -201,7 +201,7 @@ def plain_jax(network: TimedNetwork, runtime: Engine, batch_size: int, optimizer
     import jax
     import optax
 
-    from curvebench.backends.jax_engine import laid_out_bytes
+    from curvebench.backends.jax_engine import program_bytes
 
     baseline = alive_bytes("jax")
     problem = network.problem(batch_size)
@@ -241,7 +241,7 @@ def plain_jax(network: TimedNetwork, runtime: Engine, batch_size: int, optimizer
     run()
     seconds = time.perf_counter() - start
     data_bytes = sum(array.nbytes for array in data.values())
-    peak = laid_out_bytes(step.lower(carries[0], order_arrays[0], data).compile())
+    peak = program_bytes(step.lower(carries[0], order_arrays[0], data).compile())
     return Ready(run, seconds, alive_bytes("jax") - baseline - data_bytes, peak - data_bytes)
 
 

@@ -177,20 +177,19 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     return cost_until(runs, met, ~missing(), RUN_STEPS)
 
 
-def cost_until(runs: pl.DataFrame, met: pl.Expr, known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
+def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
     """Add the bounds of a possibly censored cost to runs.
 
     Args:
         met: cost at which a run met its goal; null where it ended before.
-        known: whether anything is known of a run; its bounds are null otherwise.
+        is_known: whether anything is known of a run; its bounds are null otherwise.
         cost: cost of a whole run.
 
     Returns:
         The rows of `runs` with columns `least`, `most` and `value` as in `cost_to_stop`.
     """
-    least, most = _bounds_until(met, cost + 1)
-    least, most = (pl.when(known).then(end) for end in (least, most))
-    return runs.with_columns(value=least, least=least, most=most)
+    lower, upper = (pl.when(is_known).then(end) for end in _bounds_until(met, cost + 1))
+    return runs.with_columns(value=lower, least=lower, most=upper)
 
 
 def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
@@ -207,9 +206,8 @@ def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
     """Return the median and its interval for each method, sorted by the name of the method."""
-    return {
-        row.pop("method"): MedianInterval(**row) for row in medians(values, ["method"], column).to_dicts()
-    }
+    rows = medians(values, ["method"], column).to_dicts()
+    return {row.pop("method"): MedianInterval(**row) for row in rows}
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
@@ -246,9 +244,9 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
-    least, most = _bounds_until(charged, CHARGED_GRADIENTS + 1)
+    lower, upper = _bounds_until(charged, CHARGED_GRADIENTS + 1)
     aimed = named(metric, "targets", key="metric", value="threshold").is_not_null()
-    return runs.filter(~missing() & aimed).with_columns(value=most, least=least, most=most)
+    return runs.filter(~missing() & aimed).with_columns(value=upper, least=lower, most=upper)
 
 
 def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -408,11 +406,11 @@ def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFr
     return (optimizer if study.shares_rates else method), source
 
 
-def tuning_runs(problem: StudyProblem, own: bool = False) -> pl.DataFrame:
+def tuning_runs(problem: StudyProblem, by_itself: bool = False) -> pl.DataFrame:
     """Return the runs that chose the setting of each method of a study, on one workload and backend.
 
     Args:
-        own: take the tuning runs of the method itself, even where the runs of another method chose its
+        by_itself: take the tuning runs of the method itself, even where the runs of another method chose its
             setting.
 
     Returns:
@@ -423,7 +421,7 @@ def tuning_runs(problem: StudyProblem, own: bool = False) -> pl.DataFrame:
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
     for method in problem.study.methods:
         tuner, where = tuning_source(problem.study, method, problem.backend, tuning)
-        ran = tuning.filter(method=method if own else tuner, backend=where)
+        ran = tuning.filter(method=method if by_itself else tuner, backend=where)
         parts.append(ran.with_columns(tuner=pl.col("method"), method=pl.lit(method)))
     return pl.concat(parts)
 

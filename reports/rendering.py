@@ -81,12 +81,12 @@ def macros(template: str) -> Any:
     return templates(markdown=True).get_template(template).module
 
 
-def lines(template: str, macro: str, *about: Any) -> list[str]:
+def lines(template: str, macro: str, *context: Any) -> list[str]:
     """Call a macro and return the lines of its text, without empty lines."""
-    text = str(getattr(macros(template), macro)(*about))
+    text = str(getattr(macros(template), macro)(*context))
     return list(filter(None, map(str.strip, text.splitlines())))
 
 
-def say(template: str, macro: str, *about: Any) -> str:
+def say(template: str, macro: str, *context: Any) -> str:
     """Call a macro and join the lines of its text to one sentence, with semicolons."""
-    return "; ".join(lines(template, macro, *about))
+    return "; ".join(lines(template, macro, *context))

@@ -68,7 +68,7 @@ class RunColumn(NamedTuple):
 def _schema(**columns: Any) -> pl.Schema:
     """Return a schema from data types and their classes.
 
-    Polars accepts both, but its type annotations do not.
+    Polars accepts both, but the type annotations of `pl.Schema` accept only instances.
     """
     return pl.Schema(columns)
 

@@ -1,9 +1,9 @@
 """The engines of JAX and PyTorch, which differentiate losses, compile the steps of a bundle and execute them.
 
 The interface of an engine is in `curvebench.steps.engine`. JAX has one module. For PyTorch, `torch_engine` is
-the
-entry: it compiles a general step (`torch_compiled`), or uses a fused kernel of PyTorch (`torch_native`), and
-`torch_contestant` takes the steps of an optimizer class of PyTorch.
+the entry; `torch_segment` takes the steps, `torch_replay` records the evaluation of a loss, `torch_compiled`
+compiles updates and losses, `torch_native` has fused kernels, and `torch_lane_optimizers` calls optimizer
+classes of PyTorch.
 """
 
 BACKENDS = ("jax", "torch")

@@ -1,4 +1,4 @@
-"""Programs on JAX: jitted loops over any number of steps between amortized work; donated buffers."""
+"""The engine of JAX: a segment is a compiled loop over steps, whose buffers are donated."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
-Options = dict[str, bool | int]  # of XLA's compiler
-# XLA's own default on a CPU is to copy the parameters at each step where the loss too is read from them.
+Options = dict[str, bool | int]  # Options of the XLA compiler
+# XLA would otherwise copy the parameters at each step on a CPU, because the loss reads them as well.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, programs with less work than this are compiled with less effort, which takes half of the time.
-# With more work, steps that may be slower cost more than that saves: docs/performance.md has the times.
+# Programs with less work than this are compiled with less effort on a CPU, in half of the time. Their steps
+# may be slower, which costs more than the compilation saves if the work is larger (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# Programs with still less work are not optimized, which halves the time again. Steps of a run are, however
-# short it is: without optimization they round differently, and chaotic runs would leave their curves.
+# Programs with still less work are not optimized, which halves the time again. This does not apply to the steps
+# of runs: without optimization they round differently, and a chaotic run would leave its curve.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
-# On a CPU, from how many on lanes are sooner evaluated in turn: docs/performance.md has the times.
+# Lanes with at least this many examples are evaluated one after another on a CPU, which is then faster than
+# one batched program (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 
@@ -57,7 +58,8 @@ class JaxEngine(Engine):
     def products(self) -> AbstractContextManager[Any]:
         if self.policy.products != "tf32":
             return nullcontext()
-        return jax.default_matmul_precision("tensorfloat32")  # of what is traced inside, gradients too
+        # The context applies to operations that are traced in it, and to their gradients.
+        return jax.default_matmul_precision("tensorfloat32")
 
     def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
         return jax.vmap(function, in_axes=axes)
@@ -66,9 +68,9 @@ class JaxEngine(Engine):
         self, function: Callable[..., Any], axes: tuple[int | None, ...]
     ) -> Callable[..., Any]:
         def mapped(*arguments: Any) -> Any:
-            places = dict(enumerate(arguments))
-            elements = {place: places[place] for place, axis in enumerate(axes) if axis is not None}
-            return jax.lax.map(lambda each: function(*{**places, **each}.values()), elements)
+            by_index = dict(enumerate(arguments))
+            mapped_over = {index: by_index[index] for index, axis in enumerate(axes) if axis is not None}
+            return jax.lax.map(lambda element: function(*{**by_index, **element}.values()), mapped_over)
 
         return mapped
 
@@ -90,18 +92,19 @@ class JaxEngine(Engine):
     def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
         first = jax.tree.map(lambda array: array[0], parts)
         summand = jax.eval_shape(function, carry, first)[1]
-        start = (carry, jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), summand))
+        start = (carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summand))
 
-        def add(so_far: tuple[Any, Any], part: Any) -> tuple[tuple[Any, Any], None]:
-            carry, summand = function(so_far[0], part)
-            return (carry, jax.tree.map(jnp.add, so_far[1], summand)), None
+        def add(carry_and_sum: tuple[Any, Any], part: Any) -> tuple[tuple[Any, Any], None]:
+            carry, summand = function(carry_and_sum[0], part)
+            return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
+        # Convolutions are slow inside a compiled loop on a CPU; unroll the loop.
         if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
-            so_far = start
-            for number in range(len(jax.tree.leaves(parts)[0])):  # inside a loop convolutions are slow there
-                index = number + _zero_after(so_far[1])
-                so_far, _ = add(so_far, jax.tree.map(lambda array, i=index: array[i], parts))
-            return so_far
+            total = start
+            for number in range(len(jax.tree.leaves(parts)[0])):
+                index = number + _zero_after(total[1])
+                total, _ = add(total, jax.tree.map(lambda array, i=index: array[i], parts))
+            return total
         return jax.lax.scan(add, start, parts)[0]
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
@@ -134,8 +137,8 @@ class JaxEngine(Engine):
 
     def to_bits(self, leaf: Array) -> np.ndarray:
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        found = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-        return found.view(np.uint16) if found.dtype == jnp.bfloat16 else found
+        array = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
 
     def from_bits(self, bits: np.ndarray, like: Array) -> Array:
         if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
@@ -143,14 +146,17 @@ class JaxEngine(Engine):
         return jnp.array(bits.view(like.dtype))
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """What the compiler laid out for the largest program: exact, and the same on every run and device."""
+        """Return the memory that the compiler reserves for the largest program of the segment.
+
+        It is exact, and equal for all runs on a device.
+        """
         run()
         assert isinstance(segment, _Loop)
-        return max(laid_out_bytes(program) for program in segment.programs.values())
+        return max(program_bytes(program) for program in segment.programs.values())
 
 
-def laid_out_bytes(program: Any) -> int:
-    """What a compiled program takes on the device: its arguments, results and what lies between."""
+def program_bytes(program: Any) -> int:
+    """Return the bytes that a compiled program uses: arguments, results and temporary arrays."""
     analysis = program.memory_analysis()
     return int(
         analysis.argument_size_in_bytes
@@ -161,15 +167,16 @@ def laid_out_bytes(program: Any) -> int:
 
 
 class _Loop:
-    """Compiled steps for each kind of amortized work, of which the host calls the one that is due.
+    """A segment: one compiled program for each kind of amortized work, which the host calls in turn.
 
-    Steps in a row with the same work are one call, of any number. Where the body has a convolution on a CPU,
-    each is a call: inside a compiled loop, XLA slows convolutions.
+    Consecutive steps with the same work are one call; their number is an argument of the program. On a CPU, a
+    step with a convolution is a call by itself, because XLA compiles convolutions inside a loop to slow code.
 
     Args:
-        program, carry, constants, inputs: what is compiled, and what for, by shapes.
-        options: of the compiler.
-        device: on which.
+        loaded: the program and examples of its carry and constants.
+        inputs: examples of the inputs of a segment.
+        options: options of the compiler.
+        device: the device, `cpu` or `gpu`.
     """
 
     def __init__(self, loaded: Loaded, inputs: Inputs, options: Options | None, device: str) -> None:
@@ -183,24 +190,24 @@ class _Loop:
             def steps(carry: Carry, constants: Constants, inputs: Inputs, start: Array, stop: Array) -> Carry:
                 return jax.lax.fori_loop(start, stop, lambda i, c: step(c, constants, inputs, i), carry)
 
-            given = loaded.carry, loaded.constants, inputs, np.int32(0)
-            traced = jax.jit(steps, donate_argnums=0).trace(*given, np.int32(1))
+            arguments = loaded.carry, loaded.constants, inputs, np.int32(0)
+            traced = jax.jit(steps, donate_argnums=0).trace(*arguments, np.int32(1))
             if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
-                return jax.jit(step, donate_argnums=0).lower(*given).compile(options), False
+                return jax.jit(step, donate_argnums=0).lower(*arguments).compile(options), False
             return traced.lower().compile(options), True
 
-        found = {work: compiled(work) for work in program.update.cadence}
-        self.programs = {work: program for work, (program, _) in found.items()}
-        self.together = all(together for _, together in found.values())
+        programs_and_kinds = {work: compiled(work) for work in program.update.cadence}
+        self.programs = {work: program for work, (program, _) in programs_and_kinds.items()}
+        self.are_loops = all(is_loop for _, is_loop in programs_and_kinds.values())
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         works = self._works(inputs.step)
         inputs = inputs._replace(step=self._filled(inputs.step), schedule=self._filled(inputs.schedule))
         start = 0
-        for work, alike in itertools.groupby(works):
-            stop = start + sum(1 for _ in alike)
+        for work, same_work in itertools.groupby(works):
+            stop = start + sum(1 for _ in same_work)
             program = self.programs[work]
-            if self.together:
+            if self.are_loops:
                 carry = program(carry, constants, inputs, np.int32(start), np.int32(stop))
             else:
                 for index in range(start, stop):
@@ -209,28 +216,31 @@ class _Loop:
         return carry
 
     def _works(self, steps: Array) -> list[Work]:
-        """The amortized work of each step; that of a short one takes long to ask for."""
+        """Return the amortized work of each step."""
+        # Do not read the numbers of the steps if there is a single kind of work: for short steps, reading
+        # takes longer than the steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
 
     def _filled(self, values: Array) -> Array:
-        """Values of the steps, and zeros to the length that was compiled for."""
+        """Pad an array with one entry per step with zeros to the length for which programs were compiled."""
         missing = self.length - len(values)
         return np.pad(np.asarray(values), (0, missing)) if missing else values
 
 
 def _zero_after(arrays: Any) -> Array:
-    """0, which the compiler only knows when all of the arrays are computed: what uses it is not begun before.
+    """Return 0 as a value that depends on all of the arrays, so that its users are computed after them.
 
-    XLA takes barriers out before it orders operations on a CPU, and would hold the activations of all parts.
+    On a CPU, XLA removes optimization barriers before it orders operations. Without this dependency it would
+    evaluate all parts of a minibatch at once and need memory for the activations of all of them.
     """
     firsts = [leaf.reshape(-1)[0] for leaf in jax.tree.leaves(arrays)]
     return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)
 
 
 def _has_convolution(jaxpr: Any) -> bool:
-    """Whether a program convolves, inside its inner programs too."""
+    """Return whether a program or one of its inner programs contains a convolution."""
     return any(
         equation.primitive.name == "conv_general_dilated"
         or any(_has_convolution(inner) for inner in jaxprs_in_params(equation.params))
@@ -239,10 +249,10 @@ def _has_convolution(jaxpr: Any) -> bool:
 
 
 def make(precision: str, device: str) -> JaxEngine:
-    """The engine for a precision and a device.
+    """Return the engine for a precision policy and a device, `cpu` or `gpu`.
 
     Raises:
-        InputError: for `gpu` where JAX sees none.
+        InputError: when the device is `gpu` and JAX finds none.
     """
     try:
         jax.devices(device)

@@ -1,6 +1,7 @@
-"""What torch.compile compiles: updates, written into their buffers, and functions of a single run.
+"""Compilation by torch.compile, of updates that overwrite their buffers and of the loss of a single run.
 
-Gradients of a single run are taken by plain autograd, which nothing maps over lanes.
+The gradient of a single run is computed by ordinary autograd, because `torch.func` is only needed to map
+functions over lanes.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from curvebench.optimizers.rule import Part
 from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
-Seen: TypeAlias = Any  # what a rule sees of parameters: a torch.Tensor, or several by name
-Stepper = Callable[[Seen, Any, Seen, Mapping[str, torch.Tensor], torch.Tensor | None], None]
+GroupArrays: TypeAlias = (
+    Any  # Arrays of an update group as its rule receives them: a tensor, or tensors by name
+)
+Stepper = Callable[[GroupArrays, Any, GroupArrays, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
 
 class NoCompiler(RuntimeError):
-    """torch.compile cannot be used: what it needs is not on this machine, or it fails; the message says."""
+    """Raised when torch.compile fails, or needs a program that this machine lacks."""
 
 
 def require_compiler(compiler: str, device: str) -> None:
-    """Look for what a compiler of torch.compile needs.
+    """Check that this machine has the program that a backend of torch.compile needs.
 
     Raises:
-        NoCompiler: when it is not there.
+        NoCompiler: when it is missing.
     """
     if compiler != "inductor":
         return
@@ -51,32 +54,35 @@ def require_compiler(compiler: str, device: str) -> None:
 
 
 def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
-    """The update of leaves in place: `step(grad, state, param, values, held)`.
+    """Return a function `step(grad, state, param, values, stopped)` that updates a group in place.
 
     Args:
-        ops: the table of the backend.
-        part: the rule; `values` are its optimizer's hyperparameters, `step` and `schedule`.
-        work: the amortized work that is done before.
-        compiler: of torch.compile, which then makes one graph of it or fails; None for eager.
+        ops: array functions of PyTorch.
+        part: the rule, with the names of its hyperparameters in the whole optimizer.
+        work: amortized work that is done before the update.
+        compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an
+            eager function.
 
     Returns:
-        A function of arrays as `updated` takes them, of any shapes with as many axes. Lanes
-        marked in `held` (S, K) stay as they are.
+        The function. `grad`, `state`, `param` and `values` are the arguments of `updated`; a compiled
+        function accepts arrays of all shapes with the same number of axes. Lanes for which `stopped` (S, K)
+        is true are not updated.
     """
 
     def step(
-        grad: Seen,
+        grad: GroupArrays,
         state: Any,
-        param: Seen,
+        param: GroupArrays,
         values: Mapping[str, torch.Tensor],
-        held: torch.Tensor | None,
+        stopped: torch.Tensor | None,
     ) -> None:
         new, new_state = updated(ops, part, grad, state, param, values, work)
-        if held is not None:
-            new, new_state = select_lanes(ops, held, (param, state), (new, new_state))
-        # Fresh tensors cost more than the update itself: everything is written where it was.
+        if stopped is not None:
+            new, new_state = select_lanes(ops, stopped, (param, state), (new, new_state))
+        # Write results into the old arrays, because the allocation of new tensors takes longer than the
+        # update.
         if isinstance(param, Mapping):
-            new = {name: new[name] for name in param}  # leaves are paired by their order
+            new = {name: new[name] for name in param}  # Old and new leaves are paired by their order.
         olds, leaves = leaves_of((param, state)), leaves_of((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
@@ -85,34 +91,42 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     if compiler is None:
         return step
     return torch.compile(
-        own_code(step),
+        with_own_code(step),
         fullgraph=True,
         dynamic=True,
         backend=compiler,
-        options={"guard_filter_fn": _of_arguments},
+        options={"guard_filter_fn": _guards_arguments},
     )
 
 
 class Compilable:
-    """A function that is called as it is, until it is compiled as one graph."""
+    """A function that is called unchanged until `compile` compiles it as one graph.
+
+    Args:
+        function: the function.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = self.called = function
 
-    def __call__(self, *given: Any) -> Any:
-        return self.called(*given)
+    def __call__(self, *arguments: Any) -> Any:
+        return self.called(*arguments)
 
     def compile(self, compiler: str, call: Callable[[], Any]) -> None:
-        """Compile it for the shapes of a call, beside those of calls before.
+        """Compile the function for the argument shapes of `call`; earlier specializations stay valid.
+
+        Args:
+            compiler: backend of torch.compile.
+            call: calls this object with arguments of the shapes to compile for.
 
         Raises:
-            NoCompiler: where that fails; it is then called as it is.
+            NoCompiler: when the compilation fails; the function is then called unchanged.
         """
         from torch._dynamo.exc import TorchDynamoException
 
         if self.called is self.function:
-            own = own_code(self.function)
-            self.called = torch.compile(own, fullgraph=True, dynamic=False, backend=compiler)
+            function = with_own_code(self.function)
+            self.called = torch.compile(function, fullgraph=True, dynamic=False, backend=compiler)
         try:
             with compiling(), never_eager():
                 call()
@@ -121,8 +135,12 @@ class Compilable:
             raise NoCompiler(str(failed).strip().split("\n")[0]) from failed
 
 
-def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a code object of its own: torch looks compiled code up by it, through all it has."""
+def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a function with its own code object.
+
+    PyTorch stores compiled programs by code object, and searches all programs of one code object at each
+    call.
+    """
     assert isinstance(function, FunctionType)
     return FunctionType(
         function.__code__.replace(),
@@ -134,41 +152,49 @@ def own_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leaves_of(tree: Any) -> list[torch.Tensor]:
-    """The tensors of nested tuples and dictionaries, in a fifth of the time of torch's own pytree."""
-    parts = tuple(tree.values()) if isinstance(tree, dict) else tree
-    return [leaf for part in parts for leaf in leaves_of(part)] if isinstance(parts, tuple) else [parts]
+    """Return the tensors of nested tuples and dictionaries, in a fifth of the time of PyTorch's `pytree`."""
+    items = tuple(tree.values()) if isinstance(tree, dict) else tree
+    return [leaf for item in items for leaf in leaves_of(item)] if isinstance(items, tuple) else [items]
 
 
-def _of_arguments(guards: Sequence[Any]) -> list[bool]:
-    """Which of torch's guards a call checks: what a step closes over, some 200 guards, does not change."""
+def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
+    """Return for each guard of a compiled step whether it concerns an argument and is checked at each call.
+
+    The other guards, about 200, concern variables that the step closes over, which do not change.
+    """
     roots = [re.split(r"\W", guard.name, maxsplit=1)[0] for guard in guards]
-    return [root in ("", "grad", "state", "param", "values", "held") for root in roots]
+    return [root in ("", "grad", "state", "param", "values", "stopped") for root in roots]
 
 
 def without_aliases(
     leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool
 ) -> list[torch.Tensor]:
-    """New arrays, with a copy of those that another array's overwriting would change.
+    """Return new arrays, of which those that share memory with an old array are copied.
+
+    Without the copy, an array would change while other arrays are overwritten.
 
     Args:
-        leaves, olds: new arrays and those that they overwrite, in the same order; a new one may be an old
-            one, or a view of it.
-        compiled: whether the compiler sees this; it leaves out the copies that are not needed.
+        leaves: new arrays. A new array may be an old array, or a view of one.
+        olds: the arrays that they will overwrite, in the same order.
+        compiled: whether this code is compiled. All arrays are copied then, and the compiler removes the
+            copies that are not needed.
     """
     if compiled:
         return [leaf if leaf is old else leaf.clone() for leaf, old in zip(leaves, olds, strict=True)]
-    held = {old.untyped_storage().data_ptr() for old in olds}
+    overwritten = {old.untyped_storage().data_ptr() for old in olds}
     return [
-        leaf.clone() if leaf is not old and leaf.untyped_storage().data_ptr() in held else leaf
+        leaf.clone() if leaf is not old and leaf.untyped_storage().data_ptr() in overwritten else leaf
         for leaf, old in zip(leaves, olds, strict=True)
     ]
 
 
 @contextmanager
 def never_eager() -> Iterator[None]:
-    """Compiled functions fail where they would drop to eager: pieces share code, and torch counts by code.
+    """Return a context in which compiled functions never fall back to eager execution without an error.
 
-    A rule's own numbers, such as an exponent, are constants: as variables they would have it compiled twice.
+    PyTorch falls back when a code object has more specializations than a limit, and groups of parameters
+    share code objects. The limits are therefore raised, and exceeding them is an error. Python numbers of a
+    rule, such as an exponent, are compiled as constants; as variables they would cause a second compilation.
     """
     with torch._dynamo.config.patch(
         recompile_limit=1 << 16,
@@ -181,10 +207,10 @@ def never_eager() -> Iterator[None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """A fault of the compiler, which must not end a run, becomes NoCompiler.
+    """Return a context that turns errors of the compiler into NoCompiler; a run then continues eagerly.
 
     Raises:
-        NoCompiler: where a first call fails in the compiler.
+        NoCompiler: when the compiler fails in the first call of a function.
     """
     from torch._dynamo.exc import BackendCompilerFailed
 
@@ -195,23 +221,24 @@ def compiling() -> Iterator[None]:
         raise NoCompiler(f"torch.compile cannot compile them ({type(reason).__name__}: {reason})") from failed
 
 
+# Options of `torch.autograd.grad` for which the gradient of an unused parameter is 0
 UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
 
 
 class LossGradient(Compilable):
-    """Value and gradient of a function that is not mapped, by plain autograd."""
+    """Value and gradient of a function of a single run, by ordinary autograd."""
 
-    def __call__(self, params: Mapping[str, torch.Tensor], *given: Any) -> Any:
+    def __call__(self, params: Mapping[str, torch.Tensor], *arguments: Any) -> Any:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
         with torch.enable_grad():
-            value, others = self.called(leaves, *given)
+            value, others = self.called(leaves, *arguments)
         grads = torch.autograd.grad(value, list(leaves.values()), **UNUSED_ARE_ZERO)
         others = {name: other.detach() for name, other in others.items()}
         return (value.detach(), others), dict(zip(leaves, grads, strict=True))
 
 
 def vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
-    """Plain autograd, for a function that is not mapped."""
+    """Return value, pullback and other results of a function of a single run, by ordinary autograd."""
     leaves, form = pytree.tree_flatten(point)
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
     with torch.enable_grad():

@@ -1,4 +1,9 @@
-"""Programs on PyTorch: lanes by torch.func, recorded, steps in a host loop, updates fused or compiled."""
+"""The engine of PyTorch: a segment is a loop of the host over steps.
+
+The evaluation of a step is mapped over lanes by `torch.func` and replayed from a record (`torch_replay`), or
+compiled. The update of each group of parameters is one of three kinds (`torch_segment`): a fused kernel, an
+optimizer of PyTorch, or the rule itself, compiled or eager.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from curvebench.arrays.torch_ops import SingleRunOps, torch_ops
 from curvebench.backends import torch_compiled, torch_segment
-from curvebench.backends.torch_contestant import KeptContestant, TorchContestant
+from curvebench.backends.torch_lane_optimizers import LaneOptimizers, SavedOptimizers
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_replay import replayed
 from curvebench.optimizers.rule import map_arrays
@@ -26,12 +31,15 @@ from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup, Work
 
-# On a CPU a loss compiled saves a third of its time or more, and compiling takes a minute.
+# The loss of a single run is compiled on a CPU if the run has at least this estimated work. Compilation takes
+# a minute and saves a third of the loss's time or more.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
-# On a CPU an eager update costs some 14 ns an entry more than a compiled one, and compiling some 15 s once.
+# Updates are compiled on a CPU if they have at least this many entries over all steps. Compilation takes
+# about 15 s, and an eager update takes about 14 ns per entry longer than a compiled one.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# On a GPU starting the kernels of an eager update takes SOAP some 5 ms a step of ResNet-34, by count; its 12
-# shapes took an H100's host more than 224 s to compile. Other rules have fewer kernels, and less to compile.
+# Updates are compiled on a GPU in runs with at least this many steps. The number is from the rule with the
+# most kernels: to start the kernels of SOAP takes about 5 ms per step of ResNet-34, and to compile its 12
+# shapes took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
 
@@ -39,17 +47,18 @@ class TorchEngine(Engine):
     """The engine of PyTorch (curvebench.steps.engine.Engine).
 
     Args:
-        precision, device: the word of a policy, and the device.
-        compiler: what torch.compile compiles updates with.
-        worth_compiling: how many entries a run's updates must touch over all steps to be compiled; None for
-            what is worth it on the device.
-        loss_worth_compiling: how many multiplications the loss of a single run must take over all steps,
-            counting one for each example and entry of a parameter.
-        fused: whether PyTorch's own kernels update single runs where there is one.
+        precision: precision policy.
+        device: `cpu` or `cuda`.
+        compiler: backend of torch.compile for updates and losses.
+        worth_compiling: number of entries that the updates of a run must have over all steps to be compiled;
+            None for the default of the device.
+        loss_worth_compiling: estimated work (`multiplications`) that the loss of a single run must have over
+            all steps to be compiled; None for the default of the device.
+        fused: whether fused kernels of PyTorch update single runs.
     """
 
     tree = pytree
-    compiles_lanes = False  # its operations take any number; updates that are compiled do so too
+    compiles_lanes = False  # Operations accept any number of lanes, and so do compiled updates.
 
     def __init__(
         self,
@@ -72,7 +81,7 @@ class TorchEngine(Engine):
         self.loss_worth_compiling = usual if loss_worth_compiling is None else loss_worth_compiling
 
     def context(self) -> AbstractContextManager[None]:
-        """Full float32 products on a GPU, here only."""
+        """Return a context in which float32 products on a GPU have full precision."""
         return _tf32(False)
 
     def products(self) -> AbstractContextManager[None]:
@@ -88,8 +97,8 @@ class TorchEngine(Engine):
             return torch_compiled.LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
 
-        def value_first(params: Any, *given: Any) -> Any:
-            return differentiated(params, *given)[::-1]
+        def value_first(params: Any, *arguments: Any) -> Any:
+            return differentiated(params, *arguments)[::-1]
 
         return value_first
 
@@ -115,7 +124,8 @@ class TorchEngine(Engine):
         return torch.func.grad(function)
 
     def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        # Reverse over reverse: forward mode has no rule for some functions, and warns about others.
+        # Use reverse mode twice, because forward mode does not support some functions, and warns about
+        # others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(
@@ -137,13 +147,13 @@ class TorchEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
-        # a replay would run outside of `products`
+        # A replay would ignore the context `products`, in which the policy allows TF32.
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        # one for all groups that are updated alike
+        # Groups with the same part share compiled updates.
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, group in enumerate(program.update.groups):
             native = self._native(loaded, group)
@@ -175,7 +185,7 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """The fused kernel that may update a group of a single run."""
+        """Return the fused kernel for a group of a single run, or None."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
@@ -188,17 +198,17 @@ class TorchEngine(Engine):
         return ()
 
     def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
-        """Whether the loss of a single run is compiled now."""
+        """Compile the loss of a single run if this is worth its time, and return whether it was compiled."""
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
             return False
-        one = torch_segment.inputs_by_step(inputs)[0]
+        first = torch_segment.inputs_by_step(inputs)[0]
 
         def call() -> None:
             with torch.no_grad():
-                point = program.point(carry, constants, one)
-                program.evaluate(point, carry.model, constants, one, Work.NONE)
+                point = program.point(carry, constants, first)
+                program.evaluate(point, carry.model, constants, first, Work.NONE)
 
         work = multiplications(loaded, inputs, steps)
         return self.compile_unbatched(evaluation.loss_gradient, work, call, "loss")
@@ -206,14 +216,17 @@ class TorchEngine(Engine):
     def _steppers(
         self, program: Program, group: UpdateGroup, compiler: str | None
     ) -> Mapping[int, torch_compiled.Stepper]:
-        """A group's update, with each kind of amortized work and without; a start is one step, and eager."""
+        """Return the update of a group for each kind of amortized work.
+
+        The work of the first step (`Work.START`) is never compiled, since it is done once.
+        """
         return {
             work: torch_compiled.stepper(self.ops, group.part, work, None if work & Work.START else compiler)
             for work in program.update.cadence
         }
 
     def _too_few(self, entries: int, steps: int | None) -> str | None:
-        """What a run has too little of for its updates to be compiled; None where they are."""
+        """Return which quantity, "steps" or "entries", is too small for updates to be compiled, or None."""
         if steps is None:
             return None
         if self.worth_compiling is None and self.device != "cpu":
@@ -224,7 +237,7 @@ class TorchEngine(Engine):
     def to_device(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
-        # from memory that stays where it is, the device fetches it while the host goes on
+        # A GPU copies from pinned memory asynchronously.
         return (host.pin_memory() if self.device.startswith("cuda") else host).to(
             self.device, non_blocking=True
         )
@@ -239,32 +252,34 @@ class TorchEngine(Engine):
 
     def state_bytes(self, state: Any) -> int:
         leaves = pytree.tree_leaves(state)
-        for contestant in [leaf for leaf in leaves if isinstance(leaf, TorchContestant)]:
-            leaves += pytree.tree_leaves(list(contestant.states()))
+        for lane in [leaf for leaf in leaves if isinstance(leaf, LaneOptimizers)]:
+            leaves += pytree.tree_leaves(list(lane.states()))
         return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
 
-    def to_bits(self, leaf: torch.Tensor | TorchContestant) -> np.ndarray:
-        if isinstance(leaf, TorchContestant):
-            return leaf.kept().to_bytes()
-        found = leaf.detach().cpu()
-        bits: np.ndarray = (found.view(torch.int16) if found.dtype == torch.bfloat16 else found).numpy()
+    def to_bits(self, leaf: torch.Tensor | LaneOptimizers) -> np.ndarray:
+        if isinstance(leaf, LaneOptimizers):
+            return leaf.saved().to_bytes()
+        host = leaf.detach().cpu()
+        bits: np.ndarray = (host.view(torch.int16) if host.dtype == torch.bfloat16 else host).numpy()
         return bits
 
     def from_bits(self, bits: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-        # into memory that is aligned as PyTorch's own
+        # Copy, so that the memory has the alignment of PyTorch's own tensors.
         return torch.from_numpy(bits).view(like.dtype).to(like.device, copy=True)
 
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        found = super().carry_from_host(carry, arrays)
-        for number, held in enumerate(found.state):
-            if isinstance(held, list):  # of optimizers of torch, which are made at the first step
-                lanes = math.prod(found.coordinates.shape[:2])
-                kept = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]
-                held[:] = map(KeptContestant.from_bytes, kept)
-        return found
+        restored = super().carry_from_host(carry, arrays)
+        for number, state in enumerate(restored.state):
+            # The state of optimizers of PyTorch is a list that is empty until the first segment, which
+            # constructs them from the saved states.
+            if isinstance(state, list):
+                lanes = math.prod(restored.coordinates.shape[:2])
+                saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]
+                state[:] = map(SavedOptimizers.from_bytes, saved)
+        return restored
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """The allocator's own count on a GPU; on the CPU arrays are a part of the process' memory."""
+        """Return the peak that the allocator of a GPU counts; None on a CPU, where arrays are not counted."""
         if not self.device.startswith("cuda"):
             run()
             return None
@@ -282,7 +297,7 @@ def _numbers(loaded: Loaded) -> list[dict[str, float]]:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """Whether products of float32 on a GPU may have TF32's 10 bits."""
+    """Return a context that allows or forbids TF32, which has 10 bits, in float32 products on a GPU."""
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32
     matmul.allow_tf32 = convolution.allow_tf32 = allowed
@@ -293,10 +308,10 @@ def _tf32(allowed: bool) -> Iterator[None]:
 
 
 def make(precision: str, device: str) -> TorchEngine:
-    """The engine for a precision and a device.
+    """Return the engine for a precision policy and a device, `cpu` or `gpu`.
 
     Raises:
-        InputError: for `gpu` where PyTorch sees none.
+        InputError: when the device is `gpu` and PyTorch finds none.
     """
     if device == "gpu" and not torch.cuda.is_available():
         raise InputError(NO_GPU.format(library="PyTorch"))

@@ -1,7 +1,7 @@
-"""PyTorch's fused kernels for rules of this project: one pass over a flat buffer, in place.
+"""Fused kernels of PyTorch for rules of this project: each updates a flat buffer in one pass, in place.
 
-Each entry computes what its rule's `update` computes (tests/curvebench/test_torch_native.py pins the
-two to each other); the rule stays the definition, and runs wherever a kernel does not apply.
+The rule remains the definition, and runs whenever its kernel does not apply. A test compares the two
+(tests/curvebench/test_torch_native.py).
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-# Hyperparameters that every kernel takes, by its name of the argument.
-EVERY = {"lr": "learning_rate", "weight_decay": "weight_decay"}
+# Arguments that all kernels have, with the hyperparameter that is passed
+COMMON_ARGUMENTS = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 
 @dataclass(frozen=True)
 class Native:
-    """A fused path.
+    """A fused update for a rule.
 
     Args:
-        home: the module of the rule's `update`: another rule may have the same name.
-        step: `step(params, grads, state, hyper, number)` on lists of tensors, in place; `state` is the rule's
-            with a list in each field, `hyper` holds numbers, and `number` is the step's, () in float32.
-        kernel: its name, for the provenance.
-        applies: whether the kernel covers these hyperparameters.
+        home: module of the rule's `update`. It distinguishes the rule from a user's rule with the same name.
+        step: `step(params, grads, state, hyper, number)`, which updates lists of tensors in place. `state` is
+            the rule's state with a list in each field, `hyper` has numbers, and `number` is the number of the
+            step, a float32 scalar tensor.
+        kernel: name of the kernel, for the provenance.
+        applies: returns whether the kernel supports the given hyperparameters.
     """
 
     home: str
@@ -41,19 +42,21 @@ class Native:
 
 
 def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **constants: Any) -> Step:
-    """The step of a fused kernel `kernel(params, grads, *lists, lr=..., maximize=False, ...)`.
+    """Return the `Native.step` of a kernel `kernel(params, grads, *lists, lr=..., maximize=False, ...)`.
 
     Args:
-        kernel: of torch.
-        numbers: the hyperparameter by the kernel's argument; those that a rule does not have are 0.
-        lists: what the kernel takes besides, of the rule's state and the numbers of the step.
-        constants: its other arguments.
+        kernel: the kernel of PyTorch.
+        numbers: by argument of the kernel, the hyperparameter that is passed; 0 if the rule does not have it.
+        lists: returns the lists of tensors that follow `grads`, from the fields of the rule's state and a
+            list of the numbers of the step.
+        constants: the other arguments of the kernel.
     """
 
     def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-        given = {argument: hyper.get(name, 0.0) for argument, name in {**EVERY, **numbers}.items()}
-        others = lists((*state, [number] * len(params)))
-        kernel(params, grads, *others, **given, maximize=False, **constants)
+        arguments = {**COMMON_ARGUMENTS, **numbers}.items()
+        values = {argument: hyper.get(name, 0.0) for argument, name in arguments}
+        tensors = lists((*state, [number] * len(params)))
+        kernel(params, grads, *tensors, **values, maximize=False, **constants)
 
     return step
 
@@ -63,17 +66,21 @@ def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torc
 
 
 def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    """Do nothing: an eager program computes the gradient whether it is used or not."""
+    """Do nothing. The rule `null` times the gradient, which an eager program computes though it is unused."""
 
 
 def _adam_family(kernel: Any) -> Step:
+    """Return the step of a kernel with the arguments of Adam."""
     numbers = {"beta1": "beta1", "beta2": "beta2", "eps": "epsilon"}
-    # the empty list stands for the largest second moments, which AMSGrad alone has
+    # The empty list stands for the maximum of the second moments, which only AMSGrad uses.
     return _fused(kernel, numbers, lambda lists: (*lists[:-1], [], lists[-1]), amsgrad=False)
 
 
 def _has_epsilon(hyper: Hyper) -> bool:
-    # with 0 the rule leaves an entry without gradient where it is; a kernel gives NaN
+    """Return whether epsilon is positive.
+
+    With 0, the rule does not move an entry whose gradients were all 0, and a kernel makes it NaN.
+    """
     return hyper["epsilon"] > 0
 
 
@@ -99,7 +106,10 @@ NATIVE: Mapping[str, Native] = {
 
 
 def native_of(rule: Rule) -> Native | None:
-    """The kernel of a rule of this project at its options' defaults, which kernels are for; else None."""
+    """Return the fused update of a rule, or None.
+
+    Only rules of this project with the defaults of all options have one.
+    """
     native = NATIVE.get(rule.name)
     is_plain = all(rule.chosen[name] == option.default for name, option in rule.options.items())
     return native if native and is_plain and rule.update.__module__ == native.home else None

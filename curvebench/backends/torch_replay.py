@@ -1,6 +1,7 @@
-"""The evaluation of a step, recorded once as PyTorch's operations and replayed without what led to them.
+"""Recording of the evaluation of a step as a graph of PyTorch operations, which later steps replay.
 
-For small arrays, mapping and automatic differentiation take longer than the operations that they lead to.
+For small arrays, mapping over lanes and automatic differentiation take longer than the operations that they
+call. A replay calls only these operations.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
-# Of all that an evaluation computes on its way: in larger ones the time before operations does not show.
-MOST_BYTES = 1 << 28
-# Draws, and what asks for a number, as `if` does.
+# An evaluation is recorded only if its results take at most this many bytes together. In larger evaluations,
+# the time between the operations is negligible.
+MAX_BYTES = 1 << 28
+# Operations that draw random numbers, or return a number of the host, on which an `if` may depend
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
 
 
 class _NotReplayable(RuntimeError):
-    """What is no fixed sequence of operations without side effects, or is large."""
+    """Raised when an evaluation is no fixed sequence of operations without side effects, or is too large."""
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Equal for tensors that show the same entries of the same memory in the same order."""
+def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a key that is equal for tensors that show the same entries of one memory in the same order.
+
+    Raises:
+        _NotReplayable: when the tensor is not strided.
+    """
     if tensor.layout is not torch.strided:
         raise _NotReplayable(f"it has an array of layout {tensor.layout}")
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _chooses(function: Any, leaves: list[Any]) -> bool:
-    """Whether the shape of a result depends on values, as of nonzero, and where a mask is an index."""
+def _has_dynamic_shape(function: Any, leaves: list[Any]) -> bool:
+    """Return whether the shape of a result depends on values, as for `nonzero` and for a mask as an index."""
     if torch.Tag.dynamic_output_shape not in function.tags:
         return False
     if function is not torch.ops.aten.index.Tensor:
@@ -44,75 +50,87 @@ def _chooses(function: Any, leaves: list[Any]) -> bool:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """Puts the operations that are called inside into a graph: equal ones once, views of a whole never."""
+    """Context that records the operations called in it as a graph.
 
-    def __init__(self, given: list[torch.Tensor]) -> None:
+    An operation that is called again with the same arguments is recorded once. A view of a whole tensor is
+    not recorded, since it shows the same memory.
+
+    Args:
+        arguments: the tensors that a replay will receive.
+    """
+
+    def __init__(self, arguments: list[torch.Tensor]) -> None:
         super().__init__()
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[Any, Any] = {}  # by place
-        for number, tensor in enumerate(given):
-            self.nodes[_place(tensor)] = self.graph.placeholder(f"given_{number}")
-        if len(self.nodes) < len(given):
+        self.nodes: dict[Any, Any] = {}  # Nodes of the graph by `_memory_key` of their tensor
+        for number, tensor in enumerate(arguments):
+            self.nodes[_memory_key(tensor)] = self.graph.placeholder(f"given_{number}")
+        if len(self.nodes) < len(arguments):
             raise _NotReplayable("two arguments are the same")
-        self.known: dict[Any, Any] = {}
-        self.kept: list[torch.Tensor] = []  # no other tensor takes its place
+        self.calls: dict[Any, Any] = {}  # Nodes by operation and arguments
+        # Results are kept, so that no other tensor gets the same memory, and with it the same key.
+        self.results: list[torch.Tensor] = []
         self.bytes = 0
 
     def node(self, value: Any) -> Any:
-        """What stands for a value in the graph; a tensor that comes from elsewhere is a constant."""
+        """Return the node of a value in the graph; a tensor that was not computed here becomes a constant."""
         if not isinstance(value, torch.Tensor):
             return value
-        place = _place(value)
-        if place not in self.nodes:
+        key = _memory_key(value)
+        if key not in self.nodes:
             name = f"constant_{len(self.constants)}"
             self.constants[name] = value
-            self.nodes[place] = self.graph.get_attr(name)
-        return self.nodes[place]
+            self.nodes[key] = self.graph.get_attr(name)
+        return self.nodes[key]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         leaves, form = pytree.tree_flatten((args, kwargs or {}))
-        if function._schema.is_mutable or not REFUSED.isdisjoint(function.tags) or _chooses(function, leaves):
+        refused = function._schema.is_mutable or not REFUSED.isdisjoint(function.tags)
+        if refused or _has_dynamic_shape(function, leaves):
             raise _NotReplayable(f"it calls {function}")
         leaves = list(map(self.node, leaves))
-        # floats by their digits: 0.0 == -0.0
-        key = (function, form, *((type(one), repr(one) if isinstance(one, float) else one) for one in leaves))
-        found = function(*args, **(kwargs or {}))
-        if key not in self.known:
-            self.known[key] = self.graph.call_function(function, *pytree.tree_unflatten(leaves, form))
-        self._keep(found, self.known[key])
-        return found
+        # Floats are compared by their digits, because 0.0 == -0.0.
+        values = ((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf) for leaf in leaves)
+        key = (function, form, *values)
+        result = function(*args, **(kwargs or {}))
+        if key not in self.calls:
+            self.calls[key] = self.graph.call_function(function, *pytree.tree_unflatten(leaves, form))
+        self._register(result, self.calls[key])
+        return result
 
-    def _keep(self, found: Any, node: Any) -> None:
-        """Know a result, or each of several, by its place."""
-        if isinstance(found, torch.Tensor):
-            self.kept.append(found)
-            self.nodes.setdefault(_place(found), node)
-            self.bytes += found.numel() * found.element_size()
-            if self.bytes > MOST_BYTES:
+    def _register(self, result: Any, node: Any) -> None:
+        """Store the node of a result, or of each tensor in a tuple of results, by the tensor's memory."""
+        if isinstance(result, torch.Tensor):
+            self.results.append(result)
+            self.nodes.setdefault(_memory_key(result), node)
+            self.bytes += result.numel() * result.element_size()
+            if self.bytes > MAX_BYTES:
                 raise _NotReplayable("it is large")
-        elif isinstance(found, tuple | list):
-            for number, part in enumerate(found):
-                self._keep(part, self.graph.call_function(operator.getitem, (node, number)))
+        elif isinstance(result, tuple | list):
+            for number, item in enumerate(result):
+                self._register(item, self.graph.call_function(operator.getitem, (node, number)))
 
-    def made(self, found: Any) -> Any:
-        """A function of the given tensors that returns a tree of what was found."""
-        self.graph.output(pytree.tree_map(self.node, found))
+    def replay_of(self, results: Any) -> Any:
+        """Return a function of the arguments that computes a tree of recorded results."""
+        self.graph.output(pytree.tree_map(self.node, results))
         self.graph.eliminate_dead_code()
         return GraphModule(self.constants, self.graph).forward
 
 
-def _kind(named: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    return tuple((name, one.shape, one.stride(), one.dtype) for name, one in named.items())
+def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
+    """Return the names, shapes, strides and types of arrays: a record is valid for arrays of equal kind."""
+    return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
 
 
 def replayed(evaluation: Evaluation) -> Evaluation:
-    """The same evaluation, recorded at its first call with arrays of each kind.
+    """Return an evaluation that records the given one at the first call, and replays it at later calls.
 
-    Like a compiler's, its record holds for what always calls the same operations. One that asks for a number,
-    draws, writes in place or has shapes that depend on values is evaluated as it is, as is one of large
-    arrays.
-    What leaves PyTorch, by `tolist` or `numpy`, is not seen; a loss that does is none on JAX either.
+    There is one record for each kind of arrays. As with a compiler, the record is valid only if the
+    evaluation always calls the same operations. An evaluation is not recorded, and called unchanged, if it
+    reads a number on the host, draws random numbers, writes in place, has shapes that depend on values, or
+    computes large arrays. Values that leave PyTorch by `tolist` or `numpy` are not noticed; a loss that does
+    this cannot run on JAX either.
     """
     records: dict[Any, Any] = {}
 
@@ -123,19 +141,20 @@ def replayed(evaluation: Evaluation) -> Evaluation:
         noise: Mapping[str, torch.Tensor],
         observes: bool,
     ) -> StepInfo:
-        given = [tensor for named in (params, model, batch, noise) for tensor in named.values()]
-        # with names: a model's state comes back in the order in which a loss returns it
-        kind = (observes, *(_kind(named) for named in (params, model, batch, noise)))
+        arguments = [tensor for arrays in (params, model, batch, noise) for tensor in arrays.values()]
+        # The kind contains the names in their order, because a loss may return its model state in another
+        # order.
+        kind = (observes, *(_kind(arrays) for arrays in (params, model, batch, noise)))
         if kind not in records:
             try:
-                with _Recorder(given) as recorder:
+                with _Recorder(arguments) as recorder:
                     info = evaluation(params, model, batch, noise, observes)
-                records[kind] = recorder.made(tuple(info))
+                records[kind] = recorder.replay_of(tuple(info))
                 return info
             except _NotReplayable:
                 records[kind] = None
         if records[kind] is None:
             return evaluation(params, model, batch, noise, observes)
-        return StepInfo(*records[kind](*given))
+        return StepInfo(*records[kind](*arguments))
 
     return evaluate

@@ -58,7 +58,7 @@ def check(args: Namespace) -> None:
     outcome.raise_errors()
 
 
-def _starts_with(name: str, claim: str, source: str) -> bool:
+def _matches(name: str, claim: str, source: str) -> bool:
     """Return whether the id of a claim, or its source, starts with `name`."""
     return claim.startswith(name) or source.startswith(name)
 
@@ -71,12 +71,12 @@ def _how_decided() -> dict[str, tuple[str, str]]:
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
 
-    run = "snakemake --cores all reports --config studies="
+    run = "run snakemake --cores all reports --config studies="
     try:
         by_runs = {
             claim.id: (
                 claim.source,
-                f"runs of {study.path} decide it; run {run}{claim.id}{_at_scale(study, claim)}",
+                f"runs of {study.path} decide it; {run}{claim.id}{_at_scale(study, claim)}",
             )
             for study in read_studies()
             for claim in study.claims
@@ -112,15 +112,9 @@ def verdicts(args: Namespace) -> None:
     from curvebench.reports.claims.verdict_list import as_json, as_text
 
     listing, names = _listing(args.plan), args.claims or [""]
-    selected = [
-        verdict
-        for verdict in listing
-        if any(_starts_with(name, verdict.id, verdict.source) for name in names)
-    ]
+    selected = [claim for claim in listing if any(_matches(name, claim.id, claim.source) for name in names)]
     undecided = [
-        name
-        for name in args.claims
-        if not any(_starts_with(name, verdict.id, verdict.source) for verdict in selected)
+        name for name in args.claims if not any(_matches(name, claim.id, claim.source) for claim in selected)
     ]
     if selected or args.json:
         print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
@@ -131,7 +125,7 @@ def verdicts(args: Namespace) -> None:
         advice = [
             f"{claim}: {text}"
             for claim, (source, text) in how_decided.items()
-            if _starts_with(name, claim, source)
+            if _matches(name, claim, source)
         ]
         if advice:
             print("\n".join(advice), file=sys.stderr)

@@ -19,7 +19,7 @@ from curvebench.timing.clocks import limit_threads
     argument("--threads", type=positive, default=1, metavar="N"),
     argument("--keep-failed", action="store_true"),
     argument("--checkpoint-minutes", type=positive_number, metavar="NUMBER"),
-    argument("--attended", help=SUPPRESS),
+    argument("--supervision", help=SUPPRESS),
 )
 def run(args: Namespace) -> None:
     """Compute one job from its spec file, as Snakemake does.
@@ -34,17 +34,17 @@ def run(args: Namespace) -> None:
     from curvebench.spec.job import read_spec
     from curvebench.stages.devices import restrict_devices
     from curvebench.stages.jobs import run_job
-    from curvebench.stages.supervision import attended
+    from curvebench.stages.supervision import supervision_of
 
-    attendance = attended(args.attended) if args.attended else None
+    supervision = supervision_of(args.supervision) if args.supervision else None
     # After the supervisor has ended the job, this process only records failures, and needs no device.
-    if attendance is None or attendance.ended is None:
+    if supervision is None or supervision.ended is None:
         restrict_devices(read_spec(args.spec).device)
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
-    print(run_job(args.spec, args.results, args.threads, attendance, **options))
+    print(run_job(args.spec, args.results, args.threads, supervision, **options))
     # Exit without the interpreter's shutdown: the libraries need up to 0.7 s for theirs, and nothing is left
     # to do in this process, unless it is a worker.
-    if attendance and attendance.since is None:
+    if supervision and supervision.since is None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

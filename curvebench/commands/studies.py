@@ -86,10 +86,10 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules)]
             files += [str(path) for path in defined.files.values()]
-            message = (
+            text = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )
-            problems.add(f"{files[0]}: {rule.name}: {message}")
+            problems.add(f"{files[0]}: {rule.name}: {text}")
     problems.check()
 
 
@@ -214,10 +214,10 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
 
 @command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
 def convert(args: Namespace) -> None:
-    """Rename keys of studies and published sets whose names have changed.
+    """Replace former names of keys by the present ones in study files and in plans of published sets.
 
-    Nothing else in a file changes. The checksum of a set's plan is updated; a plan that did not match its
-    checksum before stays invalid.
+    Nothing else in a file changes, neither comments nor layout. The checksum of a set's plan is updated; a
+    plan that did not match its checksum before stays invalid.
 
     Args:
         files: study files, and files plan.json of published sets

@@ -116,12 +116,7 @@ def newcomer_of(args: Namespace) -> Newcomer:
     if args.publish:
         check_new_set(args)
     contributed = Contribution(author=args.author, paper=args.paper, code=args.code) if args.author else None
-    details = {
-        "label": args.label,
-        "options": options,
-        "problems": args.problems,
-        "contributed": contributed,
-    }
+    details = {"label": args.label, "options": options, "problems": args.problems, "contributed": contributed}
     return write_newcomer(args.method, field, args.results, **details)
 
 

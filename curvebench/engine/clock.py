@@ -7,14 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 PHASES = ("import", "data", "compile", "step", "evaluation")
-CHECKPOINT = "checkpoint"  # a phase that tables have among the others
-WAITING, BASIS = "waiting", "basis"  # parts of phases: of data for the next inputs, of step for a basis anew
+CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints, which tables count as other seconds
+# Parts of phases: waiting for the inputs of a segment is in `data`, estimating a basis in a run in `step`.
+WAITING, BASIS = "waiting", "basis"
 
 
 class Clock:
-    """Seconds by phase, on the monotonic clock; `earlier` of them in other processes.
+    """Seconds of a job by phase.
 
-    `parts` are seconds that a phase has too.
+    Attributes:
+        seconds: seconds of each phase.
+        parts: seconds of parts of a phase, which are included in the phase.
+        earlier: seconds, of all phases together, that earlier processes spent on runs which this process
+            resumed.
     """
 
     def __init__(self) -> None:
@@ -24,23 +29,23 @@ class Clock:
 
     @property
     def named(self) -> dict[str, float]:
-        """The seconds of phases and of parts, by name."""
+        """The seconds of all phases and parts by name."""
         return self.seconds | self.parts
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
-        """Go on from the seconds of a process before this one."""
-        for known in (self.seconds, self.parts):
-            known |= {name: known[name] + seconds.get(name, 0.0) for name in known}
+        """Add the seconds of an earlier process, whose checkpoint this process has resumed."""
+        for totals in (self.seconds, self.parts):
+            totals |= {name: totals[name] + seconds.get(name, 0.0) for name in totals}
         self.earlier += sum(seconds.get(name, 0.0) for name in self.seconds)
 
     @contextmanager
     def phase(self, name: str, part: str | None = None) -> Iterator[None]:
-        """Charge what runs inside to a phase, and to a part of it where one is named."""
+        """Return a context whose duration is added to a phase, and to a part of the phase if one is named."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            taken = time.perf_counter() - start
-            self.seconds[name] += taken
+            duration = time.perf_counter() - start
+            self.seconds[name] += duration
             if part is not None:
-                self.parts[part] += taken
+                self.parts[part] += duration

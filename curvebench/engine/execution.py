@@ -214,12 +214,12 @@ class _Run:
 
     def step(self, inputs: Inputs) -> float:
         """Take the steps of a segment, and return the seconds per step."""
-        before = self.clock.seconds["step"]
+        start = self.clock.seconds["step"]
         with self.clock.phase("step"):
             self.carry = self.segment(self.carry, self.constants, inputs)
             self.engine.synchronize(self.carry)
         self.history.done += len(inputs.step)
-        return (self.clock.seconds["step"] - before) / len(inputs.step)
+        return (self.clock.seconds["step"] - start) / len(inputs.step)
 
     def measure(self) -> None:
         """Evaluate the metrics, and add them to the history."""

@@ -1,4 +1,4 @@
-"""Loading a bundle: its program, and its arrays on the device."""
+"""Loading of a bundle: building its program, and copying its arrays to the device."""
 
 from __future__ import annotations
 
@@ -26,19 +26,28 @@ from curvebench.workloads.workload import MINIBATCH_LOSS, Split
 def stacked(
     bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Some examples of a split: (examples, ...) where seeds share it, else (S, examples, ...)."""
+    """Return examples of a split by field: (slots, examples, ...), or (examples, ...) if seeds share data.
+
+    Args:
+        bundle: the bundle, whose tile decides the number of slots.
+        split: name of the split.
+        examples: selects the examples from the split of one seed.
+    """
     if bundle.workload.shared_data:
         return examples(bundle.problems[0].splits[split])
-    found = [examples(problem.splits[split]) for problem in bundle.problems]
+    by_seed = [examples(problem.splits[split]) for problem in bundle.problems]
     slots = bundle.placement.seeds
-    return {name: np.stack([found[seed][name] for seed in slots]) for name in found[0]}
+    return {name: np.stack([by_seed[seed][name] for seed in slots]) for name in by_seed[0]}
 
 
 def cast_rule(rule: Rule, policy: Policy) -> Rule:
-    """A rule for parameters as a policy holds them; an optimizer of torch takes any as they are.
+    """Return a rule that updates parameters in the precision in which the policy stores them.
+
+    If they are stored in a lower precision than that of computation, the rule is wrapped to round after the
+    update. An optimizer of PyTorch is not changed.
 
     Raises:
-        OptionError: for a precision of parameters that the rule does not run in.
+        OptionError: if the rule does not support the precision of parameters.
     """
     rule.check_dtype(policy.parameters)
     as_computed = policy.parameters == policy.computed or isinstance(rule, TorchRule)
@@ -46,11 +55,11 @@ def cast_rule(rule: Rule, policy: Policy) -> Rule:
 
 
 def program_of(bundle: Bundle, engine: Engine) -> Program:
-    """The functions of a bundle's steps, which hold no arrays.
+    """Build the functions of a bundle's steps, which contain no arrays.
 
     Raises:
-        OptionError: for a precision of parameters that the rule does not run in, and for a need that cannot
-            be taken part by part where gradients are accumulated.
+        OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
+            and a need of the rule is not the mean over microbatches.
     """
     workload, lay = bundle.workload, bundle.layout
     check_accumulation(bundle.rule.name, bundle.needs, bundle.protocol)
@@ -69,14 +78,14 @@ def program_of(bundle: Bundle, engine: Engine) -> Program:
 def load(
     bundle: Bundle, engine: Engine, clock: Clock | None = None, programs: Programs | None = None
 ) -> Loaded:
-    """Move a bundle to its device and build its program; call inside the engine's context.
+    """Build the program of a bundle, and copy its arrays to the device. Call it in the engine's context.
 
     Args:
-        bundle: what is moved.
+        bundle: the bundle.
         engine: the backend.
-        clock: takes the seconds: of moving, data; of the first state, compile, since it takes what
-            tracing and compiling its operations does.
-        programs: of the cell, where it has other bundles too.
+        clock: receives the seconds. Copying counts as `data`. The initial state counts as `compile`, because
+            its time is spent on tracing and compilation.
+        programs: compiled programs that the bundle shares with other bundles of its cell.
 
     Raises:
         OptionError: as `program_of`.
@@ -113,7 +122,7 @@ def load(
         }
         model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
     with clock.phase("compile"):
-        given = (params, model, constants)
-        key = ("start", shapes_of(engine, given))
-        carry = programs.get(key, lambda: engine.compiled(program.start, *given, multiplications=0))(*given)
+        args = (params, model, constants)
+        key = ("start", shapes_of(engine, args))
+        carry = programs.get(key, lambda: engine.compiled(program.start, *args, multiplications=0))(*args)
     return Loaded(program, carry, constants, splits)

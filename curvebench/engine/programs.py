@@ -1,4 +1,4 @@
-"""Compiled programs of a cell, which its rounds use one after the other."""
+"""Compiled programs of a cell, which its rounds share."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ from curvebench.engine.tiles import Tile, cuts
 from curvebench.steps.engine import Engine, Segment
 from curvebench.steps.program import Inputs, Loaded
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass
 class Programs:
-    """The compiled programs of a cell, which all of its rounds use.
+    """Compiled programs of a cell, shared by its rounds.
 
-    A cell is one workload, rule and basis, trained in one way; rounds may differ in lanes and in steps. What
-    is compiled is looked up by the shapes that it was compiled for.
+    The rounds of a cell have the same workload, rule, basis and training protocol, but different numbers of
+    lanes and of steps. A program is looked up by the shapes of its arguments.
 
     Args:
-        tile: the shape into which the lanes of every round are padded; None: each has its own.
-        room: the most steps that one call of the compiled segment takes. It grows with longer rounds, which
-            compile again: give the one of the longest round.
-        steps: of the longest round, by which compiling may be worth its time.
+        tile: shape to which the lanes of each round are padded; None if each round keeps its own shape.
+        room: largest number of steps in a segment, for which segments are compiled. It grows if a bundle has
+            longer segments, which are then compiled again; `of_rounds` starts with the longest round.
+        steps: number of steps of the longest round, by which the engine decides whether compilation is worth
+            its time.
+        compiled: the programs, and other objects that they need, by key.
     """
 
     tile: Tile | None = None
     room: int = 0
     steps: int = 0
-    made: dict[Any, Any] = field(default_factory=dict)
+    compiled: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of_rounds(
         cls, bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
     ) -> Programs:
-        """Those of a cell whose rounds are known (`tile_of`)."""
+        """Choose a tile and a segment length for all rounds of a cell. No program is compiled yet.
+
+        Args: as of `memory.tile_of`.
+        """
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
         return cls(tile, max(segment_lengths(replace(bundle, tile=tile))), len(bundle.schedule))
 
     def parts(self, bundle: Bundle, engine: Engine, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
-        """Return the seeds and the settings of a round that are run together, one after the other.
+        """Divide the lanes of a round into parts that run one after another, each as one bundle.
 
-        Without a tile no part has more settings than `lanes_per_bundle` says, however many seeds would fit:
-        a basis that is estimated anew belongs to one setting.
+        Returns:
+            The range of seeds and the range of settings of each part. It fits the tile; without a tile, it
+            fits `lanes_per_bundle`.
         """
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
@@ -58,26 +64,30 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Make room for a run of so many steps, of which so many are one segment."""
+        """Raise `steps` and `room` to those of a run, so that the segments that are compiled for it fit."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
-    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was made for a key before, else what is made now."""
-        if key not in self.made:
-            self.made[key] = make()
-        made: Made = self.made[key]
-        return made
+    def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        """Return the object of a key; the first time, call `make` for it."""
+        if key not in self.compiled:
+            self.compiled[key] = make()
+        result: Result = self.compiled[key]
+        return result
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:
-    """The form of arguments, and shapes and types of their arrays: what a function is compiled for."""
+    """Return the structure, shapes and types of arguments, as a key of functions compiled for them."""
     leaves, form = engine.tree.tree_flatten(arguments)
     arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
     return str(form), tuple(arrays)
 
 
 def segment_of(engine: Engine, loaded: Loaded, inputs: Inputs, programs: Programs) -> Segment:
-    """The compiled steps for a run, of its cell's programs; a copy, which holds on to this run's arrays."""
+    """Return the compiled segment for a run, from the programs of its cell.
+
+    It is a copy: a segment may refer to the arrays of its run, which must not stay in memory with the
+    programs.
+    """
     shapes = shapes_of(engine, (loaded.carry, loaded.constants, inputs))
     key = ("segment", shapes, engine.values_in_segment(loaded))
     return copy(programs.get(key, lambda: engine.segment(loaded, inputs, programs.steps)))

@@ -53,9 +53,9 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
         assert epoch is not None, "given where epochs are"
         warm = round(epochs * epoch)
         if warm + cool > steps:
-            after = f", and a cool-down of {cool}" if cool else ""
+            also = f", and a cool-down of {cool}" if cool else ""
             raise ValueError(
-                f"warmup_epochs: {epochs:g} are {warm} steps{after}, and a run has {steps}; give fewer epochs"
+                f"warmup_epochs: {epochs:g} are {warm} steps{also}, and a run has {steps}; give fewer epochs"
             )
     final = float(schedule.get("final", 0.0))
     step = np.arange(steps, dtype=np.float64)
@@ -111,8 +111,8 @@ def _decaying(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function of a rule, whose last argument is `hyper`, to receive the decayed learning rate."""
 
     def decayed(*arguments: Any) -> Any:
-        *others, hyper = arguments
-        return function(*others, _decayed(hyper))
+        *first, hyper = arguments
+        return function(*first, _decayed(hyper))
 
     return decayed
 

@@ -39,7 +39,7 @@ from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
 
-RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # By library, its name of the learning rate
+RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # Name of the learning rate in each library
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # For messages
 NUMBER = Hyperparameter("a number that the study tunes")
 # Keys of `arguments` that curvebench uses itself and does not pass to the constructor
@@ -391,9 +391,9 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 
     For optimizers with an evaluation mode, such as schedule-free ones, it differs from the parameters.
     """
-    if not any(contestant.has_modes for contestant in state):
+    if not any(lane.has_modes for lane in state):
         return param
-    lanes = [contestant.evaluated() for contestant in state]
+    lanes = [lane.evaluated() for lane in state]
     return {
         name: ops.reshape(ops.stack(list(views)), value.shape)
         for (name, value), views in zip(param.items(), zip(*lanes, strict=True), strict=True)
@@ -437,7 +437,7 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
             return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(init_of_run))(param))
 
         # Compile the function as a whole; otherwise JAX would compile each of its operations for each shape.
-        # On NumPy only the shapes of the state are used, which tracing gives.
+        # Tracing is enough on NumPy, where only the shapes of the state are used.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)
         try:
             return traced({name: ops.asarray(value) for name, value in param.items()})

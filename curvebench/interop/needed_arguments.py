@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 ADAMW = "torch:torch.optim.AdamW"
-# For optimizers that accept only matrices: AdamW updates all other parameters.
+# Some optimizers accept only matrices: AdamW updates all other parameters.
 MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
-# For optimizers whose parameter groups say which parameters are orthogonalized
+# Some optimizers read from their parameter groups which parameters are orthogonalized.
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
-# For optimizers that compute two gradients per step, and therefore call a closure
+# Some optimizers compute two gradients per step, and therefore call a closure.
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
-# For transformations of Optax that need the value of the loss
+# Some transformations of Optax need the value of the loss.
 VALUE = {"value": True}
-# For optimizers that wrap another optimizer
+# Some optimizers wrap another optimizer.
 AROUND = {"optimizer": ADAMW}
 
 NEEDED: Mapping[str, Mapping[str, Any]] = {

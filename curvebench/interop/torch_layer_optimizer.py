@@ -217,8 +217,8 @@ class LayerRuleOptimizer(RuleOptimizer):
             return
         if role.layer == NO_LAYER:
             raise InputError(
-                f"{self._name(group, number)} is a {role.kind} by its kind, and that of no Linear or Conv2d "
-                f"of the model, whose statistics {self.rule.name} needs; leave its kind out"
+                f"{self._name(group, number)} is a {role.kind} by its kind, and belongs to no Linear or "
+                f"Conv2d of the model, whose statistics {self.rule.name} needs; leave its kind out"
             )
         layer = self._layers[role.layer]
         if layer.refused is not None:

@@ -59,10 +59,7 @@ def module_layers(model: Any) -> tuple[ModuleLayer, ...]:
 
 
 def _refusal(
-    name: str,
-    module: Any,
-    params: Mapping[str, torch.Tensor],
-    owners: Mapping[torch.Tensor, Sequence[str]],
+    name: str, module: Any, params: Mapping[str, torch.Tensor], owners: Mapping[torch.Tensor, Sequence[str]]
 ) -> str | None:
     """Return why statistics of a layer are not supported, or None.
 

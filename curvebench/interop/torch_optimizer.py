@@ -297,7 +297,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         for group in state_dict["param_groups"]:
             saved_rule = group.get("rule", "another optimizer")
             if saved_rule != rule:
-                raise InputError(f"the state is that of {saved_rule}, and this optimizer is {rule}")
+                raise InputError(f"the state belongs to {saved_rule}, and this optimizer is {rule}")
         super().load_state_dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -515,8 +515,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             batch.values,
             update.work_of(batch.step),
         )
-        # Copy a new state that is a view of the parameters or gradients, since both are overwritten later;
-        # and copy a view of a larger array, since it would keep the whole array in memory and in checkpoints.
+        # Copy a new state that is a view of the parameters or gradients, since both are overwritten later.
+        # Copy a view of a larger array as well, since it would keep the whole array in memory and in
+        # checkpoints.
         overwritten = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
         leaves = pytree.tree_leaves(state)
         for name, old, leaf, shape in zip(form.names, olds, leaves, form.stored, strict=True):

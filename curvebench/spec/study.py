@@ -249,11 +249,9 @@ class StudyFile(StudyQuestion, StudyTraining):
                 own = self.tuning.sized(scale.tuning)
                 own.check_lengths(scale.budget, scale.evaluations)
             except ValidationError as errors:
-                said = "; ".join(
-                    f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
-                    for one in errors.errors()
-                )
-                raise ValueError(f"scales.{name}.tuning: {said}") from errors
+                raw = {"tuning": {**dict(self.tuning), **scale.tuning}}
+                lines = documents.explained(errors, StudyFile, "a study", raw)
+                raise ValueError("; ".join(f"scales.{name}.{line}" for line in lines)) from errors
             except ValueError as error:
                 raise ValueError(f"scales.{name}.tuning: {error}") from error
             if set(own.names) != set(self.tuning.names):

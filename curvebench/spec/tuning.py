@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
@@ -108,8 +108,7 @@ class Protocol(Document):
         kept = dict(self)
         if given.get("protocol", kept["protocol"]) != kept["protocol"]:
             kept = {name: kept[name] for name in CRITERION}
-        found: Tuning = TypeAdapter(Tuning).validate_python({**kept, **given})
-        return found
+        return Tuned(tuning={**kept, **given}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
         """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
@@ -437,6 +436,12 @@ class ParzenSearch(SpaceSearch):
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")  # of a study, at any scale
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]
+
+
+class Tuned(Document):
+    """A document with a protocol alone, so that an error in it names the key `tuning`."""
+
+    tuning: Tuning
 
 
 def power_of_ten(value: float) -> int | None:

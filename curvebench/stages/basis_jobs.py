@@ -25,26 +25,33 @@ from curvebench.workloads.workload import Workload
 
 
 def estimate_bases(job: job_parts.Job) -> None:
-    """Estimate or draw every basis of the spec for every workload and seed, where it is not there."""
+    """Estimate or draw the bases of a job for each workload and seed, except those whose files exist.
+
+    A basis that fails on a workload is recorded, and the next one is estimated.
+    """
     spec = job.spec
     assert isinstance(spec, BasesSpec)
-    wanted = [basis for basis in spec.bases if bases()[basis.name].stored]
-    progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(wanted))
-    for number, (workload, basis) in enumerate(itertools.product(spec.workloads, wanted)):
-        place, name = Lanes(number), job_parts.basis_name(basis, workload.name)
+    stored = [basis for basis in spec.bases if bases()[basis.name].stored]
+    progress = Progress(f"{spec.study} bases", len(spec.workloads) * len(stored))
+    for number, (workload, basis) in enumerate(itertools.product(spec.workloads, stored)):
+        cell, name = Lanes(number), job_parts.basis_name(basis, workload.name)
         files = {seed: basis_file(job.folder, workload.name, basis.label, seed) for seed in spec.seeds}
         missing = {seed: file for seed, file in files.items() if not file.exists()}
         if missing:
-            failure = job.attendance.lost.get(place) or job.attendance.not_tried(name)
+            failure = job.supervision.lost.get(cell) or job.supervision.failure_to_record(name)
             if failure is None:
-                job.attendance.journal.begin(place)
+                job.supervision.journal.begin(cell)
             job.attempt(name, partial(_estimate_seeds, job, workload, basis, missing), failure)
         progress.advance(1, f"({basis.label} on {workload.name})")
-    job.attendance.journal.begin(NOTHING)
+    job.supervision.journal.begin(NOTHING)
 
 
 def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
-    """What takes gradients and decomposes them: JAX on the host and NumPy, or the device of the runs."""
+    """Return the engine that computes gradients, and the function that decomposes their matrix.
+
+    These are JAX on the CPU and NumPy, both in float64, unless the spec names the backend and device of the
+    runs.
+    """
     if job.spec.backend == HOST:
         return job.engine("float64", backend="jax", device="cpu"), by_numpy
     assert isinstance(job.spec, BasesSpec)
@@ -55,23 +62,23 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 def _estimate_seeds(
     job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
 ) -> None:
-    """Estimate or draw a basis for each seed, and write it in the precision of its runs."""
+    """Estimate or draw a basis for each seed, and write it to the seed's file, in the precision of runs."""
     assert isinstance(job.spec, BasesSpec)
-    found = job_parts.workload_of(workload)
-    dtype = job_parts.dtype_of(job.spec, found)
-    made: tuple[()] | tuple[Sampler, Decomposition] = ()
+    loaded = job_parts.workload_of(workload)
+    dtype = job_parts.dtype_of(job.spec, loaded)
+    estimation: tuple[()] | tuple[Sampler, Decomposition] = ()
     for seed, file in files.items():
         with job.clock.phase("data"):
-            one = job_parts.instance(found, workload.settings, seed)
-            sampling = job_parts.sampling_of(basis, one)
-        if sampling.count and not made:
-            engine, decompose = _engine_of(job, found)
+            instance = job_parts.instance(loaded, workload.settings, seed)
+            sampling = job_parts.sampling_of(basis, instance)
+        if sampling.count and not estimation:
+            engine, decompose = _engine_of(job, loaded)
             with job.clock.phase("compile"):
-                made = sampler(sampling, engine, one.problem, one.random), decompose
+                estimation = sampler(sampling, engine, instance.problem, instance.random), decompose
         with job.clock.phase("step" if sampling.count else "data"):
-            arrays = job_parts.estimate(basis, one, *made)
+            arrays = job_parts.estimate(basis, instance, *estimation)
         for name in [name for name in arrays if name.startswith("matrix")]:
-            arrays[name] = arrays[name].astype(dtype)  # as runs would when they read it
+            arrays[name] = arrays[name].astype(dtype)
         check_unchanged(job.spec)
         with replacing(file) as temporary:
             np.savez(temporary, allow_pickle=False, **arrays)

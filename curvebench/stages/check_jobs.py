@@ -66,7 +66,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # All searches of a subclaim count as one instance.
+                # The searches of a subclaim together count as one instance.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")

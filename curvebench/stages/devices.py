@@ -66,7 +66,7 @@ def restrict_devices(device: str) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-@cache  # All jobs of a process share one reservation.
+@cache  # The jobs of a process share one reservation.
 def reserve_gpu() -> ReservedGpu | None:
     """Reserve the first GPU that no other job has reserved, and hide the others from this process.
 

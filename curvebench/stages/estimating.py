@@ -30,7 +30,7 @@ from curvebench.stages.run_jobs import run_lanes
 
 STEPS = 20  # measured steps of a run
 MAX_LANES = 32  # runs that are measured together; the time of more runs is extrapolated proportionally
-SEED = 0  # All seeds are assumed to cost the same.
+SEED = 0  # A seed is assumed to cost as much as any other.
 START_SECONDS = 3.0  # time for a process to start and import its backend
 # Fields of a runs job that do not change the time of a step, or that are not needed to measure it.
 NOTHING_ELSE: dict[str, Any] = {
@@ -143,10 +143,10 @@ class _Meter:
         """Return the cost of all rounds of a job on a workload in a basis, which share a compiled program."""
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
         counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
-        few, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
+        count, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
         settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
-        clock = self.measured(spec, workload, basis, few, settings[:1] * lanes)
-        step = (clock.seconds["step"] + clock.parts[WAITING]) / (few * lanes)
+        clock = self.measured(spec, workload, basis, count, settings[:1] * lanes)
+        step = (clock.seconds["step"] + clock.parts[WAITING]) / (count * lanes)
         evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first and after the last step
         seconds = clock.seconds["compile"]
         for in_round, runs in zip(rounds, counts, strict=True):
@@ -173,7 +173,8 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            schedule=schedule.model_copy(update={"warmup_epochs": None}),  # It may be longer than the run.
+            # A warm-up may be longer than this run.
+            schedule=schedule.model_copy(update={"warmup_epochs": None}),
             evaluations=1,
             upstream={"bases": bases_jobs},
             **NOTHING_ELSE,

@@ -1,4 +1,4 @@
-"""What the stages of a job share: its spec, its clock, its problems, engines and bases."""
+"""Objects that the stages share: the job, its problems, bases, cells and bundles."""
 
 from __future__ import annotations
 
@@ -36,21 +36,32 @@ from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, TrainingSpec, job_
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
-from curvebench.stages.supervision import FAULTS, Attendance, FailedBefore, Failure, failure_of
+from curvebench.stages.supervision import FAULTS, FailedBefore, Failure, Supervision, failure_of
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import StepProtocol
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-BASIS_STREAM = "egop basis"  # of random numbers
-PARTS = "parts"  # in a job's folder: the tables of lanes that are done, as long as others are not
+BASIS_STREAM = "egop basis"  # name of the random stream for bases; changing it changes all random bases
+# Subfolder of a job's folder with the tables of finished lanes, until all lanes of the job are finished.
+PARTS = "parts"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A spec, where results lie, the clock of this process, the threads it may use, and what failed.
+    """A job in progress.
 
     Args:
-        keep_failed, checkpoint_minutes: as those of `run_job`.
+        spec: definition of the job.
+        results: the results folder.
+        machine: identifier of this machine, for tables.
+        clock: seconds of the job by phase.
+        threads: number of CPU threads that the job may use.
+        supervision: information from the supervisor process.
+        keep_failed, checkpoint_minutes: as in `jobs.run_job`.
+        failures: failures so far: what failed, its outcome and the reason.
+        traced: types of exceptions whose traceback was printed.
+        engines: engines of the job, whose notes belong to the provenance.
+        own_notes: further notes for the provenance.
     """
 
     spec: JobSpec
@@ -58,7 +69,7 @@ class Job:
     machine: str = ""
     clock: Clock = field(default_factory=Clock)
     threads: int = 1
-    attendance: Attendance = field(default_factory=Attendance)
+    supervision: Supervision = field(default_factory=Supervision)
     keep_failed: bool = False
     checkpoint_minutes: float | None = None
     failures: list[dict[str, str]] = field(default_factory=list)
@@ -67,29 +78,42 @@ class Job:
     own_notes: list[str] = field(default_factory=list)
 
     def trace(self, error: BaseException) -> None:
-        """Print the traceback of the first error of a type; those of other settings are mostly the same."""
+        """Print the traceback of an error, unless one of the same type was printed before.
+
+        Other settings of a method mostly fail in the same way.
+        """
         if type(error).__name__ not in self.traced:
             print_exception(error)
-        self.traced.add(type(error).__name__)  # the error itself would keep the arrays of its frames
+        # The set has names only: an error would keep the arrays of its stack frames in memory.
+        self.traced.add(type(error).__name__)
 
-    def fail(self, what: str, failure: Failure | BaseException) -> None:
-        """Record a failure, or an error as one, for the tables and the log."""
+    def fail(self, name: str, failure: Failure | BaseException) -> None:
+        """Record a failure for the tables, and print it to the log.
+
+        Args:
+            name: name of the failed part of the job, such as a basis or the runs of a method.
+            failure: the failure, or an exception.
+        """
         if isinstance(failure, BaseException):
             self.trace(failure)
             failure = failure_of(failure)
-        sys.stderr.write(f"{what}: {failure.outcome}: {failure.reason}\n")
-        self.failures.append({"what": what, "outcome": failure.outcome, "reason": failure.reason})
+        sys.stderr.write(f"{name}: {failure.outcome}: {failure.reason}\n")
+        self.failures.append({"what": name, "outcome": failure.outcome, "reason": failure.reason})
 
-    def attempt(self, what: str, compute: Callable[[], object], failure: Failure | None = None) -> bool:
-        """Compute something; where it fails, record that and go on.
+    def attempt(self, name: str, compute: Callable[[], object], failure: Failure | None = None) -> bool:
+        """Call a function, and record its exception as a failure of the job.
 
         Args:
-            what: it is, in the failure.
-            compute: does it.
-            failure: how it has failed already; None where it has not.
+            name: name of the computation in the failure.
+            compute: the function.
+            failure: failure to record instead of calling the function, from an earlier process; None to call
+                it.
 
         Returns:
-            Whether it is done.
+            Whether the function was called and succeeded.
+
+        Raises:
+            NotWritten: if a table cannot be written, which ends the job.
         """
         try:
             if failure is not None:
@@ -98,46 +122,46 @@ class Job:
         except NotWritten:
             raise
         except FAULTS as error:
-            self.fail(what, error)
+            self.fail(name, error)
             return False
         return True
 
     def write(self, table: str, rows: pl.DataFrame | Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write a table of the job."""
+        """Write a table to the folder of the job; without rows, an empty table."""
         columns = schema.TABLES[table]
         write_table(self.folder / f"{table}.parquet", pl.DataFrame(rows, schema=columns), columns)
 
     @property
     def notes(self) -> list[str]:
-        """What it and its engines note for the provenance."""
-        return sorted({*self.own_notes, *(note for made in self.engines for note in made.notes)})
+        """Notes of the job and its engines for the provenance."""
+        return sorted({*self.own_notes, *(note for engine in self.engines for note in engine.notes)})
 
     @property
     def runs(self) -> RunsSpec:
-        """The spec of a job that makes runs."""
+        """The spec of a runs job."""
         assert isinstance(self.spec, RunsSpec)
         return self.spec
 
     @property
     def training(self) -> TrainingProtocol:
-        """The training protocol of a job that runs methods."""
+        """The training protocol of a job that trains."""
         assert isinstance(self.spec, TrainingSpec)
         return self.spec.training
 
     @property
     def folder(self) -> Path:
-        """Where this job's tables go."""
+        """Folder of the job's tables."""
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
         """Return the columns by which tables name a method on a workload, and this job."""
         spec = self.spec
-        about = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
+        study = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
         job = {"spec_hash": spec.hash, "machine": self.machine}
-        return {**about, "workload": workload, "optimizer": optimizer, "basis": basis, **job}
+        return {**study, "workload": workload, "optimizer": optimizer, "basis": basis, **job}
 
     def upstream(self, *stages: str) -> list[Path]:
-        """The folders of the jobs of these stages that this one builds on."""
+        """Return the folders of the jobs whose tables this job reads, by their stages."""
         return [
             upstream_folder(self.results, self.spec, stage, hash_)
             for stage in stages
@@ -145,19 +169,31 @@ class Job:
         ]
 
     def engine(self, precision: str, backend: str | None = None, device: str | None = None) -> Engine:
-        """The spec's engine, or another; its import is timed apart."""
+        """Make an engine for the job. The time counts as `import`.
+
+        Args:
+            precision: precision of the engine.
+            backend, device: another backend or device than those of the spec.
+        """
         with self.clock.phase("import"):
             from curvebench.backends.engine import engine
 
-            made = engine(backend or self.spec.backend, precision, device or self.spec.device)
-            made.limit_threads(self.threads)
-        self.engines.append(made)
-        return made
+            job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
+            job_engine.limit_threads(self.threads)
+        self.engines.append(job_engine)
+        return job_engine
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A workload's problem for one seed, with the generators it was drawn from."""
+    """The problem of a workload for one seed.
+
+    Args:
+        workload: the workload.
+        settings: its settings.
+        problem: data and initial parameters.
+        random: the random streams of the seed.
+    """
 
     workload: Workload
     settings: Mapping[str, Any]
@@ -166,29 +202,36 @@ class Instance:
 
     @property
     def examples(self) -> int:
-        """The number of training examples."""
+        """Number of training examples."""
         return examples_in(self.problem.splits["train"])
 
     @property
     def batch_size(self) -> int:
-        """The examples of a minibatch; all where there is none."""
+        """Number of examples in a minibatch; for the full batch, all training examples."""
         return self.settings.get("batch_size") or self.examples
 
     @property
     def epoch(self) -> int:
-        """The steps of an epoch: the whole batches of the examples."""
+        """Number of steps in an epoch: the number of full minibatches in the training examples."""
         return self.examples // self.batch_size
 
 
 def instance(workload: Workload, settings: Mapping[str, Any], seed: int) -> Instance:
-    """The problem of a seed."""
+    """Draw the problem of a workload for a seed."""
     random = WorkloadRandom(workload.streams or workload.name, seed)
     return Instance(workload, settings, workload.problem(settings, random), random)
 
 
 @dataclass(frozen=True)
 class LoadedBasis:
-    """The basis of several seeds: V by group of parameters, (S, n, r), its form and its cost."""
+    """The basis of several seeds, with its cost.
+
+    Args:
+        matrices: by the names of the parameters of a block, the matrices V of all seeds, (S, n, r).
+        gradient_evaluations: number of gradients that were sampled for each seed.
+        seconds: time of sampling and decomposition for each seed.
+        changes: by the same names, the form of the change of coordinates.
+    """
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
     gradient_evaluations: int
@@ -197,39 +240,53 @@ class LoadedBasis:
 
     @classmethod
     def of(cls, seeds: Sequence[Mapping[str, np.ndarray]], dtype: DTypeLike) -> LoadedBasis:
-        """Return the bases of seeds, each as `estimate` gives it, in a precision."""
+        """Combine the results of `estimate` for several seeds.
+
+        Args:
+            seeds: the result for each seed.
+            dtype: precision of the matrices.
+        """
         groups = [tuple(group) for group in json.loads(str(seeds[0]["groups"]))]
-        stacks = [np.stack([one[f"matrix{n}"] for one in seeds], dtype=dtype) for n in range(len(groups))]
+        stacks = [np.stack([seed[f"matrix{n}"] for seed in seeds], dtype=dtype) for n in range(len(groups))]
         changes = [CHANGES[name] for name in json.loads(str(seeds[0]["changes"]))]
         return cls(
             matrices=dict(zip(groups, stacks, strict=True)),
             gradient_evaluations=int(seeds[0]["gradient_evaluations"]),
-            seconds=[float(one["seconds"]) for one in seeds],
+            seconds=[float(seed["seconds"]) for seed in seeds],
             changes=dict(zip(groups, changes, strict=True)),
         )
 
 
 def estimate(
     basis: BasisSpec,
-    one: Instance,
+    instance: Instance,
     sample: Sampler = lambda problem, random: iter(()),
     decompose: Decomposition = by_numpy,
 ) -> dict[str, np.ndarray]:
-    """One basis as arrays: `groups` and `changes` (JSON), `matrix0`, `eigenvalues0`, ..., and what it cost.
+    """Estimate or draw a basis for one seed.
 
-    `seconds` covers sampling and decomposition; compilation, done once for all seeds, is apart. A basis that
-    takes no gradients costs a method nothing.
+    Args:
+        basis: the basis with its options.
+        instance: the problem of the seed.
+        sample: samples gradients; the default is for bases that need none.
+        decompose: decomposes the matrix of gradients.
+
+    Returns:
+        Arrays by name: `matrix0`, `eigenvalues0`, ... for each block; `groups` (names of the parameters of
+        each block) and `changes` (form of each), in JSON; and the cost, `gradient_evaluations` and `seconds`.
+        The seconds include sampling and decomposition, but not compilation, which is done once for all seeds.
+        They are 0 for a basis that samples no gradients.
     """
     start = time.perf_counter()
-    kind, random = bases()[basis.name], one.random(BASIS_STREAM)
-    groups = groups_of(basis, one)
-    found, count = estimated(
+    kind, random = bases()[basis.name], instance.random(BASIS_STREAM)
+    groups = groups_of(basis, instance)
+    decompositions, count = estimated(
         groups,
         lambda group: kind.estimator(basis.options, group, random, decompose),
-        sample(one.problem, one.random),
+        sample(instance.problem, instance.random),
     )
     arrays: dict[str, np.ndarray] = {}
-    for number, (matrix, eigenvalues) in enumerate(found):
+    for number, (matrix, eigenvalues) in enumerate(decompositions):
         arrays[f"matrix{number}"], arrays[f"eigenvalues{number}"] = matrix, eigenvalues
     arrays["groups"] = np.array(json.dumps([group.names for group in groups]))
     arrays["changes"] = np.array(json.dumps([group.change.name for group in groups]))
@@ -239,92 +296,107 @@ def estimate(
 
 
 def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
-    """Return the matrices of some instances, which the bases job wrote; identity has none.
+    """Read the basis of some instances from the files of the basis-estimation job. The identity has no files.
 
     Raises:
-        FailedBefore: when its estimation failed, or its file is missing or damaged: then as
-            interrupted, which does not count against the method.
+        FailedBefore: if the estimation failed. If a file is missing or damaged, the failure is an
+            interruption, which does not count against the method.
     """
     stored = bases()[basis.name].stored
-    seeds = [_read_basis(job, basis, one) if stored else estimate(basis, one) for one in instances]
+    seeds = [_read_basis(job, basis, seed) if stored else estimate(basis, seed) for seed in instances]
     return LoadedBasis.of(seeds, dtype_of(job.spec, instances[0].workload))
 
 
-def _read_basis(job: Job, basis: BasisSpec, one: Instance) -> dict[str, np.ndarray]:
-    folders, workload = job.upstream("bases"), one.workload.name
-    candidates = [basis_file(folder, workload, basis.label, one.random.seed) for folder in folders]
-    found = next((path for path in candidates if path.exists()), candidates[0])
-    if not found.exists() and (failure := _failure_before(folders, basis_name(basis, workload))):
+def _read_basis(job: Job, basis: BasisSpec, instance: Instance) -> dict[str, np.ndarray]:
+    folders, workload = job.upstream("bases"), instance.workload.name
+    candidates = [basis_file(folder, workload, basis.label, instance.random.seed) for folder in folders]
+    path = next((path for path in candidates if path.exists()), candidates[0])
+    if not path.exists() and (failure := _failure_before(folders, basis_name(basis, workload))):
         raise FailedBefore(failure)
     try:
-        with found.open("rb") as file, np.load(file) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, BadZipFile) as error:
-        where = " and ".join(map(str, [found.parent] if found.exists() else folders))
-        said = (
-            f"{found}: the basis cannot be read ({error}); delete {where} and run snakemake again, which "
+        damaged = " and ".join(map(str, [path.parent] if path.exists() else folders))
+        reason = (
+            f"{path}: the basis cannot be read ({error}); delete {damaged} and run snakemake again, which "
             "computes it anew"
         )
-        raise FailedBefore(Failure("interrupted", said)) from error
+        raise FailedBefore(Failure("interrupted", reason)) from error
 
 
 def basis_name(basis: BasisSpec, workload: str) -> str:
-    """What a failure calls a basis."""
+    """Return the name of a basis in failures."""
     return f"basis {basis.label} on {workload}"
 
 
-def _failure_before(folders: Sequence[Path], what: str) -> Failure | None:
-    """Why the jobs of these folders have not what this one needs: interrupted as they were, else an error."""
+def _failure_before(folders: Sequence[Path], name: str) -> Failure | None:
+    """Return the recorded failure that explains why something is missing in the folders of upstream jobs.
+
+    Args:
+        folders: the folders of the upstream jobs.
+        name: name of the missing result in their failures.
+
+    Returns:
+        An interruption if the upstream job was interrupted, and otherwise an error; None if no failure is
+        recorded.
+    """
     markers = [folder / FAILED for folder in folders if (folder / FAILED).exists()]
-    failures = [one for marker in markers for one in json.loads(marker.read_text())]
-    own = (one for one in failures if one["what"] == what or one["outcome"] == "interrupted")
-    if (found := next(own, None)) is None:
+    failures = [failure for marker in markers for failure in json.loads(marker.read_text())]
+    causes = (item for item in failures if item["what"] == name or item["outcome"] == "interrupted")
+    if (cause := next(causes, None)) is None:
         return None
-    outcome = "interrupted" if found["outcome"] == "interrupted" else "error"
-    return Failure(outcome, f"{found['what']}: {found['outcome']}: {found['reason']}")
+    outcome = "interrupted" if cause["outcome"] == "interrupted" else "error"
+    return Failure(outcome, f"{cause['what']}: {cause['outcome']}: {cause['reason']}")
 
 
-def groups_of(basis: BasisSpec, one: Instance) -> tuple[Group, ...]:
-    """What a basis changes together in a workload."""
+def groups_of(basis: BasisSpec, instance: Instance) -> tuple[Group, ...]:
+    """Return the groups of parameters that a basis transforms together (its blocks)."""
     return bases()[basis.name].groups(
         basis.options,
-        {name: value.shape for name, value in one.problem.parameters.items()},
-        {name: str(role.kind) for name, role in one.workload.roles(one.settings).items()},
+        {name: value.shape for name, value in instance.problem.parameters.items()},
+        {name: str(role.kind) for name, role in instance.workload.roles(instance.settings).items()},
     )
 
 
-def sampling_of(basis: BasisSpec, one: Instance) -> GradientSampling:
-    """What a basis samples up front: how many gradients, and at which parameters."""
+def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
+    """Return the number of gradients that a basis samples before runs, and the distribution of points."""
     kind = bases()[basis.name]
-    dimension = sum(value.size for value in one.problem.parameters.values())
+    dimension = sum(value.size for value in instance.problem.parameters.values())
     distribution = kind.sampling(basis.options)
     return GradientSampling(
-        one.workload,
-        one.settings,
+        instance.workload,
+        instance.settings,
         kind.samples(basis.options, dimension),
         distribution.scale if distribution.kind == "normal" else None,
         distribution.around_start,
     )
 
 
-def reestimation_of(basis: BasisSpec, one: Instance, steps: int) -> RenewalPlan | None:
-    """When and how a run of so many steps estimates its basis anew; None where it does not."""
+def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> RenewalPlan | None:
+    """Return when and how a run estimates its basis again; None if it does not.
+
+    Args:
+        basis: the basis with its options.
+        instance: the problem of a seed.
+        steps: number of steps of the run.
+    """
     kind = bases()[basis.name]
-    chosen = kind.reestimation(basis.options)
-    if chosen is None:
+    period = kind.reestimation(basis.options)
+    if period is None:
         return None
-    every = chosen.count * (one.epoch if chosen.unit == "epochs" else 1)
+    every = period.count * (instance.epoch if period.unit == "epochs" else 1)
     return RenewalPlan(
         points=tuple(range(every, steps, every)),
-        sampling=replace(sampling_of(basis, one), around_start=True),
-        groups=groups_of(basis, one),
+        sampling=replace(sampling_of(basis, instance), around_start=True),
+        groups=groups_of(basis, instance),
         estimator=partial(kind.estimator, basis.options),
     )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One workload, optimizer and basis of a job, with the settings that its lanes take."""
+    """A workload, optimizer and basis of a job in one round, with the settings of its runs."""
 
     workload: Workload
     workload_spec: WorkloadSpec
@@ -334,82 +406,102 @@ class Cell:
 
 
 def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Workload:
-    """The workload that a spec names, under its label, by which tables know it.
+    """Return the workload of a spec, with the name that it has in tables.
 
-    Random streams know it by its own name, so that those that differ in a setting draw the same problems.
+    Its random streams keep the original name, so that variants of a workload draw the same problems.
 
     Args:
-        splits: that are evaluated; None: all that it has.
+        spec: name and settings of the workload.
+        splits: names of the splits to evaluate; None for all splits.
     """
-    found = find_workload(spec.locator).evaluated_on(splits)
-    return replace(found, name=spec.name, streams=found.name)
+    workload = find_workload(spec.locator).evaluated_on(splits)
+    return replace(workload, name=spec.name, streams=workload.name)
 
 
 def precision_of(spec: JobSpec, workload: Workload) -> Precision:
-    """The precision of a workload's runs: what the study asks for, else the workload's own."""
+    """Return the precision of a workload's runs: the study's; if the study has none, the workload's."""
     assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 
 
 def dtype_of(spec: JobSpec, workload: Workload) -> np.dtype[Any]:
-    """What a workload's runs compute in, but for products of the model; bases are held in it."""
+    """Return the NumPy type of the precision in which a workload's runs compute.
+
+    Bases are stored in it. Products of a model may be computed in a lower precision.
+    """
     return np.dtype(POLICIES[precision_of(spec, workload)].computed)
 
 
-def steps_of(spec: TrainingSpec, one: Instance) -> int:
-    """The steps of a run: as budgeted, or whole batches of an epoch times the epochs.
+def steps_of(spec: TrainingSpec, instance: Instance) -> int:
+    """Return the number of steps of a run. A budget in epochs is multiplied by the steps of an epoch.
 
     Raises:
-        InputError: when a batch is larger than the data.
+        InputError: if a minibatch is larger than the data.
     """
-    if one.batch_size > one.examples:
+    if instance.batch_size > instance.examples:
         raise InputError(
-            f"study {spec.study}: batch_size = {one.batch_size} is larger than the {one.examples} training "
-            "examples; give a smaller batch_size, or null for the full batch"
+            f"study {spec.study}: batch_size = {instance.batch_size} is larger than the {instance.examples} "
+            "training examples; give a smaller batch_size, or null for the full batch"
         )
     ((unit, length),) = spec.training.budget.items()
-    return length * (one.epoch if unit == "epochs" else 1)
+    return length * (instance.epoch if unit == "epochs" else 1)
 
 
-def schedule_of(spec: TrainingSpec, one: Instance) -> np.ndarray:
-    """The multiplier of each step of a run, (steps,).
+def schedule_of(spec: TrainingSpec, instance: Instance) -> np.ndarray:
+    """Return the multiplier of the learning rate at each step of a run, (steps,).
 
     Raises:
-        InputError: when a warm-up in epochs is longer than the run, or a batch larger than the data.
+        InputError: if a warm-up in epochs is longer than the run, or a minibatch is larger than the data.
     """
     try:
-        return multipliers(spec.training.schedule.model_dump(), steps_of(spec, one), one.epoch)
+        return multipliers(spec.training.schedule.model_dump(), steps_of(spec, instance), instance.epoch)
     except ValueError as error:
         raise InputError(f"study {spec.study}: schedule.{error}") from error
 
 
 def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
-    """The minibatches of several seeds, (steps, S, batch_size) indices, or None for the full batch."""
+    """Return the indices of all minibatches, (steps, S, batch_size); None for the full batch.
+
+    Args:
+        instances: the problem of each seed.
+        steps: number of steps.
+    """
     if instances[0].settings.get("batch_size") is None:
         return None
     batch_size = instances[0].batch_size
     orders = np.empty((steps, len(instances), batch_size), np.int32)
-    for seed, one in enumerate(instances):  # one seed's twice at a time, not all seeds'
-        orders[:, seed] = batch_order(one.random, one.examples, batch_size, steps)
+    # The order of a seed is copied before the next one is made, so that only one is in memory twice.
+    for seed, instance in enumerate(instances):
+        orders[:, seed] = batch_order(instance.random, instance.examples, batch_size, steps)
     return orders
 
 
 def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: LoadedBasis) -> Bundle:
-    """The bundle of all lanes of a cell."""
+    """Return the bundle of all runs of a cell.
+
+    Args:
+        job, cell: the job and its cell.
+        instances: the problem of each seed.
+        basis: the basis of each seed.
+
+    Raises:
+        InputError: if the workload lacks a split that the study evaluates, or the schedule is invalid
+            (`schedule_of`).
+    """
     spec, training = job.spec, job.training
     assert isinstance(spec, TrainingSpec)
-    there = instances[0].problem.splits
-    if lacking := sorted(set(cell.workload.evaluated_splits) - set(there)):
+    splits = instances[0].problem.splits
+    if missing := sorted(set(cell.workload.evaluated_splits) - set(splits)):
         raise InputError(
-            f"study {spec.study}: evaluated_splits: {cell.workload.name} has no {', '.join(lacking)} here; "
-            f"name those that it has in the scale ({', '.join(there)})"
+            f"study {spec.study}: evaluated_splits: {cell.workload.name} has no {', '.join(missing)} here; "
+            f"name those that it has in the scale ({', '.join(splits)})"
         )
     rule = rule_of(cell.optimizer, training.schedule.name)
     complete = [rule.complete({**cell.optimizer.hyperparameters, **setting}) for setting in cell.settings]
     schedule = schedule_of(spec, instances[0])
     steps = len(schedule)
     workload, problems, matrices = with_changed_inputs(
-        cell.workload, [one.problem for one in instances], basis.matrices, basis.changes
+        cell.workload, [instance.problem for instance in instances], basis.matrices, basis.changes
     )
     return Bundle(
         workload=workload,
@@ -423,6 +515,6 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
         matrices=matrices,
         changes=basis.changes,
         settings=cell.workload_spec.settings,
-        randoms=[one.random for one in instances],
+        randoms=[instance.random for instance in instances],
         reestimation=reestimation_of(cell.basis, instances[0], steps),
     )

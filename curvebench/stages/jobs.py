@@ -1,4 +1,4 @@
-"""What one job does: from its spec file to its tables."""
+"""Computation of one job, from its spec file to its tables."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
 from curvebench.stages.devices import joules_used, reserve_gpu
 from curvebench.stages.job import PARTS, Job
-from curvebench.stages.supervision import DONE, Attendance, Failure, Interrupted, failure_of
+from curvebench.stages.supervision import DONE, Failure, Interrupted, Supervision, failure_of
 from curvebench.timing.clocks import limit_threads
 
-# Modules are imported late: each brings a backend or a library that the other stages do without.
+# A stage is imported when it is needed, since each imports a backend or another large library.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
     "runs": ("curvebench.stages.run_jobs", "run_lanes"),
@@ -37,72 +37,79 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "parity": ("curvebench.stages.parity", "compare_backends"),
     "checks": ("curvebench.stages.check_jobs", "check_claims"),
 }
-WHOLE = ("timing", "parity", "checks")  # fail as a whole where a signal ends their process
-CACHE = Path(".cache")  # what was compiled, in the project's folder, where snakemake runs jobs
+# Stages whose jobs fail as a whole when a signal ends their process.
+INDIVISIBLE = ("timing", "parity", "checks")
+# Folder for compiled programs, in the folder of the project, where snakemake runs jobs.
+CACHE = Path(".cache")
 
 
 def run_job(
     spec_path: Path,
     results: Path,
     threads: int = 1,
-    attendance: Attendance | None = None,
+    supervision: Supervision | None = None,
     keep_failed: bool = False,
     checkpoint_minutes: float | None = None,
 ) -> Path:
-    """Compute one job and write its tables; the last file written is jobs.parquet.
+    """Compute one job and write its tables. The last file that is written is jobs.parquet.
 
-    What fails is a row with its outcome, or is missing and listed in `failures` of jobs.parquet, and the rest
-    goes on. `failed.json` says that something did; it is gone when nothing fails any more.
+    A failure does not end the job. A failed run has a row with its outcome; other failures are listed in the
+    column `failures` of jobs.parquet. The file `failed.json` exists as long as something in the job has
+    failed.
 
     Args:
         spec_path: the spec file.
         results: the results folder.
-        threads: how many processor threads the job may use.
-        attendance: what the process that attends this one hands on; None for a job on its own.
-        keep_failed: where something failed before, write that as it is, and compute nothing.
-        checkpoint_minutes: between two checkpoints of a run; None for `curvebench.engine.checkpoints.EVERY`.
+        threads: number of CPU threads that the job may use.
+        supervision: information from the supervisor; None if the job is not supervised.
+        keep_failed: if something failed in the last call, write its failure again and compute nothing.
+        checkpoint_minutes: time between two checkpoints of a run; None for
+            `curvebench.engine.checkpoints.EVERY`.
 
     Returns:
         The job's folder.
 
     Raises:
-        InputError: for a damaged spec, sources that changed since it was planned, a GPU that is not there,
-            and a folder that cannot take the tables.
+        InputError: if the spec is damaged, if sources have changed since the job was planned, if the GPU is
+            missing, or if the tables cannot be written.
     """
     spec = read_spec(spec_path)
     check_unchanged(spec)
     limit_threads(threads)
     facts: dict[str, Any] = provenance(threads)
-    taken = reserve_gpu() if spec.device == "gpu" else None
-    device, waited = (None, 0.0) if taken is None else (taken.name, taken.waited)
-    before = joules_used(device)
-    _keep_compiled(threads, facts["machine"])
-    named = {one["name"] for one in facts["packages"]}
-    facts["packages"] += [  # those of contestants
-        {"name": name, "version": number} for name, number in spec.versions.items() if name not in named
+    gpu = reserve_gpu() if spec.device == "gpu" else None
+    device, waited = (None, 0.0) if gpu is None else (gpu.name, gpu.waited)
+    joules_before = joules_used(device)
+    _set_compile_caches(threads, facts["machine"])
+    names = {package["name"] for package in facts["packages"]}
+    # Add the packages of optimizers that are not a part of this project.
+    facts["packages"] += [
+        {"name": name, "version": number} for name, number in spec.versions.items() if name not in names
     ]
-    machine, attendance = facts["machine"], attendance or Attendance()
-    job = Job(spec, results, machine, Clock(), threads, attendance, keep_failed, checkpoint_minutes)
+    machine, supervision = facts["machine"], supervision or Supervision()
+    job = Job(spec, results, machine, Clock(), threads, supervision, keep_failed, checkpoint_minutes)
     if keep_failed and (job.folder / FAILED).exists():
         failures = json.loads((job.folder / FAILED).read_text())
-        job.attendance.kept = {one["what"]: Failure(one["outcome"], one["reason"]) for one in failures}
-        job.attendance.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
-    if job.attendance.ended is None:  # else nothing is computed
+        not_retried = {item["what"]: Failure(item["outcome"], item["reason"]) for item in failures}
+        job.supervision.not_retried = not_retried
+        job.supervision.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
+    if job.supervision.ended is None:  # Otherwise nothing is computed.
         _check_device(job)
     job.folder.mkdir(parents=True, exist_ok=True)
-    with _interruptible(job.attendance.ended is None):
+    with _interruptible(job.supervision.ended is None):
         try:
             _compute(job)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left is short
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # The rest is short, and is not to be interrupted.
         except Interrupted as error:
-            job.attendance.ended = failure_of(error)
+            job.supervision.ended = failure_of(error)
             job.failures.clear()
-            _compute(job)  # which now writes what there is
-        check_unchanged(spec)  # a source edited meanwhile may or may not have been imported before
+            _compute(job)  # Now that the job has ended, this writes the tables of finished runs.
+        # A source that was edited during the job may have been imported before or after that.
+        check_unchanged(spec)
         _mark(job)
-        facts["gpu_joules"] = _joules_since(before, device, job)
+        facts["gpu_joules"] = _joules_since(joules_before, device, job)
         job.write("jobs", [_row(job, facts, waited)])
-        job.attendance.journal.begin(DONE)
+        job.supervision.journal.begin(DONE)
         if not any((folder / FAILED).exists() for folder in [job.folder, *job.upstream(*spec.upstream)]):
             rmtree(job.folder / PARTS, ignore_errors=True)
             remove_with_empty_parents(checkpoints_folder(results, spec.name), parents=1)
@@ -110,7 +117,13 @@ def run_job(
 
 
 def _check_device(job: Job) -> None:
-    """Refuse a GPU that is not there before anything is computed: no method is to blame for it."""
+    """Check that the device of a job is available, before anything is computed.
+
+    Otherwise each method would be recorded as failed.
+
+    Raises:
+        InputError: if there is no GPU.
+    """
     if job.spec.device == "cpu":
         return
     try:
@@ -120,22 +133,22 @@ def _check_device(job: Job) -> None:
 
 
 def _compute(job: Job) -> None:
-    """Compute and write the job's other tables, without rows where all of it fails."""
+    """Compute and write all tables except jobs.parquet. If the stage as a whole fails, they have no rows."""
     module, function = STAGES[job.spec.stage]
-    name = ", ".join(one.label for one in job.spec.optimizers) or "all bases"
+    name = ", ".join(optimizer.label for optimizer in job.spec.optimizers) or "all bases"
     name = job.spec.description if isinstance(job.spec, RunsSpec) else name
 
     def stage() -> None:
         getattr(importlib.import_module(module), function)(job)
 
-    failure = job.attendance.not_tried(name) if job.spec.stage in WHOLE else None
+    failure = job.supervision.failure_to_record(name) if job.spec.stage in INDIVISIBLE else None
     if not job.attempt(name, stage, failure):
         for table in set(TABLES[job.spec.stage]) - {"jobs"}:
             job.write(table)
 
 
 def _mark(job: Job) -> None:
-    """Say what of the job failed, for the next call."""
+    """Write `failed.json` with the failures of the job, for the next call; remove it if nothing failed."""
     marker = job.folder / FAILED
     if job.failures:
         write_texts({marker: json.dumps(job.failures, indent=1) + "\n"})
@@ -143,10 +156,11 @@ def _mark(job: Job) -> None:
         marker.unlink(missing_ok=True)
 
 
-def _keep_compiled(threads: int, machine: str) -> None:
-    """Tell the compilers where what they compile is kept, and torch.compile how many processes may compile.
+def _set_compile_caches(threads: int, machine: str) -> None:
+    """Set the folders in which PyTorch and JAX store compiled programs, and limit the compiler processes.
 
-    JAX's key of a program does not say which instructions the processor has: each machine has its own folder.
+    The keys of JAX do not contain the instruction set of the processor, so each machine has a folder of its
+    own.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((CACHE / "torch").resolve()))
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
@@ -157,23 +171,33 @@ def _keep_compiled(threads: int, machine: str) -> None:
 
 @contextmanager
 def _interruptible(once: bool) -> Iterator[None]:
-    """Turn SIGTERM into `Interrupted`, once or never: what it sets off is not interrupted again."""
+    """Raise `Interrupted` in this context when SIGTERM arrives, and ignore all further signals.
+
+    Args:
+        once: whether to raise it; if False, ignore the first signal, too.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_IGN)
         raise Interrupted("SIGTERM: out of time, cancelled or preempted")
 
-    before = signal.signal(signal.SIGTERM, interrupt if once else signal.SIG_IGN)
+    handler = signal.signal(signal.SIGTERM, interrupt if once else signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
-    """What the job took, but for the seconds in which it `waited` for a GPU that others had."""
+    """Return the job's row of the table `jobs`.
+
+    Args:
+        job: the job.
+        facts: provenance of the job.
+        waited: seconds of waiting for a free GPU, which do not count.
+    """
     spec, seconds = job.spec, job.clock.seconds
-    total = _total_seconds(job.attendance.since) - waited + job.clock.earlier
+    total = _total_seconds(job.supervision.since) - waited + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     return {
         **facts,
@@ -191,10 +215,13 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     }
 
 
-def _joules_since(before: float | None, device: str | None, job: Job) -> float | None:
-    """What the job's GPU has used since it had used `before`; not known where a run began elsewhere."""
+def _joules_since(joules: float | None, device: str | None, job: Job) -> float | None:
+    """Return the energy in joules that the job's GPU has used since its counter was at `joules`.
+
+    Returns None if it is unknown, also if the job has resumed a run of another process.
+    """
     now = None if job.clock.earlier else joules_used(device)
-    return None if now is None or before is None else now - before
+    return None if now is None or joules is None else now - joules
 
 
 def _total_seconds(since: float | None) -> float:
@@ -203,7 +230,7 @@ def _total_seconds(since: float | None) -> float:
         return time.monotonic() - since
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Both since the machine started: a date of the start would be rounded to a second (proc(5)).
+        # The two times are since the start of the machine: a date would be rounded to a second (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil

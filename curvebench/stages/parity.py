@@ -1,4 +1,8 @@
-"""Parity: an optimizer's steps on small problems, backend against backend, and float32 against float64."""
+"""Parity: comparison of an optimizer's steps between backends and between precisions, on small problems.
+
+The parity stage takes a few steps of each rule on each problem with PyTorch, JAX and NumPy in float64, which
+must agree within a tolerance, and with PyTorch and JAX in float32, whose difference from float64 is reported.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +34,22 @@ from curvebench.steps.update import Update
 
 SEED = 0
 Arrays = dict[str, np.ndarray]
-Engines = Mapping[tuple[str, str], Engine]  # by backend and precision
+Engines = Mapping[tuple[str, str], Engine]  # keys are backend and precision
 
 
 @dataclass(frozen=True)
 class Parity:
-    """One comparison.
+    """Result of one comparison of two sequences of steps.
 
     Args:
-        optimizer, problem, workload, basis: what was run; `problem` is the label.
-        comparison: `torch against jax`, each by its own gradients; `numpy against torch`, by PyTorch's
-            gradients; `float32 against float64 on jax`, and on torch.
-        unit: `relative`, to the largest entry of the array; or `ulps`, float32's spacing at that entry.
-        first_step: largest difference over all arrays after one step.
-        difference: the same over all arrays and steps.
-        judged: whether the tolerance applies.
+        optimizer, problem, workload, basis: names of the rule, the problem, its workload and its basis.
+        comparison: `torch against jax`, each with its own gradients; `numpy against torch`, with the
+            gradients of PyTorch; `float32 against float64 on jax`, or on torch.
+        unit: `relative` to the largest entry of an array; or `ulps`, units of the spacing of float32 at that
+            entry.
+        first_step: largest difference of all arrays after one step.
+        difference: largest difference of all arrays after any step.
+        judged: whether the difference must be within the tolerance.
     """
 
     optimizer: str
@@ -59,13 +64,19 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is within the tolerance; true where none applies."""
-        return not self.judged or self.difference <= parity_problems.TOLERANCE  # NaN is not
+        """Whether the difference is within the tolerance (NaN is not); true if no tolerance applies."""
+        return not self.judged or self.difference <= parity_problems.TOLERANCE
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A problem with its data, and its basis by value, (1, d, d), which all backends are given."""
+    """A problem with its data and its basis, which are the same arrays for all backends.
+
+    Args:
+        problem: the problem.
+        instance: its data and initial parameters.
+        matrices: the matrix (1, d, d) of its basis, by the names of all parameters; empty without a basis.
+    """
 
     problem: parity_problems.ParityProblem
     instance: Instance
@@ -77,16 +88,18 @@ def parities(
     problems: Sequence[parity_problems.ParityProblem] = parity_problems.PROBLEMS,
     job: Job | None = None,
 ) -> Iterator[Parity]:
-    """Every named optimizer on every problem; a generator, since a problem takes a second.
+    """Compare each named optimizer on each problem, and yield the results as they are computed.
 
     Args:
-        job: has the engines and the clock, and takes what an optimizer raises on a problem, whose comparisons
-            are left out then; None to raise.
+        names: names of rules.
+        problems: the problems.
+        job: provides engines and clock, and records the exceptions of an optimizer on a problem, whose
+            comparisons are then left out. With None, exceptions are raised.
     """
     clock = Clock() if job is None else job.clock
-    made = engine if job is None else lambda backend, dtype: job.engine(dtype, backend)
+    make = engine if job is None else lambda backend, dtype: job.engine(dtype, backend)
     pairs = itertools.product(BACKENDS, ("float64", "float32"))
-    engines = {(backend, dtype): made(backend, dtype) for backend, dtype in pairs}
+    engines = {(backend, dtype): make(backend, dtype) for backend, dtype in pairs}
     for problem in problems:
         with clock.phase("data"):
             prepared = prepare(problem, engines["torch", "float64"])
@@ -99,25 +112,26 @@ def parities(
                 job.fail(f"parity of {name} on {problem.label}", error)
 
 
-def prepare(problem: parity_problems.ParityProblem, made: Engine) -> Prepared:
-    """Draw a problem's data and estimate its basis."""
+def prepare(problem: parity_problems.ParityProblem, sampling_engine: Engine) -> Prepared:
+    """Draw a problem's data, and estimate its basis with an engine that computes gradients."""
     workload, basis = problem.workload_spec, problem.basis_spec
-    one = instance(workload_of(workload), workload.settings, SEED)
+    draw = instance(workload_of(workload), workload.settings, SEED)
     if problem.basis is None:
-        return Prepared(problem, one, {})
-    sample = sampler(sampling_of(basis, one), made, one.problem, one.random)
-    matrix = estimate(basis, one, sample)["matrix0"]
-    return Prepared(problem, one, {tuple(one.problem.parameters): matrix[None]})
+        return Prepared(problem, draw, {})
+    sample = sampler(sampling_of(basis, draw), sampling_engine, draw.problem, draw.random)
+    matrix = estimate(basis, draw, sample)["matrix0"]
+    return Prepared(problem, draw, {tuple(draw.problem.parameters): matrix[None]})
 
 
 def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> Iterator[Parity]:
-    """All comparisons of one rule on one problem; none where it is for other models.
+    """Yield all comparisons of a rule on a problem.
 
-    A rule that runs in float64 alone has none in float32.
+    There are none for a rule that needs layers which the problem does not have, and none in float32 for a
+    rule that runs only in float64.
     """
     problem = prepared.problem
     bundle = bundle_of(rule, prepared)
-    if not _takes(bundle):
+    if not _is_supported(bundle):
         return
 
     def parity(comparison: str, by_step: Sequence[float], judged: bool) -> Parity:
@@ -136,7 +150,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
     torch_path, gradients, needs = paths["torch"]
     jax_path = paths["jax"].params
-    # A rule may have no path here, such as one on the simplex; on one backend alone that is a difference.
+    # A rule may diverge on a problem that is not made for it, but then on both backends.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):
@@ -158,8 +172,8 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
         yield parity(f"float32 against float64 on {backend}", growth, judged=False)
 
 
-def _takes(bundle: Bundle) -> bool:
-    """Whether the problem has the layers of a model that the rule is for."""
+def _is_supported(bundle: Bundle) -> bool:
+    """Return whether the problem has the layers that the rule needs."""
     try:
         return Update(bundle.rule, bundle.layout).bound is not None
     except OptionError:
@@ -167,12 +181,12 @@ def _takes(bundle: Bundle) -> bool:
 
 
 class Trajectory(NamedTuple):
-    """What a bundle's first lane did.
+    """Steps of a bundle's first lane.
 
     Args:
-        params: after each step.
-        gradients, needs: before each step on torch, and what the rule needs besides; else nothing. JAX's are
-            inside its compiled step, and compiling them apart would double its time.
+        params: parameters by name after each step.
+        gradients, needs: gradients, and values of the rule's needs, before each step. They are empty for JAX,
+            which computes them within its compiled step: to compile them separately would double the time.
     """
 
     params: list[Arrays]
@@ -180,65 +194,69 @@ class Trajectory(NamedTuple):
     needs: list[Arrays]
 
 
-def trajectory(bundle: Bundle, made: Engine, clock: Clock) -> Trajectory:
-    """The path of a bundle's first lane."""
-    found = Trajectory([], [], [])
-    with made.context():
-        loaded = load(bundle, made, clock)
+def trajectory(bundle: Bundle, backend: Engine, clock: Clock) -> Trajectory:
+    """Take all steps of a bundle, and return the arrays of its first lane."""
+    path = Trajectory([], [], [])
+    with backend.context():
+        loaded = load(bundle, backend, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = made.segment(loaded, segment_inputs(bundle, made, 0, 1), steps=0)
+            segment = backend.segment(loaded, segment_inputs(bundle, backend, 0, 1), steps=0)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
-                inputs = segment_inputs(bundle, made, step, 1)
-                if made.ops.backend == "torch":
-                    one = step_of(inputs, 0)
-                    point = program.point(carry, constants, one)
+                inputs = segment_inputs(bundle, backend, step, 1)
+                if backend.ops.backend == "torch":
+                    step_inputs = step_of(inputs, 0)
+                    point = program.point(carry, constants, step_inputs)
                     work = program.update.work_of(step + 1)
-                    info = program.evaluate(point, carry.model, constants, one, work)
-                    found.gradients.append(_host(made, info.gradient))
-                    found.needs.append(_host(made, info.needs))
+                    info = program.evaluate(point, carry.model, constants, step_inputs, work)
+                    path.gradients.append(_to_host(backend, info.gradient))
+                    path.needs.append(_to_host(backend, info.needs))
                 carry = segment(carry, constants, inputs)
-                found.params.append(_host(made, program.parameters(carry.coordinates, constants.matrices)))
-    return found
+                params = program.parameters(carry.coordinates, constants.matrices)
+                path.params.append(_to_host(backend, params))
+    return path
 
 
 def _is_finite(arrays: Arrays) -> bool:
     return all(bool(np.isfinite(array).all()) for array in arrays.values())
 
 
-def relative(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference over the largest entry of `other`; 0 or inf where all of `other` is 0."""
-    error, scale = float(np.abs(one - other).max()), float(np.abs(other).max())
+def relative(values: np.ndarray, reference: np.ndarray) -> float:
+    """Return the largest difference divided by the largest entry of `reference`.
+
+    If all entries of `reference` are 0, the result is 0 for equal arrays and otherwise infinite.
+    """
+    error, scale = float(np.abs(values - reference).max()), float(np.abs(reference).max())
     if scale == 0:
         return 0.0 if error == 0 else float("inf")
     return error / scale
 
 
-def ulps(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference in units of the spacing of float32 at the largest entry of `other`."""
-    return float(np.abs(one - other).max() / np.spacing(np.float32(np.abs(other).max())))
+def ulps(values: np.ndarray, reference: np.ndarray) -> float:
+    """Return the largest difference in units of float32's spacing at the largest entry of `reference`."""
+    return float(np.abs(values - reference).max() / np.spacing(np.float32(np.abs(reference).max())))
 
 
-def _by_step(measure: Any, one: Sequence[Mapping[str, np.ndarray]], other: Sequence[Arrays]) -> list[float]:
-    """The largest measure over all arrays, at each step."""
+def _by_step(distance: Any, path: Sequence[Mapping[str, Any]], reference: Sequence[Arrays]) -> list[float]:
+    """Return the largest distance of all arrays at each step; NaN if one distance is NaN."""
     return [
-        float(np.max([measure(mine[name], theirs[name]) for name in theirs]))  # NaN stays NaN
-        for mine, theirs in zip(one, other, strict=True)
+        float(np.max([distance(values[name], expected[name]) for name in expected]))
+        for values, expected in zip(path, reference, strict=True)
     ]
 
 
-def _host(made: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return map_arrays(lambda value: np.array(made.ops.to_numpy(value)[0, 0], np.float64), arrays)
+def _to_host(backend: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return map_arrays(lambda value: np.array(backend.ops.to_numpy(value)[0, 0], np.float64), arrays)
 
 
 def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """In the order of the layout, which is that of a basis over all parameters."""
+    """Return the arrays in the order of the layout, and so of a basis over all parameters."""
     return {name: arrays[name] for name in bundle.layout.shapes}
 
 
 def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
-    """A rule's only lane on a problem."""
+    """Return the bundle with one lane that runs a rule on a problem."""
     workload = prepared.problem.workload_spec
     values = parity_problems.hyperparameters_of(rule)
     return Bundle(
@@ -258,11 +276,11 @@ def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
 
 
 def compare_backends(job: Job) -> None:
-    """Compare the spec's optimizers and write their parity."""
+    """Compare the optimizers of a parity job, and write the table `parity`."""
     spec = job.spec
     names = [optimizer.name for optimizer in spec.optimizers]
     pairs = list(zip(spec.workloads, spec.bases, strict=True))
-    problems = [one for one in parity_problems.PROBLEMS if (one.workload_spec, one.basis_spec) in pairs]
+    problems = [case for case in parity_problems.PROBLEMS if (case.workload_spec, case.basis_spec) in pairs]
     total = len(names) * len(problems) * len(schema.COMPARISONS)
     progress = Progress(f"parity of {', '.join(names)}", total)
     rows: list[dict[str, Any]] = []

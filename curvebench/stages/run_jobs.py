@@ -1,4 +1,9 @@
-"""The runs of a method, round by round: every cell's lanes as bundles, written as runs and curves."""
+"""The runs stage: all runs of a method, round by round.
+
+A cell is a method on a workload in one round. Its runs are computed as one or several bundles, whose rows are
+stored as soon as they are finished, in parts of the tables `runs` and `curves`. A job that is started again
+computes only the runs that are missing.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +42,17 @@ from curvebench.workloads.workload import Workload
 
 
 def run_lanes(job: job_parts.Job) -> None:
-    """Run all lanes of a job that are not done, round by round, and write its tables.
+    """Compute the unfinished runs of a job, round by round, and write the tables `runs` and `curves`.
 
-    A bundle that raises, or takes its process with it, is tried again setting by setting; where that fails
-    all seeds of the setting have failed. One of which a checkpoint stands is left to the next call instead,
-    if a signal ended its process. A cell whose problem or basis cannot be made has failed as a whole.
+    If a bundle raises an exception or its process dies, its settings are tried again one by one; if a setting
+    fails again, all its seeds have failed. If a signal ended the process of a bundle with a checkpoint, the
+    bundle is left to the next call, which resumes it. If the problem or the basis of a cell cannot be made,
+    the whole cell has failed.
     """
     spec = job.runs
-    # The study of a submission has the name of its method, which is not repeated.
-    about = " ".join(dict.fromkeys((spec.study, spec.description)))
-    progress = Progress(f"{about} on {spec.backend}", sum(spec.lanes))
+    # The study of a submission has the name of its method, which is not to be shown twice.
+    title = " ".join(dict.fromkeys((spec.study, spec.description)))
+    progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
     tables = [
         table
@@ -65,21 +71,25 @@ def _of_workload(
     numbers: Iterator[int],
     progress: Progress,
 ) -> list[RunTables]:
-    """Return the rows of all rounds on a workload, whose problems are kept from round to round.
+    """Return the rows of all rounds on a workload. Rounds share problems and compiled programs.
 
     Args:
-        numbers: gives each cell of the job its number.
+        job: the job.
+        workload: name and settings of the workload.
+        engine_of: returns the engine for a precision.
+        numbers: yields the index of each cell in the job.
+        progress: progress bar of the job.
     """
     spec = job.runs
-    found, tables = job_parts.workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
-    problem, programs = cache(partial(job_parts.instance, found, workload.settings)), dict[str, Programs]()
-    upstream = [read(folder, "runs").filter(workload=found.name) for folder in job.upstream("runs")]
+    loaded, tables = job_parts.workload_of(workload, spec.training.evaluated_splits), list[RunTables]()
+    problem, programs = cache(partial(job_parts.instance, loaded, workload.settings)), dict[str, Programs]()
+    upstream = [read(folder, "runs").filter(workload=loaded.name) for folder in job.upstream("runs")]
     for number in spec.rounds:
         in_round = replace(job, spec=spec.in_round(number))
-        before = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(one.runs for one in tables)])
-        settings_of = _settings_of(in_round, found, before.filter(pl.col("round") < number))
+        previous = pl.concat([pl.DataFrame(schema=schema.RUNS), *upstream, *(rows.runs for rows in tables)])
+        settings_of = _settings_of(in_round, loaded, previous.filter(pl.col("round") < number))
         for basis in in_round.spec.bases:
-            cell = job_parts.Cell(found, workload, spec.optimizers[0], basis, settings_of(basis.label))
+            cell = job_parts.Cell(loaded, workload, spec.optimizers[0], basis, settings_of(basis.label))
             of_cell = partial(_programs, spec, basis, programs)
             run = _CellRun(in_round, cell, next(numbers), engine_of, problem, of_cell, progress)
             tables += run.tables()
@@ -89,77 +99,84 @@ def _of_workload(
 def _programs(
     spec: RunsSpec,
     basis: BasisSpec,
-    made: dict[str, Programs],
+    programs: dict[str, Programs],
     bundle: Bundle,
-    one: job_parts.Instance,
+    instance: job_parts.Instance,
     engine: Engine,
 ) -> Programs:
-    """Return the compiled programs that all rounds in a basis share, `made` before or now.
+    """Return the compiled programs that all rounds in a basis share.
 
     Args:
-        spec: the whole job.
-        bundle: the lanes of one round.
-        one: the problem of one of its seeds.
+        spec: the spec of the whole job, with all rounds.
+        basis: the basis.
+        programs: the programs of each basis by its label; those of a new basis are added.
+        bundle: all lanes of one round.
+        instance: the problem of one of its seeds.
         engine: the backend.
     """
-    if basis.label not in made:
-        rounds = [own for own in map(spec.in_round, spec.rounds) if basis in own.bases]
-        counts = [(len(own.seeds), own.tries(own.rounds[0])) for own in rounds]
+    if basis.label not in programs:
+        rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
+        counts = [(len(in_round.seeds), in_round.tries(in_round.rounds[0])) for in_round in rounds]
         if spec.settings is not None:
             counts = [bundle.lanes]
         longest = replace(
-            bundle, schedule=job_parts.schedule_of(spec, one), evaluations=spec.training.evaluations
+            bundle, schedule=job_parts.schedule_of(spec, instance), evaluations=spec.training.evaluations
         )
-        made[basis.label] = Programs.of_rounds(longest, counts, engine, spec.bundle_memory_bytes)
-    return made[basis.label]
+        programs[basis.label] = Programs.of_rounds(longest, counts, engine, spec.bundle_memory_bytes)
+    return programs[basis.label]
 
 
 def _settings_of(
     job: job_parts.Job, workload: Workload, tuned: pl.DataFrame
 ) -> Callable[[str], Sequence[Mapping[str, float]]]:
-    """Return a function from a basis to the settings that a round tries in it.
+    """Return a function that maps the label of a basis to the settings of its runs in a round.
 
-    In the final round, the first setting is the chosen one. A single run in another round has its own only.
-    There are none where runs that tune the basis were interrupted: the next call runs these first.
+    In the final round, the first setting is the chosen one. If each run is a job of its own, the job of a
+    tuning round has one setting. There are no settings if runs that tune the basis were interrupted: the next
+    call computes these runs first.
 
     Args:
-        job: as it is in the round.
-        tuned: the runs of the tuning rounds before, on the workload.
+        job: the job with the spec of the round.
+        workload: the workload.
+        tuned: the runs of earlier tuning rounds on the workload.
     """
     spec = job.runs
     if (settings := spec.settings) is not None:
         return lambda basis: settings
     tuning, (number,) = spec.tuning, spec.rounds
     judge = Judge(tuning, lambda metric: workload.metrics[metric].direction, spec.training.stop)
-    lacking = tuned.clear() if job.keep_failed else tuned.filter(missing())
-    waiting = set(lacking["basis"])
-    groups = tuning_results.tuning_outcomes(tuned, judge)
-    own = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
+    interrupted = tuned.clear() if job.keep_failed else tuned.filter(missing())
+    incomplete = set(interrupted["basis"])
+    outcomes = tuning_results.tuning_outcomes(tuned, judge)
+    of_job = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
 
     def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
-        chooser = tuning.tuning_basis(basis)
-        outcome = groups.get((workload.name, chooser))
-        if number and (chooser in waiting or outcome is None):
+        tuning_basis = tuning.tuning_basis(basis)
+        outcome = outcomes.get((workload.name, tuning_basis))
+        if number and (tuning_basis in incomplete or outcome is None):
             return ()
         if number < spec.final_round:
-            return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[own]
+            return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[of_job]
         assert outcome is not None
-        found = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
-        return [dict(zip(tuning.names, setting, strict=True)) for setting in found]
+        settings = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
+        return [dict(zip(tuning.names, setting, strict=True)) for setting in settings]
 
     return settings_of
 
 
 @dataclass
 class _CellRun:
-    """One cell of a job: what is done of it is stored, and the rest is run bundle by bundle.
+    """Computation of one cell of a job, bundle by bundle. Lanes that are stored are not computed again.
 
     Args:
-        number: of the cell in its job.
-        engine_of: the engine of a precision.
-        instance_of: the problem of a seed.
-        programs_of: programs of all rounds of the cell, by a bundle, one of its problems and the engine.
-        built: all lanes of the cell and their basis; None before they are made.
+        job, cell: the job and its cell.
+        number: index of the cell in the job.
+        engine_of: returns the engine for a precision.
+        instance_of: returns the problem of a seed.
+        programs_of: returns the compiled programs of all rounds, given all lanes of the cell, the problem of
+            a seed, and the engine.
+        progress: progress bar of the job.
+        built: all lanes of the cell and their basis; None before they are built.
     """
 
     job: job_parts.Job
@@ -178,38 +195,39 @@ class _CellRun:
         key = json.dumps([*names, *spec.rounds, spec.seeds, settings])
         self.key = hashlib.sha256(key.encode()).hexdigest()[:16]
         self.folder = self.job.folder / job_parts.PARTS / self.key
-        self.kept_in = checkpoints_folder(self.job.results, self.job.spec.name)
+        self.checkpoints_of_job = checkpoints_folder(self.job.results, self.job.spec.name)
         self.done = self._stored("runs")
 
     def tables(self) -> list[RunTables]:
-        """The rows of all lanes of the cell."""
-        attendance, building = self.job.attendance, Lanes(self.number)
+        """Read or compute all lanes of the cell, and return their rows."""
+        supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            if self.job.upstream("runs"):  # else the runs that tune it are among the failures of this job
-                why = "no runs that tune it: they were interrupted, and come first, or failed"
-                self.job.fail(self._name, Failure("interrupted", why))
+            # Tuning runs are in upstream jobs, or in this job, which has recorded their failures already.
+            if self.job.upstream("runs"):
+                reason = "no runs that tune it: they were interrupted, and come first, or failed"
+                self.job.fail(self._name, Failure("interrupted", reason))
             return []
-        if not self._left_of(self.lanes):
+        if not self._unfinished(self.lanes):
             return [self._read(lanes) for lanes in self.done]
-        if attendance.ended:
-            return self._kept(attendance.ended)
-        for lanes in self._stored("failed"):  # tried again
+        if supervision.ended:
+            return self._tables_at_end(supervision.ended)
+        for lanes in self._stored("failed"):  # Failed lanes are tried again.
             self._file(lanes, "failed").unlink()
-        failure = attendance.lost.get(building)
+        failure = supervision.lost.get(building)
         if failure is None:
             self.engine = self.engine_of(job_parts.precision_of(self.job.spec, self.cell.workload))
-            attendance.journal.begin(building)
+            supervision.journal.begin(building)
             try:
-                whole, _ = self._build()
-                programs = self.programs_of(whole, self.instance_of(self.job.spec.seeds[0]), self.engine)
-                parts = programs.parts(whole, self.engine, self.job.runs.bundle_memory_bytes)
+                bundle, _ = self._build()
+                programs = self.programs_of(bundle, self.instance_of(self.job.spec.seeds[0]), self.engine)
+                parts = programs.parts(bundle, self.engine, self.job.runs.bundle_memory_bytes)
             except FAULTS as error:
                 self.job.trace(error)
                 self.built, failure = None, failure_of(error)
         elif failure.step:
             self._build()
         if failure is not None:
-            return self._left(self.lanes, failure)
+            return self._with_failure(self.lanes, failure)
         return [
             table
             for seeds, settings in parts
@@ -226,28 +244,37 @@ class _CellRun:
             return self.built
 
     def _attempt(self, lanes: Lanes, programs: Programs | None = None) -> list[RunTables]:
-        """The rows of some lanes: read where they are stored, else run together, else setting by setting.
+        """Return the rows of a range of lanes, which are read if they are stored, and otherwise computed.
 
-        A setting by itself is compiled by itself: in the tile of `programs` it would take as much memory.
+        The lanes are run together. If that fails, or did so in an earlier process, each setting is run by
+        itself.
+
+        Args:
+            lanes: the lanes.
+            programs: compiled programs of the cell; None for a setting by itself, which is compiled for its
+                own shape, because it would take as much memory as the failed bundle in the tile of
+                `programs`.
         """
         if lanes in self.done:
             return [self._read(lanes)]
-        attendance = self.job.attendance
-        failure = attendance.lost.get(lanes)
-        partly_done = any(lanes.contains(one) for one in self.done)
+        supervision = self.job.supervision
+        failure = supervision.lost.get(lanes)
+        partly_done = any(lanes.contains(stored) for stored in self.done)
         if failure is None and not partly_done:
-            attendance.journal.begin(lanes)
+            supervision.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
-            with checkpoints.termination:  # from the first step on, until what is done is written
+            # SIGTERM is deferred from the first step until the rows are written.
+            with checkpoints.termination:
                 try:
-                    table = self._executed(lanes, checkpoints, programs)
+                    table = self._execute(lanes, checkpoints, programs)
                 except FAULTS as error:
                     self.job.trace(error)
-                    failure = failure_of(error, attendance.journal.read()[1])
-                    if checkpoints.termination.came:  # which comes next, and is not why it failed
-                        self._failed(lanes, failure)
-                except Interrupted as error:  # its rows are written with those of what did not begin
-                    self._failed(lanes, failure_of(error, attendance.journal.read()[1]))
+                    failure = failure_of(error, supervision.journal.read()[1])
+                    # SIGTERM ends the process next, although it is not the reason of this failure.
+                    if checkpoints.termination.came:
+                        self._store_failed(lanes, failure)
+                except Interrupted as error:  # Rows of lanes that have not begun are written after the job.
+                    self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:
                     check_unchanged(self.job.spec)
@@ -256,76 +283,81 @@ class _CellRun:
                     checkpoints.remove()
                     return [table]
         settings = lanes.by_setting()
-        goes_on = (
+        is_resumable = (
             failure is not None
             and failure.outcome == "interrupted"
             and self._checkpoints(lanes).done is not None
         )
-        if len(settings) > 1 and not goes_on:
-            return [table for one in settings for table in self._attempt(one)]
+        if len(settings) > 1 and not is_resumable:
+            return [table for setting in settings for table in self._attempt(setting)]
         assert failure is not None, "lanes of one setting are done as a whole"
         if failure.outcome == "out_of_memory":
             batch_size = self.cell.workload_spec.settings.get("batch_size")
             remedy = self.job.training.with_half_the_memory(batch_size)
             failure = failure._replace(reason=f"{failure.reason}; {remedy}")
-        return self._left(lanes, failure)
+        return self._with_failure(lanes, failure)
 
-    def _executed(self, lanes: Lanes, checkpoints: Checkpoints, programs: Programs | None) -> RunTables:
-        """Run lanes together."""
+    def _execute(self, lanes: Lanes, checkpoints: Checkpoints, programs: Programs | None) -> RunTables:
+        """Run lanes together as one bundle, and return their rows."""
         assert self.built is not None
-        whole, basis = self.built
+        bundle, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
-        part = whole.subset(seeds, settings)
+        part = bundle.subset(seeds, settings)
         report = self._reporter(lanes, len(part.schedule))
         trajectories = execute(part, self.engine, self.job.clock, report, checkpoints, programs)
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
-    def _left(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
-        """What is done of lanes, and rows that say of the others how they failed, which are stored."""
-        table = self._failed(lanes, failure)
-        self._fail(lanes, table.runs)
-        return [*(self._read(one) for one in self.done if lanes.contains(one)), table]
+    def _with_failure(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
+        """Return the rows of all lanes in a range: stored rows of finished lanes, and rows of the failure."""
+        table = self._store_failed(lanes, failure)
+        self._record_failure(lanes, table.runs)
+        return [*(self._read(stored) for stored in self.done if lanes.contains(stored)), table]
 
-    def _failed(self, lanes: Lanes, failure: Failure) -> RunTables:
-        """Rows, which are stored, of what is not done of lanes; where a checkpoint stands they say so."""
-        kept = self._checkpoints(lanes).done
-        if kept is not None:
-            reason = f"{failure.reason}; tried again, it goes on after step {kept}"
-            failure = failure._replace(reason=reason, step=max(kept, failure.step or 0))
-        table = failed_rows(self.job, self.cell, self.number, self._left_of(lanes), failure, self.built)
+    def _store_failed(self, lanes: Lanes, failure: Failure) -> RunTables:
+        """Store and return the rows of unfinished lanes as failed. The reason names a checkpoint's step."""
+        saved = self._checkpoints(lanes).done
+        if saved is not None:
+            reason = f"{failure.reason}; tried again, it goes on after step {saved}"
+            failure = failure._replace(reason=reason, step=max(saved, failure.step or 0))
+        table = failed_rows(self.job, self.cell, self.number, self._unfinished(lanes), failure, self.built)
         write_table(self._file(lanes, "failed"), table.runs, schema.RUNS)
         return table
 
-    def _kept(self, ended: Failure) -> list[RunTables]:
-        """What is done, what failed as it did, and of the rest that nothing is computed any more."""
-        names = {path.parent.name for path in self.kept_in.glob(f"{self.key}-*/[0-9]*.npz")}
+    def _tables_at_end(self, ended: Failure) -> list[RunTables]:
+        """Return the rows of all lanes when nothing is to be computed any more.
+
+        Finished and failed lanes have their stored rows; all others failed because the job has ended.
+        """
+        names = {path.parent.name for path in self.checkpoints_of_job.glob(f"{self.key}-*/[0-9]*.npz")}
         with_checkpoints = sorted(self._lanes(name.partition("-")[2]) for name in names)
-        for lanes in with_checkpoints:  # its process was killed, or had not come to them
-            if set(lanes.pairs) <= set(self._left_of(self.lanes, *self._stored("failed"))):
-                with suppress(*FAULTS):  # without it the row lacks what its steps cost
+        # Lanes with a checkpoint but without rows had no time to write rows before their process was killed.
+        for lanes in with_checkpoints:
+            if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
+                # The rows of a bundle that cannot be built lack the cost of its steps.
+                with suppress(*FAULTS):
                     self._build()
-                self._failed(lanes, ended)
+                self._store_failed(lanes, ended)
         tables, failed = list(map(self._read, self.done)), self._stored("failed")
         for lanes in failed:
             runs = read([self._file(lanes, "failed")], "runs")
-            self._fail(lanes, runs)
+            self._record_failure(lanes, runs)
             tables.append(RunTables(pl.DataFrame(schema=schema.CURVES), runs))
-        if left := self._left_of(self.lanes, *failed):
-            tables.append(failed_rows(self.job, self.cell, self.number, left, ended))
-            self._fail(self.lanes, tables[-1].runs)
+        if unfinished := self._unfinished(self.lanes, *failed):
+            tables.append(failed_rows(self.job, self.cell, self.number, unfinished, ended))
+            self._record_failure(self.lanes, tables[-1].runs)
         return tables
 
-    def _left_of(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
-        """The seed and the setting of what is neither done nor failed of lanes."""
-        return sorted(set(lanes.pairs).difference(*(one.pairs for one in (*self.done, *failed))))
+    def _unfinished(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
+        """Return seed and setting of each lane in a range that is neither finished nor in `failed`."""
+        return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
-    def _fail(self, lanes: Lanes, runs: pl.DataFrame) -> None:
-        """Record that runs among the lanes failed, as their rows say."""
+    def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:
+        """Record the failure of some lanes in the job, given their rows."""
         self.progress.advance(len(runs), f"({self._name})")
         spec = self.job.runs
         (number,) = spec.rounds
         at = " in the final round" if number == spec.final_round else f" in tuning round {number + 1}"
-        if self._alone or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
+        if self._is_single or lanes.end_setting - lanes.first_setting < len(self.cell.settings):
             at += f" at learning_rate {self.cell.settings[lanes.first_setting]['learning_rate']:g}"
         failure = Failure(*runs.select("outcome", "reason", "outcome_step").row(0))
         self.job.fail(f"{self._name}{at}, {len(runs)} of {len(self.lanes.pairs)} runs", failure)
@@ -335,7 +367,7 @@ class _CellRun:
         return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
 
     def _stored(self, table: str) -> list[Lanes]:
-        """The lanes of the cell of which a table is stored; temporary names, which have a dot, are not."""
+        """Return the ranges of lanes with a stored table. Names of incomplete files begin with a dot."""
         end = f".{table}.parquet"
         return sorted(self._lanes(path.name.removesuffix(end)) for path in self.folder.glob(f"[0-9]*{end}"))
 
@@ -349,7 +381,7 @@ class _CellRun:
         run = {"spec": self.job.spec.hash, "cell": self.key, "lanes": lanes.numbers}
         minutes = self.job.checkpoint_minutes
         return Checkpoints(
-            self.kept_in / f"{self.key}-{lanes.numbers}",
+            self.checkpoints_of_job / f"{self.key}-{lanes.numbers}",
             run,
             f"{self._name}, {len(lanes.pairs)} runs",
             every=EVERY if minutes is None else 60 * minutes,
@@ -358,21 +390,21 @@ class _CellRun:
     @property
     def _name(self) -> str:
         method = Method(self.cell.optimizer.label, self.cell.basis.label)
-        seed = f", seed {self.job.spec.seeds[0]}" if self._alone else ""
+        seed = f", seed {self.job.spec.seeds[0]}" if self._is_single else ""
         return f"{method.label} on {self.cell.workload.name}{seed}"
 
     @property
-    def _alone(self) -> bool:
+    def _is_single(self) -> bool:
         return self.job.runs.alone
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
-        """Turns the steps done by lanes into their share of the job's work."""
-        before, earlier = 0, self.job.clock.earlier
+        """Return a function that reports the number of steps done to the journal and the progress bar."""
+        reported, earlier = 0, self.job.clock.earlier
 
         def report(done: int) -> None:
-            nonlocal before, earlier
-            self.job.attendance.journal.step(done, self.job.clock.earlier - earlier)
-            self.progress.advance(len(lanes.pairs) * (done - before) / steps)
-            before, earlier = done, self.job.clock.earlier
+            nonlocal reported, earlier
+            self.job.supervision.journal.step(done, self.job.clock.earlier - earlier)
+            self.progress.advance(len(lanes.pairs) * (done - reported) / steps)
+            reported, earlier = done, self.job.clock.earlier
 
         return report

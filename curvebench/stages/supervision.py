@@ -1,4 +1,9 @@
-"""A job in a process of its own: where that dies, what was under way has failed, and the rest goes on."""
+"""Supervision of a job in another process: a crash is recorded as a failure, and the rest of the job is done.
+
+The job notes in a journal which lanes it is computing. If its process dies, the supervisor reads the journal,
+starts the job again, and passes the failure of these lanes on; the new process records it and computes the
+other lanes.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +25,9 @@ from typing import NamedTuple
 
 from curvebench.stages.workers import Worker, folder_of_workers
 
-CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # the process' own doing
-# Python's, NumPy's, torch's on GPU and host, XLA's, those of CUDA's libraries, C++'s
+# Signals that a process causes itself, unlike those that it receives from others.
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+# Texts in the errors of Python, NumPy, PyTorch, XLA, CUDA libraries and C++ when memory is lacking.
 MEMORY_ERRORS = (
     "memoryerror",
     "out of memory",
@@ -30,12 +36,15 @@ MEMORY_ERRORS = (
     "status_alloc_failed",
     "bad_alloc",
 )
-GRACE = 20.0  # seconds that a job has to end after a SIGTERM; clusters often give 30
-PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
+GRACE_SECONDS = 20.0  # time for a job to end after SIGTERM; clusters often allow 30 s
+PARENT_DEATH = 1  # value of PR_SET_PDEATHSIG (prctl(2)), which sends a signal when the parent process dies
 
 
 class Lanes(NamedTuple):
-    """What may fail alone: seeds and settings of a job's cell (or a basis), by their numbers from 0."""
+    """Range of seeds and settings in a cell of a job, which may fail by itself. Indices start at 0.
+
+    For a basis-estimation job, `cell` is the index of a basis on a workload, and the other fields are 0.
+    """
 
     cell: int = -1
     first_seed: int = 0
@@ -43,36 +52,40 @@ class Lanes(NamedTuple):
     first_setting: int = 0
     end_setting: int = 0
 
-    def contains(self, other: Lanes) -> bool:
-        """Whether another range lies in this one."""
-        return self.cell == other.cell and set(other.pairs) <= set(self.pairs)
+    def contains(self, lanes: Lanes) -> bool:
+        """Return whether all lanes of another range are in this one."""
+        return self.cell == lanes.cell and set(lanes.pairs) <= set(self.pairs)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """The seed and the setting of each lane, by number."""
+        """Index of the seed and index of the setting of each lane."""
         seeds, settings = (range(*bounds) for bounds in (self[1:3], self[3:]))
         return list(itertools.product(seeds, settings))
 
     @property
     def numbers(self) -> str:
-        """The range in a cell, as names of files have it."""
+        """The range of seeds and settings as a part of file names."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
-        """The same seeds, setting by setting."""
+        """Divide the range into ranges with the same seeds and one setting each."""
         settings = range(self.first_setting, self.end_setting)
-        return [self._replace(first_setting=one, end_setting=one + 1) for one in settings]
+        return [self._replace(first_setting=setting, end_setting=setting + 1) for setting in settings]
 
 
-NOTHING = Lanes()  # a job that has not come to its first cell, or that has none
-DONE = Lanes(-2)  # a job whose tables are written
-FAULTS = (Exception, SystemExit)  # what a rule or a library may raise
-BAD_INPUT = 2  # the status of a command that refuses what it was given
+NOTHING = Lanes()  # journal entry of a job that has not begun its first cell, or has no cells
+DONE = Lanes(-2)  # journal entry of a job whose tables are written
+FAULTS = (Exception, SystemExit)  # exceptions that rules and libraries raise, which are recorded as failures
+BAD_INPUT = 2  # exit status of a command that rejects its input
 
 
 class Failure(NamedTuple):
-    """How something failed: an outcome (curvebench.results.outcomes), why, and after which step where that
-    is known.
+    """A failure of lanes or of another part of a job.
+
+    Args:
+        outcome: one of `curvebench.results.outcomes`.
+        reason: a sentence for tables and the log.
+        step: number of steps that were done, if it is known.
     """
 
     outcome: str
@@ -81,7 +94,7 @@ class Failure(NamedTuple):
 
 
 class FailedBefore(Exception):
-    """What is needed here has failed in another job."""
+    """Raised instead of a computation that has failed before, in another process or in an upstream job."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -89,22 +102,30 @@ class FailedBefore(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The system asks the job to end; no `except Exception` on the way holds it up."""
+    """Raised in a job on SIGTERM. It is no `Exception`, so that no handler of other errors catches it."""
 
 
 def failure_of(error: BaseException, step: int | None = None) -> Failure:
-    """The failure that an exception is."""
+    """Describe an exception as a failure.
+
+    Args:
+        error: the exception.
+        step: number of steps that were done before it.
+    """
     if isinstance(error, FailedBefore):
         return error.failure
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, Interrupted):
         return Failure("interrupted", str(error), step)
-    memory = any(word in said.lower() for word in MEMORY_ERRORS)
-    return Failure("out_of_memory" if memory else "error", said, step)
+    lacks_memory = any(text in reason.lower() for text in MEMORY_ERRORS)
+    return Failure("out_of_memory" if lacks_memory else "error", reason, step)
 
 
 class Journal:
-    """What a job has under way, in memory that outlives its process: lanes, step, and since when."""
+    """The lanes that a job is computing, their last step and their start time, for the supervisor.
+
+    The memory is a mapped file, which outlives the process of the job.
+    """
 
     FORM = struct.Struct("6qd")
 
@@ -112,61 +133,75 @@ class Journal:
         self._memory = mmap.mmap(file, self.FORM.size)
 
     def begin(self, lanes: Lanes) -> None:
-        """Note what is begun; lanes of one cell share its time."""
-        before, _, since = self.read()
-        self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == before.cell else time.monotonic())
+        """Note the lanes that the job begins. All lanes of a cell have the start time of the first."""
+        last, _, since = self.read()
+        self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == last.cell else time.monotonic())
 
     def step(self, done: int, earlier: float = 0.0) -> None:
-        """Note how many steps are done, and seconds that they took in a process before this one."""
+        """Note the number of steps done.
+
+        Args:
+            done: number of steps of the lanes that the job is computing.
+            earlier: further seconds that an earlier process spent on them. The start time is moved back by
+                these.
+        """
         lanes, _, since = self.read()
         self._memory[:] = self.FORM.pack(*lanes, done, since - earlier)
 
     def read(self) -> tuple[Lanes, int | None, float]:
-        """The lanes, the last step that is known, and when they were begun, on the monotonic clock."""
+        """Return the lanes, the number of steps done (None if unknown), and the start (monotonic clock)."""
         *lanes, step, since = self.FORM.unpack(self._memory)
         return Lanes(*lanes), step or None, since
 
 
 @dataclass
-class Attendance:
-    """What a job's process shares with the one that attends it.
+class Supervision:
+    """Information that the process of a job receives from its supervisor.
 
     Args:
-        lost: what took earlier processes of the job with it.
-        ended: why nothing more is to be computed; None while the job goes on.
-        kept: how things failed before, by their names, where nothing is tried again.
-        since: when a worker received the job, on the monotonic clock; None: the process has this job alone.
+        journal: where the job notes its progress.
+        lost: failures of lanes during which earlier processes of the job died.
+        ended: why nothing more is to be computed; None while the job continues.
+        not_retried: failures of the last call by name, if they are not to be tried again (`keep_failed`).
+        since: time at which a worker received the job, on the monotonic clock; None if the process has only
+            this job.
     """
 
     journal: Journal = field(default_factory=Journal)
     lost: Mapping[Lanes, Failure] = field(default_factory=dict)
     ended: Failure | None = None
-    kept: Mapping[str, Failure] = field(default_factory=dict)
+    not_retried: Mapping[str, Failure] = field(default_factory=dict)
     since: float | None = None
 
-    def not_tried(self, what: str) -> Failure | None:
-        """Why something is not to be computed: None where it is."""
-        return self.kept.get(what, self.ended)
+    def failure_to_record(self, name: str) -> Failure | None:
+        """Return the failure to record for something instead of computing it; None to compute it."""
+        return self.not_retried.get(name, self.ended)
 
 
-def attended(text: str) -> Attendance:
-    """Return what the supervisor hands on, read in the job's process; a child dies with its supervisor."""
-    handed_on = json.loads(text)
-    since = handed_on.get("since")
+def supervision_of(text: str) -> Supervision:
+    """Read the information from the supervisor, in the process of the job.
+
+    A child process is also set to die with its supervisor.
+
+    Args:
+        text: value of the option `--supervision`.
+    """
+    fields = json.loads(text)
+    since = fields.get("since")
     if since is None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
-    lost = {Lanes(*lanes): Failure(*failure) for lanes, failure in handed_on["lost"]}
-    ended = Failure(*handed_on["ended"]) if handed_on["ended"] else lost.get(NOTHING)
-    return Attendance(Journal(handed_on["journal"]), lost, ended, since=since)
+    lost = {Lanes(*lanes): Failure(*failure) for lanes, failure in fields["lost"]}
+    ended = Failure(*fields["ended"]) if fields["ended"] else lost.get(NOTHING)
+    return Supervision(Journal(fields["journal"]), lost, ended, since=since)
 
 
 def supervise(command: Sequence[str], minutes: float | None = None, workers: Path | None = None) -> int:
-    """Run a job's command in another process, and again for the rest of the job where that dies.
+    """Run a job's command in another process. If the process dies, run the rest of the job in a new one.
 
     Args:
-        command: takes `--attended TEXT` (`attended`).
-        minutes: the most that all lanes of a cell may take; None for no limit.
-        workers: the folder of workers, one of which runs the command if it can; None: a child runs it.
+        command: the command, which accepts `--supervision TEXT` (`supervision_of`).
+        minutes: time limit for all lanes of a cell; None for no limit.
+        workers: folder of worker processes, one of which runs the command; None to run it in a child process.
 
     Returns:
         The exit status.
@@ -186,7 +221,8 @@ class _Supervisor:
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
-        self.late: tuple[Lanes, int | None] | None = None  # the cell, all of which has failed then
+        # The cell that exceeded its time limit, and its last step: all lanes of the cell have failed.
+        self.late: tuple[Lanes, int | None] | None = None
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self._terminate)
@@ -202,12 +238,13 @@ class _Supervisor:
         while True:
             self.journal.begin(NOTHING)
             kills, ending, self.late = _memory_kills(), self.ended is not None, None
-            if ending:  # which the child inherits: it is to write what there is, however often it is told to
+            if ending:  # The child inherits this, so that no further SIGTERM keeps it from writing tables.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self.child = self._started(ending)
             try:
                 status = self.child.wait()
-            except KeyboardInterrupt:  # the terminal sends it to a child too; a worker dies with this process
+            # The terminal interrupts a child, too, whereas a worker dies with its supervisor.
+            except KeyboardInterrupt:
                 if not isinstance(self.child, Worker):
                     self.child.wait()
                 return 128 + signal.SIGINT
@@ -215,29 +252,30 @@ class _Supervisor:
                 return status
             self.workers = None
             lanes, step = self._under_way()
-            if status is None:  # nobody knows why the worker died
+            if status is None:  # The worker died for an unknown reason.
                 if lanes != DONE and self.ended is None and self.late is None:
                     continue
                 status = -signal.SIGKILL
-            if lanes == DONE:  # it died at exit
+            if lanes == DONE:  # The process died after it had written all tables.
                 return 0
-            if ending or lanes in self.lost:  # it died again where nothing is computed
+            if ending or lanes in self.lost:  # The process died although it had nothing to compute.
                 return status if status > 0 else 128 - status
             if self.ended is None:
                 self.lost[lanes] = self._failure(status, step, kills)
 
     def _started(self, ending: bool) -> subprocess.Popen[bytes] | Worker:
         """Start the job in a worker or in a child process."""
-        attendance = {"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended}
+        supervision = {"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended}
         if self.workers is not None and not ending:
             worker = Worker.found_in(self.workers)
-            worker.begin(self.command[3:], attendance)  # without `python -m curvebench`
+            # The first three arguments are `python -m curvebench`.
+            worker.begin(self.command[3:], supervision)
             return worker
-        command = [*self.command, "--attended", json.dumps(attendance)]
+        command = [*self.command, "--supervision", json.dumps(supervision)]
         return subprocess.Popen(command, pass_fds=[self.file])
 
     def _under_way(self) -> tuple[Lanes, int | None]:
-        """What a process that died was at: what it was killed for, else what it noted last."""
+        """Return the lanes and the last step of a dead process: the late cell, or the journal's entry."""
         lanes, step, _ = self.journal.read()
         return (lanes, step) if self.late is None or lanes == DONE else self.late
 
@@ -254,14 +292,14 @@ class _Supervisor:
         return Failure("interrupted", f"{name}: the process was killed", step)
 
     def _terminate(self, *unused: object) -> None:
-        """Have the job write what it has, and hurry it on."""
+        """Handle SIGTERM: let the job write its finished lanes, and kill it if that takes too long."""
         self.ended = Failure("interrupted", "SIGTERM: out of time, cancelled or preempted")
-        self.ends_at = time.monotonic() + GRACE
+        self.ends_at = time.monotonic() + GRACE_SECONDS
         if self.child is not None:
             self.child.send_signal(signal.SIGTERM)
 
     def _look(self, *unused: object) -> None:
-        """Kill what takes too long."""
+        """Kill the job if a cell exceeds its time limit, or if the job does not end after SIGTERM."""
         if self.child is None or self.child.poll() is not None:
             return
         lanes, step, since = self.journal.read()
@@ -269,13 +307,14 @@ class _Supervisor:
         limit = float("inf") if self.minutes is None or lanes in (NOTHING, DONE) else 60 * self.minutes
         late = now - since > limit
         if late or now > self.ends_at:
-            self.late = (Lanes(lanes.cell), step) if late else None  # its process may go on before it dies
+            # Store the cell now: the job may begin another one before it dies.
+            self.late = (Lanes(lanes.cell), step) if late else None
             self.ends_at = float("inf")
             self.child.kill()
 
 
 def _memory_kills() -> int:
-    """How many processes the system has killed for want of memory; 0 where it does not say."""
+    """Return the number of processes that the system has killed for lack of memory; 0 if it is unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:
@@ -284,15 +323,15 @@ def _memory_kills() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m curvebench.stages.supervision run SPEC ...`: `curvebench run SPEC ...`, attended."""
+    """Run `curvebench run SPEC ...` in another process, and supervise it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument(
         "--minutes", type=float, metavar="NUMBER", help="the most that the runs of a cell may take"
     )
     parser.add_argument("--threads", default="1", help="processor threads of the job (default: %(default)s)")
-    given, rest = parser.parse_known_args(arguments)
-    command = [sys.executable, "-m", "curvebench", *rest, "--threads", given.threads]
-    return supervise(command, given.minutes, folder_of_workers(Path(rest[1]), given.threads))
+    options, job = parser.parse_known_args(arguments)
+    command = [sys.executable, "-m", "curvebench", *job, "--threads", options.threads]
+    return supervise(command, options.minutes, folder_of_workers(Path(job[1]), options.threads))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 
 MIN_STEPS = 50  # smallest number of steps in a measurement
-# With 9 repetitions, the 95 % interval of the median does not reach to the smallest and the largest value.
+# The 95 % interval of a median of 9 values excludes the smallest and the largest.
 REPETITIONS = 9
 NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
 Method = tuple[str, str]  # optimizer, basis

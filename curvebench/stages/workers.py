@@ -1,7 +1,7 @@
-"""Worker processes: each computes jobs one after another, so that later jobs find libraries imported.
+"""Worker processes, which compute several jobs one after another, so that libraries are imported only once.
 
-Importing libraries and reading sources takes a job about two seconds of processor time, which is as much as
-many jobs spend on steps. A worker that has finished a job waits some seconds for another supervisor
+Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
+steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
 (`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
 of hours gains nothing, a GPU belongs to one process, step times are measured in a fresh process, and a user's
 code may change the state of libraries.
@@ -19,8 +19,7 @@ import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -28,17 +27,17 @@ from typing import Any
 
 from curvebench.paths import WORKERS
 
-IDLE_SECONDS = 10.0  # Snakemake starts the next job within one or two
-STAGES = ("bases", "runs", "parity", "checks")
-OWN_CODE = ("curvebench/", "data:")
+IDLE_SECONDS = 10.0  # time that a worker waits for a job; Snakemake starts the next job within 1 or 2 s
+STAGES = ("bases", "runs", "parity", "checks")  # stages whose jobs a worker may compute
+OWN_CODE = ("curvebench/", "data:")  # prefixes of sources that are a part of this project
 
 
 def folder_of_workers(spec: Path, threads: str) -> Path | None:
-    """Return the folder of the workers of this run of Snakemake; None where a job is not for them.
+    """Return the folder of the workers of this Snakemake run; None if the job is not to be given to a worker.
 
     Args:
         spec: the job's spec file.
-        threads: processor threads of the job; those of a worker cannot change.
+        threads: number of CPU threads of the job. A worker computes jobs with one number of threads only.
     """
     folder = Path(os.environ.get(WORKERS, os.devnull))
     if not folder.is_dir():
@@ -46,7 +45,7 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     try:
         if not is_for_workers(json.loads(spec.read_text())):
             return None
-    except (OSError, ValueError, LookupError):  # the job's process says what is wrong with the spec
+    except (OSError, ValueError, LookupError):  # The process of the job reports errors of the spec.
         return None
     (folder / threads).mkdir(exist_ok=True)
     return folder / threads
@@ -76,29 +75,35 @@ class Worker:
             folder: the sockets of workers that have no job.
         """
         for path in folder.glob("*.idle"):
-            taken = path.with_suffix(".taken")
+            claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(taken)  # succeeds for one supervisor only
+                path.rename(claimed)  # This succeeds for one supervisor only.
                 connection = socket.socket(socket.AF_UNIX)
-                connection.connect(str(taken))
+                connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
         connection, of_worker = socket.socketpair()
         with of_worker:
             of_worker.set_inheritable(True)
-            command = [sys.executable, "-m", __name__, str(of_worker.fileno()), str(folder)]
+            command = [
+                sys.executable,
+                "-m",
+                "curvebench.commands.worker",
+                str(of_worker.fileno()),
+                str(folder),
+            ]
             no_files = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
             pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=no_files)
         return cls(connection, pid)
 
-    def begin(self, arguments: Sequence[str], attendance: Mapping[str, Any]) -> None:
-        """Have the worker run `curvebench ARGUMENTS` with this process' standard output and error.
+    def begin(self, arguments: Sequence[str], supervision: Mapping[str, Any]) -> None:
+        """Let the worker run `curvebench ARGUMENTS`, with the standard output and error of this process.
 
         Args:
-            attendance: what `supervision.attended` reads; its journal is the number of an open file.
+            supervision: what `supervision.supervision_of` reads; its journal is the number of an open file.
         """
-        text = json.dumps({"arguments": arguments, "attendance": attendance}) + "\n"
-        with suppress(OSError):  # it died: `wait` finds out
-            socket.send_fds(self.connection, [text.encode()], [attendance["journal"], 1, 2])
+        text = json.dumps({"arguments": arguments, "supervision": supervision}) + "\n"
+        with suppress(OSError):  # If the worker has died, `wait` reports it.
+            socket.send_fds(self.connection, [text.encode()], [supervision["journal"], 1, 2])
 
     def wait(self) -> int | None:
         """Return the exit status of the job's command when it ends; None if the worker died before."""
@@ -110,7 +115,7 @@ class Worker:
         return status[0] if status else None
 
     def poll(self) -> None:
-        """Return None: a worker outlives its job."""
+        """Return None, which means "running", since a worker outlives its job."""
 
     def send_signal(self, number: int) -> None:
         """Send the worker a signal."""
@@ -125,15 +130,22 @@ class Worker:
 # --- in the process of a worker -------------------------------------------------------------------
 
 
-def work(connection: socket.socket, folder: Path) -> None:
-    """Compute a job for the supervisor at the other end of a connection, then jobs of others."""
+def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], int]) -> None:
+    """Compute a job for the supervisor at the other end of a connection, then jobs of other supervisors.
+
+    An exception ends the worker.
+
+    Args:
+        folder: the sockets of workers that have no job.
+        main: runs a command of `curvebench` and returns its exit status.
+    """
     following: socket.socket | None = connection
     while following is not None:
-        _compute(following)
+        _compute(following, main)
         following = _next_supervisor(folder) if _memory_bytes() < _memory_limit_bytes() else None
 
 
-def _compute(connection: socket.socket) -> None:
+def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> None:
     """Compute one job and send its exit status."""
     text, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not text.endswith(b"\n"):
@@ -149,9 +161,12 @@ def _compute(connection: socket.socket) -> None:
     leash = Thread(target=_end_with_supervisor, args=(connection, done), daemon=True)
     leash.start()
     job = json.loads(text)
-    status = _status(job["arguments"], {**job["attendance"], "journal": journal, "since": time.monotonic()})
+    supervision = {**job["supervision"], "journal": journal, "since": time.monotonic()}
+    status = main([*job["arguments"], "--supervision", json.dumps(supervision)])
+    sys.stdout.flush()
+    sys.stderr.flush()
     os.close(journal)
-    with Path(os.devnull).open("wb") as nothing:  # whoever reads the output now sees its end
+    with Path(os.devnull).open("wb") as nothing:  # The reader of the output now sees its end.
         for number in (1, 2):
             os.dup2(nothing.fileno(), number)
     gc.collect()
@@ -160,22 +175,6 @@ def _compute(connection: socket.socket) -> None:
         connection.send(bytes([status]))
     leash.join()
     connection.close()
-
-
-def _status(arguments: Sequence[str], attendance: Mapping[str, Any]) -> int:
-    """Run `curvebench ARGUMENTS` and return its exit status."""
-    from curvebench.__main__ import main
-
-    try:
-        return main([*arguments, "--attended", json.dumps(attendance)])
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
@@ -187,12 +186,15 @@ def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
 
 
 def _next_supervisor(folder: Path) -> socket.socket | None:
-    """Offer this worker for some seconds; return the connection to the supervisor that takes it."""
+    """Wait IDLE_SECONDS for a supervisor, and return the connection to it; None if no supervisor comes.
+
+    Supervisors see a waiting worker by the name of its socket in `folder`.
+    """
     path = folder / f"{os.getpid()}.idle"
     with socket.socket(socket.AF_UNIX) as listening:
         try:
             listening.bind(str(path))
-        except OSError:  # Snakemake has ended, and its folder is gone
+        except OSError:  # Snakemake has ended, and has removed its folder.
             return None
         listening.listen(1)
         listening.settimeout(1.0)
@@ -204,7 +206,7 @@ def _next_supervisor(folder: Path) -> socket.socket | None:
                 try:
                     path.unlink()
                     return None
-                except FileNotFoundError:  # taken: the supervisor connects at once
+                except FileNotFoundError:  # A supervisor has claimed the worker, and is about to connect.
                     ends_at += IDLE_SECONDS
                     if not folder.exists():
                         return None
@@ -217,13 +219,10 @@ def _memory_bytes() -> int:
 
 
 def _memory_limit_bytes() -> int:
-    """Return the memory with which a worker takes no more jobs: Snakemake's reserve for one without data."""
+    """Return the memory of a process above which a worker accepts no further job.
+
+    It is the memory that Snakemake reserves for a job without data.
+    """
     from curvebench.planning.wiring import PROCESS_MB
 
     return PROCESS_MB << 20
-
-
-if __name__ == "__main__":
-    os.setsid()  # Ctrl-C in the terminal is for the supervisor, with which a worker ends
-    work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
-    os._exit(0)

@@ -131,8 +131,8 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
     """
 
     def divide(array: Array) -> Array:
-        seeds, examples, *rest = array.shape
-        return ops.swapaxes(ops.reshape(array, (seeds, count, examples // count, *rest)), 0, 1)
+        seeds, examples, *shape = array.shape
+        return ops.swapaxes(ops.reshape(array, (seeds, count, examples // count, *shape)), 0, 1)
 
     minibatch = inputs.order if inputs.batch is None else next(iter(inputs.batch.values()))
     noise = {

@@ -51,7 +51,7 @@ def _read_blocks(value: Any) -> Any:
 
 
 def _multiple(text: str) -> float | None:
-    """Return the factor in a text such as `1.0 d`; None for another text."""
+    """Return the factor of the dimension in a text, such as 1.0 in `1.0 d`; None for another text."""
     match = MULTIPLE_OF_DIMENSION.fullmatch(text.strip())
     factor = float(match[1]) if match else math.nan
     return factor if 0 < factor < math.inf else None

@@ -30,9 +30,9 @@ POLAR_EXPRESS: tuple[OddPolynomial, ...] = (
 
 # One polynomial per step; newton_schulz repeats the last.
 COEFFICIENTS: Mapping[str, tuple[OddPolynomial, ...]] = {
-    "cubic": (CUBIC,),  # 002 Q.3.1, fixed point 1 of order 2
-    "quintic": (QUINTIC,),  # 002 Q.3.1, fixed point 1 of order 3
-    "jordan": (JORDAN,),  # 002 Q.3.1 (Jordan et al. 2024): to 1 +- 0.3 in 5 steps, and no nearer
+    "cubic": (CUBIC,),  # 002 Q.3.1: fixed point 1, convergence of order 2.
+    "quintic": (QUINTIC,),  # 002 Q.3.1: fixed point 1, convergence of order 3.
+    "jordan": (JORDAN,),  # 002 Q.3.1 (Jordan et al. 2024): reaches 1 +- 0.3 in 5 steps, and comes no nearer.
     "polar_express": POLAR_EXPRESS,
 }
 

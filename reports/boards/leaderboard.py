@@ -305,7 +305,7 @@ def _column(problem: StudyProblem) -> Column:
     decades: dict[str, MedianInterval] = {}
     # Only sweeps have a range of rates; each method counts with its own tuning runs.
     if isinstance(study.tuning, TwoStageSweep):
-        tuning_values = measures.study_values(study, measures.tuning_runs(problem, own=True))
+        tuning_values = measures.study_values(study, measures.tuning_runs(problem, by_itself=True))
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}

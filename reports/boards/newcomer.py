@@ -209,7 +209,7 @@ def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
 
 
 def _lost(lost: pl.DataFrame) -> str:
-    """Describe the outcomes of a method's runs on a problem on which all failed."""
+    """Describe how the runs of a method on a problem failed, if all failed."""
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()

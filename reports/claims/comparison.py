@@ -49,15 +49,14 @@ class Alternative:
 class ClaimComparison:
     """A treated method compared with the control of a condition, seed by seed, on one backend.
 
-    A gain is the effect of a pair, signed so that it is above 0 where the treated method is better. For a
-    ratio it is the logarithm of treated / control, so that gains can be added; for a trend it is Kendall's
-    tau.
+    A gain is the effect of a pair with a sign: it is above 0 where the treated method is better. For a ratio
+    the effect is the logarithm of treated / control, for a trend it is Kendall's tau.
 
     Args:
         sign: 1 where more of the metric is better, else -1.
         gains: shape (pairs,); a run that stopped at a threshold counts with the threshold.
-        gain_bounds: bounds of the gain of each pair; they differ only where a run that stopped censors the
-            pair.
+        gain_bounds: lower and upper bounds of the gains; they differ only for pairs that are censored,
+            because a run stopped at a threshold.
         stop: threshold at which runs stop, or the target; None without a threshold, or where it plays no
             part.
         treated_at_start, control_at_start: number of pairs in which this arm, read at equal cost, took no
@@ -129,9 +128,10 @@ class ClaimComparison:
 
     @property
     def bounds(self) -> censoring.EffectBounds:
-        """Median effect for readers, with its interval, both with bounds where pairs are censored.
+        """Median effect as readers see it, with its confidence interval; both have bounds if pairs are
+        censored.
 
-        Needs at least one pair.
+        Requires at least one pair.
         """
         effects = self.gain_bounds if self.sign > 0 else self.gain_bounds.negated
         words = censoring.unknown_words(self.stop, self.condition.undecided)
@@ -230,41 +230,36 @@ def _compared(
         return chosen
 
     def bounds_at(settings: tuple[Setting, ...]) -> Bounds | None:
-        runs = [by_values.get(setting) for by_values, setting in zip(at_settings, settings, strict=True)]
-        found_runs = [frame for frame in runs if frame is not None]
-        outcome = compare(found_runs).gain_bounds if len(found_runs) == len(runs) else None
+        runs = [frames[key] for frames, key in zip(at_settings, settings, strict=True) if key in frames]
+        bounds = compare(runs).gain_bounds if len(runs) == len(settings) else None
         # Runs whose curve was not published have no value, so that their pairs have no gain.
-        return outcome if outcome is not None and len(outcome.low) else None
+        return bounds if bounds is not None and len(bounds.low) else None
 
-    return replace(
-        chosen,
-        alternatives=alternatives(tuned, bounds_at),
-        tuning_outcomes=tuple(outcome for _, outcome in tuned),
-    )
+    outcomes = tuple(outcome for _, outcome in tuned)
+    return replace(chosen, alternatives=alternatives(tuned, bounds_at), tuning_outcomes=outcomes)
 
 
 def alternatives(
-    sides: Sequence[tuple[Hashable, TuningOutcome]],
-    bounds_at: Callable[[tuple[Setting, ...]], Bounds | None],
+    arms: Sequence[tuple[Hashable, TuningOutcome]], bounds_at: Callable[[tuple[Setting, ...]], Bounds | None]
 ) -> tuple[Alternative, ...]:
     """Compare at all settings that tie with the chosen ones or that resamples of the tuning seeds choose.
 
     Args:
-        sides: for each arm, the source of its setting and the outcome of tuning; arms with the same source
-            always have the same setting.
+        arms: source of the setting and outcome of tuning of each arm; arms with the same source always have
+            the same setting.
         bounds_at: function that returns the bounds of the gain of each pair at the settings of both arms, or
             None where these settings were not run.
 
     Returns:
         The alternatives without the chosen settings, sorted by setting.
     """
-    shares = shares_of_choices([outcome for _, outcome in sides])
-    tied_by_source = {source: outcome.tied for source, outcome in sides}
+    shares = shares_of_choices([outcome for _, outcome in arms])
+    tied_by_source = {source: outcome.tied for source, outcome in arms}
     tied = {
-        tuple(dict(zip(tied_by_source, combination, strict=True))[source] for source, _ in sides)
+        tuple(dict(zip(tied_by_source, combination, strict=True))[source] for source, _ in arms)
         for combination in product(*tied_by_source.values())
     }
-    chosen = tuple(outcome.chosen for _, outcome in sides)
+    chosen = tuple(outcome.chosen for _, outcome in arms)
     return tuple(
         Alternative(settings, shares.get(settings, 0.0), settings in tied, bounds_at(settings))
         for settings in sorted(tied.union(shares) - {chosen})

@@ -19,6 +19,7 @@ from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
+Row = dict[str, Any]  # columns of the table `findings`
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -42,9 +43,7 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     return pl.DataFrame([rows[id(comparison)] for comparison in compared], schema=FINDINGS)
 
 
-def _finding_row(
-    comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int
-) -> dict[str, object]:
+def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int) -> Row:
     """Return the row of one comparison.
 
     Args:
@@ -70,10 +69,10 @@ def _finding_row(
     }
 
 
-def effect_row(comparison: ClaimComparison) -> dict[str, object]:
+def effect_row(comparison: ClaimComparison) -> Row:
     """Return the columns of `findings` that are known before the comparison is decided."""
     condition, (low, high) = comparison.condition, comparison.accepted_range
-    row: dict[str, object] = {
+    row: Row = {
         **comparison.key._asdict(),
         **{name: getattr(condition, name) for name in OF_CONDITION},
         "backend": comparison.backend,
@@ -99,9 +98,7 @@ def effect_row(comparison: ClaimComparison) -> dict[str, object]:
     }
 
 
-def finding_of(
-    comparison: ClaimComparison, refuting: float, relations: int
-) -> tuple[Finding, dict[str, Any]]:
+def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, Row]:
     """Return the finding of a comparison, and how many other settings lead to the same finding.
 
     A finding that depends on the choice of settings is inconclusive.
@@ -124,7 +121,7 @@ def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
     return decide(comparison.question, low, refuting, ALPHA, high)
 
 
-def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> dict[str, Any]:
+def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> Row:
     """Count the other settings that tuning may have chosen at which the comparison has the same finding.
 
     If none of these settings was run, the counts are left out. If some were run, the others count as
@@ -136,7 +133,7 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
     """
     choices = comparison.alternatives
     not_run = sum(choice.gain_bounds is None for choice in choices)
-    tuned: dict[str, Any] = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
+    tuned: Row = {"ties": sum(choice.tied for choice in choices), "settings_not_run": not_run}
     matter = tuned["ties"] or sum(choice.share for choice in choices) > 1 - MIN_AGREEMENT
     if matter and not_run == len(choices):
         return tuned

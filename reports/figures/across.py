@@ -29,7 +29,7 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 ACCURACY = "validation_accuracy"
 # Minimum number of different ranks that get a figure.
 LEAST_RANKS = 3
-RANDOM = "random_orthogonal"  # This basis has no eigenvectors.
+RANDOM = "random_orthogonal"  # A random basis has no eigenvectors, so that its rank is not compared.
 DASHED = (5.0, 2.0)
 
 
@@ -117,7 +117,7 @@ def _places(positions: Mapping[str, float], of: str) -> pl.DataFrame:
 
 
 def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw metrics against the learning rate, with one panel per basis; the identity has none."""
+    """Draw metrics against the learning rate, with one panel per basis except the identity."""
     methods = [Method.of(label) for label in cell.study.methods]
     bases = [name for name in dict.fromkeys(method.basis for method in methods) if name != IDENTITY]
     for metric, which in judged_metrics(cell.study, cell.workload) if len(bases) > 1 else ():
@@ -132,14 +132,12 @@ def _rates_by_basis(
 ) -> drawing.Drawn:
     """Draw each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
     direction = cell.study.direction_of(metric)
-    panels_of = {f"{basis} basis": basis for basis in bases}
-    with drawing.panel_grid(
-        list(panels_of), drawing.log_axes(direction, rates["lower_quartile"], True)
-    ) as grid:
+    panels = {f"{basis} basis": basis for basis in bases}
+    with drawing.panel_grid(list(panels), drawing.log_axes(direction, rates["lower_quartile"], True)) as grid:
         for method, line in cell.lines(rates).items():
             optimizer, basis = Method.of(method)
             for title, panel in grid.panels.items():
-                if basis in (IDENTITY, panels_of[title]):
+                if basis in (IDENTITY, panels[title]):
                     dash = () if basis == IDENTITY else DASHED
                     drawing.draw_line(panel, cell.looks[optimizer], line, "learning_rate", dash)
         grid.limit_heights(rates, "learning_rate", direction)

@@ -148,12 +148,11 @@ def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
     share, top = width / (width + LABELS), 1 - ABOVE / height
-    figure.subplots_adjust(
-        left=figure.subplotpars.left * share, right=figure.subplotpars.right * share, top=top
-    )
+    box = figure.subplotpars
+    figure.subplots_adjust(left=box.left * share, right=box.right * share, top=top)
     ends = board.bands.share[:, -1]
     order = np.argsort(ends, kind="stable")
-    heights = spaced(ends[order], LINE / (height * (top - figure.subplotpars.bottom)))
+    heights = spaced(ends[order], LINE / (height * (top - box.bottom)))
     for index, y in zip(order, heights, strict=True):
         coloured = index in board.places
         line = board.ink(index) if coloured else GHOST.light
@@ -197,9 +196,8 @@ def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
         _steps(grid.panels[DATA], board, work / times.budgets)
         _steps(grid.panels[PERFORMANCE], board, anytime.performance_ratios(work), *RATIOS)
         if unequal:
-            _log_ratio(
-                grid.panels[LOG_RATIO], board, pair, anytime.log_ratio_profile(work[first], work[second])
-            )
+            ratios = anytime.log_ratio_profile(work[first], work[second])
+            _log_ratio(grid.panels[LOG_RATIO], board, pair, ratios)
         grid.draw_key(_keys(board))
         grid.label("", "share of instances")
         for title, panel in grid.panels.items():

@@ -37,7 +37,7 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the gradient evaluations until each run reached a target or ended, including its basis.
+    """Return the gradient evaluations until each run reached a target or ended, with those for its basis.
 
     A failed run never reaches the target, and counts with the steps of the longest run. A run that starts at
     its target has taken no gradient, but counts as one evaluation, because times must be positive.

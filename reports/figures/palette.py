@@ -121,6 +121,5 @@ def dark_style(svg: str) -> str:
         for attribute in ("fill", "stroke")
         if f"{attribute}: {ink.light}" in svg
     ]
-    return "\n".join(
-        (":root {color-scheme: light dark}", "@media (prefers-color-scheme: dark) {", *rules, "}")
-    )
+    on_dark = ("@media (prefers-color-scheme: dark) {", *rules, "}")
+    return "\n".join((":root {color-scheme: light dark}", *on_dark))

@@ -183,7 +183,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                # Without any cost of a basis, two axes are the same.
+                # Two axes are equal if no basis costs gradients: draw only the axis that includes the basis.
                 headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)

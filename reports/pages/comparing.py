@@ -83,8 +83,8 @@ class Matchups:
     @cached_property
     def pairings(self) -> dict[tuple[str, str], Pairing]:
         """Comparison of each ordered pair of methods; pairs that share no seed are missing."""
-        least, most = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
-        runs = {name: Bounds(least[name].to_numpy(), most[name].to_numpy()) for name in self.methods}
+        lower, upper = (self.values.pivot("method", index="seed", values=end) for end in ("least", "most"))
+        runs = {name: Bounds(lower[name].to_numpy(), upper[name].to_numpy()) for name in self.methods}
         pairings = {}
         for (first, first_runs), (second, second_runs) in permutations(runs.items(), 2):
             # Mark the seeds that both methods ran.

@@ -159,9 +159,8 @@ def _answer(problem: measures.StudyProblem) -> Answer:
     if len(times):
         sign = 1 if study.direction == "minimize" else -1
         at_end = measures.median_by_method(values)
-        order = sorted(
-            (name for name in study.methods if name in at_end), key=lambda name: sign * at_end[name].median
-        )
+        ended = [name for name in study.methods if name in at_end]
+        order = sorted(ended, key=lambda name: sign * at_end[name].median)
         # Of methods that reach the target equally soon, the one that ends best leads.
         first = best_methods_of(times, "minimize", order)
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())

@@ -166,7 +166,7 @@ def pair_rows(problem: StudyProblem) -> Rows:
 
 
 def cost_rows(problem: StudyProblem) -> Rows:
-    """Return the costs of a run of each method: gradient evaluations and seconds, also with its basis."""
+    """Return the cost of a run of each method, in gradient evaluations and seconds, and of its basis."""
     final, timings = problem.final, problem.of(problem.tables.timings)
     of_steps = {
         "step": wall_clock.step_seconds(timings),

@@ -88,10 +88,10 @@ def gather(plan: ReportPlan) -> Contents:
             }
     if plan.checks is not None:
         frames["checks"] = {**frames["checks"], "series": series_rows(plan.checks)}
-    has_runs = any("runs" in tables and len(tables["runs"]) for tables in frames.values())
-    if not has_runs and "checks" not in frames:
+    contents = Contents(frames, tuple(thinned_studies), tuple(with_whole_curves))
+    if not contents.runs and "checks" not in frames:
         raise InputError(f"{plan.path}: has neither runs nor checks to publish; run snakemake")
-    return Contents(frames, tuple(thinned_studies), tuple(with_whole_curves))
+    return contents
 
 
 def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:

@@ -26,12 +26,16 @@ FOLDER = Path(".cache/reproduced")
 
 
 def choose_set(claim: str, folder: Path) -> Path:
-    """Return the newest published set below a folder that has a claim.
+    """Return the folder of the newest published set that decides a claim.
 
     Sets that cannot be read are reported on standard error and skipped.
 
+    Args:
+        claim: id of the claim.
+        folder: folder of the published sets.
+
     Raises:
-        InputError: when there is none.
+        InputError: when no set decides the claim.
     """
     candidates, claims = [], set()
     for path in sorted(folder.glob(f"[!.]*/{PLAN}")):
@@ -84,7 +88,7 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
         *SNAKEMAKE,
         *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
-        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have no seeds
+        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have fixed seeds
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 
@@ -117,9 +121,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Return the comparison for people: the answer first, then the rows that do not agree, then the
-    others.
-    """
+    """Return the comparison for people: the answer, then the rows that do not agree, then the others."""
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
     answer = overall_answer([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)

@@ -44,7 +44,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Question:
-    """A relation that a claim asserts of gains, and its tests.
+    """A relation that a claim asserts of gains, with the tests that support or refute it.
 
     Args:
         relation: "better" requires a median gain above 0 that is at least the margin; "no_worse" a median
@@ -65,9 +65,10 @@ class Question:
     def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """Return the one-sided p-value of the relation; for "same" the larger of two tests (TOST).
 
-        Gains on the border of the relation, within rounding or the negligible difference, count against it.
-        The null hypothesis is about the median gain, and many ties keep the median at the border
-        (`ties_against`). For censored gains it is the largest p-value that they may have.
+        The null hypothesis is that the median gain violates the relation, so that a small p-value supports
+        it. Gains on the border of the relation, within rounding or the negligible difference, count against
+        it, since many ties keep the median at the border (`ties_against`). For censored gains it is the
+        largest p-value that they may have.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
@@ -84,8 +85,8 @@ class Question:
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """Return the one-sided p-value against the relation; for "same" twice the smaller of two tests.
 
-        It is the p-value of the hypothesis that the median gain violates the relation. Gains at the margin,
-        within rounding, count for the relation. The arguments are as for `p_value`.
+        The null hypothesis is that the median gain satisfies the relation, so that a small p-value refutes
+        it. Gains at the margin, within rounding, count for the relation. The arguments are as for `p_value`.
         """
         ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin

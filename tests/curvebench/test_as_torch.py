@@ -218,10 +218,10 @@ def test_the_state_of_another_optimizer_is_refused() -> None:
     params, optimizer = begun(CASES[1], 1)
     for name, options in (("adam", {}), ("shampoo", {"refresh_every": 2})):
         other = as_torch(name, params.items(), options, learning_rate=0.1)
-        with pytest.raises(InputError, match=r"that of shampoo \(refresh_every 3\), and this optimizer is "):
+        with pytest.raises(InputError, match=r"to shampoo \(refresh_every 3\), and this optimizer is "):
             other.load_state_dict(optimizer.state_dict())
     foreign = torch.optim.Adam(params.values())
-    with pytest.raises(InputError, match="that of another optimizer, and this optimizer is shampoo"):
+    with pytest.raises(InputError, match="belongs to another optimizer, and this optimizer is shampoo"):
         optimizer.load_state_dict(foreign.state_dict())
     params, optimizer = begun(CASES[2], 1)
     other = as_torch("muon", params.items(), kinds={"matrix": "embedding"}, learning_rate=0.1)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from curvebench.backends.engine import engine
-from curvebench.backends.torch_contestant import TorchContestant
+from curvebench.backends.torch_lane_optimizers import LaneOptimizers
 from curvebench.commands.studies import check_methods
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
@@ -280,7 +280,7 @@ def test_a_step_that_fails_later_is_told_by_its_number() -> None:
 
     leaf = torch.zeros(2)
     optimizer = Tiring([leaf], lr=0.1)
-    contestant = TorchContestant("tiring", [optimizer], [leaf], closure=False)
+    contestant = LaneOptimizers("tiring", [optimizer], [leaf], closure=False)
     contestant.step([leaf], 1.0, lambda: (leaf, [leaf]))
     optimizer.param_groups[0]["momentum"] = 0.9
     with pytest.raises(InputError, match=r"tiring: step 2 fails .*tired, test_foreign\.py line \d+\)$"):

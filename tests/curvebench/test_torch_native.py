@@ -57,7 +57,7 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
 def test_a_run_with_the_kernel_equals_the_rule_on_jax(
     name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_segment, "ENTRIES_WORTH_A_LEAF", worth)
+    monkeypatch.setattr(torch_segment, "MIN_MEAN_LEAF_ENTRIES", worth)
     bundle = single(name, basis)
     torch_engine = engine("torch", "float64")
     same(on_jax(name, basis), execute(bundle, torch_engine), 1e-9)
@@ -121,7 +121,7 @@ def test_divergence_is_seen_at_its_step() -> None:
 @pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
 def test_a_single_leaf_and_transposed_gradients(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One parameter is leaf and buffer at once; the gradient of a transposed use may lie in another order."""
-    monkeypatch.setattr(torch_segment, "ENTRIES_WORTH_A_LEAF", worth)
+    monkeypatch.setattr(torch_segment, "MIN_MEAN_LEAF_ENTRIES", worth)
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         turned = ops.swapaxes(params["first"], 0, 1)  # (3, 4)

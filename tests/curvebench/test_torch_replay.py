@@ -105,7 +105,7 @@ def test_an_index_by_numbers_is_recorded() -> None:
 
 
 def test_large_evaluations_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_replay, "MOST_BYTES", 500)
+    monkeypatch.setattr(torch_replay, "MAX_BYTES", 500)
     calls: list[bool] = []
     fast = replayed(evaluation(smooth, calls))
     for _ in range(2):

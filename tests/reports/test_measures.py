@@ -200,7 +200,7 @@ def test_a_setting_is_tuned_where_and_by_whom_the_study_says(study: StudyPlan, t
         ("adam @ egop", "adam @ egop", 1, 12),
         ("sgd", "sgd", 1, 20),
     ]
-    own = measures.tuning_runs(together, own=True)
+    own = measures.tuning_runs(together, by_itself=True)
     assert own.sort("method")["method", "tuner"].rows() == [
         (method, method) for method in ("adam", "adam @ egop", "sgd")
     ]

@@ -24,7 +24,7 @@ from curvebench.reports.failures import failures_of, in_words
 from curvebench.results.reading import read
 from curvebench.spec.job import RunsSpec
 from curvebench.stages import run_jobs
-from curvebench.stages.supervision import Attendance, Failure, Journal, Lanes
+from curvebench.stages.supervision import Failure, Journal, Lanes, Supervision
 from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.stages.test_jobs import run, written
 from tests.results.comparing import determined
@@ -69,7 +69,7 @@ def ended_after(
     return folder
 
 
-ENDED = Attendance(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
+ENDED = Supervision(ended=Failure("interrupted", "SIGTERM: out of time, cancelled or preempted"))
 
 
 def notes_of(folder: Path) -> list[str]:
@@ -167,7 +167,7 @@ def test_settings_whose_process_is_killed_alone_go_on_together(
     results = tmp_path / "killed"
     ended_after(100, spec, results, monkeypatch, noted=False)
     lost = {Lanes(0, 0, 2, 0, 2): Failure("interrupted", "SIGKILL: the process was killed", 100)}
-    runs = read(run(spec, results, Attendance(lost=lost)), "runs")
+    runs = read(run(spec, results, Supervision(lost=lost)), "runs")
     reason = "SIGKILL: the process was killed; tried again, it goes on after step 100"
     assert runs.select("outcome", "reason").rows() == [("interrupted", reason)] * 4
     folder = run(spec, results)

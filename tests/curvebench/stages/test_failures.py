@@ -36,11 +36,11 @@ from curvebench.stages.job import Job
 from curvebench.stages.jobs import run_job
 from curvebench.stages.supervision import (
     NOTHING,
-    Attendance,
     Failure,
     Interrupted,
     Journal,
     Lanes,
+    Supervision,
     failure_of,
     supervise,
 )
@@ -147,7 +147,7 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
         assert failed.select("learning_rate", "outcome", "steps").rows() == [(RATE, "out_of_memory", 10)]
         run_job(kept, tmp_path, keep_failed=True)
         assert read(folder, "runs").equals(failed)
-        run(final, tmp_path, Attendance(ended=Failure("interrupted", "SIGTERM")))
+        run(final, tmp_path, Supervision(ended=Failure("interrupted", "SIGTERM")))
         assert read(folder, "runs").equals(failed), "it was not tried again"
         monkeypatch.setattr(tuning, "tuning_outcomes", lambda *unused: CHOSEN)
         run_job(kept, tmp_path, keep_failed=True)
@@ -223,13 +223,13 @@ def test_what_ended_its_process_has_failed_and_is_not_run_in_the_next(
         Lanes(0, 0, 2, 1, 2): Failure("out_of_memory", "SIGKILL", 7),
     }
     executed = failing(raising(AssertionError("it is lost")), monkeypatch)
-    folder = run(SWEEP, tmp_path, Attendance(lost=lost))
+    folder = run(SWEEP, tmp_path, Supervision(lost=lost))
     assert executed == [(2, 1), (2, 1)]
     assert outcomes(folder) == {0.01: {"budget"}, RATE: {"out_of_memory"}, 10.0: {"budget"}}
     assert set(read(folder, "runs").filter(learning_rate=RATE)["outcome_step"]) == {7}
     executed.clear()
     late = {Lanes(0): Failure("out_of_time", "late", 7)}
-    folder = run(SWEEP, tmp_path / "late", Attendance(lost=late))
+    folder = run(SWEEP, tmp_path / "late", Supervision(lost=late))
     assert executed == [], "the time of a cell is over for each of its settings"
     assert outcomes(folder) == {rate: {"out_of_time"} for rate in (0.01, RATE, 10.0)}
     assert set(read(folder, "runs")["gradient_evaluations"]) == {7}
@@ -239,13 +239,13 @@ def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path
     """And the job of the bases, of the times, and one whose tuning is missing, leave tables all the same."""
     bases = of_stage("bases")
     sweep = after(WITH_BASES, {"bases": bases}, budget={"steps": 40})
-    folder = run(bases, tmp_path, Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")}))
+    folder = run(bases, tmp_path, Supervision(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")}))
     runs = read(run(sweep, tmp_path), "runs").cast({"outcome": pl.String})
     assert set(runs.filter(basis="identity")["outcome"]) <= {*FINISHED, "diverged"}
     assert set(runs.filter(basis="egop")["outcome"]) == {"error"}
     assert set(runs.filter(basis="egop")["reason"]) == {"basis egop on least_squares: out_of_memory: SIGKILL"}
 
-    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    ended = Supervision(ended=Failure("interrupted", "SIGTERM"))
     final = after(sweep, {"bases": bases, "runs": sweep}, rounds=(2,), settings=None, seeds=(0,))
     timing = after(of_stage("timing", seeds=(0,)), {"bases": bases, "runs": final}, budget={"steps": 40})
     run(final, tmp_path, ended)
@@ -262,7 +262,7 @@ def test_a_basis_that_fails_is_an_error_of_the_cells_that_need_it(tmp_path: Path
 
 def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_blamed(tmp_path: Path):
     """One job for each seed, as `jobs: seed` cuts them."""
-    lost = Attendance(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")})
+    lost = Supervision(lost={Lanes(0): Failure("out_of_memory", "SIGKILL")})
     first, second = (of_stage("bases", seeds=(seed,)) for seed in (0, 1))
     sweep = after(WITH_BASES, {"bases": first}, budget={"steps": 40})
     sweep = sweep.changed(upstream={"bases": (first.hash, second.hash)})
@@ -295,7 +295,7 @@ def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
 
 
 def test_what_no_run_tunes_has_no_rows_and_is_told(tmp_path: Path):
-    ended = Attendance(ended=Failure("interrupted", "SIGTERM"))
+    ended = Supervision(ended=Failure("interrupted", "SIGTERM"))
     final = after(SWEEP, {"runs": SWEEP}, rounds=(2,), settings=None, seeds=(1000,))
     run(SWEEP, tmp_path, ended)
     folder = run(final, tmp_path)
@@ -421,15 +421,15 @@ def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pyte
 
 CHILD = """
 import os, signal, sys, time
-from curvebench.stages.supervision import DONE, Lanes, attended
+from curvebench.stages.supervision import DONE, Lanes, supervision_of
 again = '"lost": [[' in sys.argv[-1] or '"ended": [' in sys.argv[-1]
 if again:
     os.kill(os.getpid(), SECOND)
-attendance = attended(sys.argv[-1])
+supervision = supervision_of(sys.argv[-1])
 if not again:
-    attendance.journal.begin(LANES)
+    supervision.journal.begin(LANES)
     FIRST
-print(attendance.lost, attendance.ended)
+print(supervision.lost, supervision.ended)
 """
 TERMINATED = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
 

@@ -41,7 +41,7 @@ from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import ParzenSearch, Search, SuccessiveHalving, TwoStageSweep
 from curvebench.stages import run_jobs, timing_jobs
 from curvebench.stages.jobs import run_job
-from curvebench.stages.supervision import Attendance, Interrupted
+from curvebench.stages.supervision import Interrupted, Supervision
 from curvebench.timing.step_times import Measured
 from curvebench.workloads import workloads
 
@@ -102,8 +102,8 @@ def written(spec: JobSpec, results: Path) -> Path:
     return path
 
 
-def run(spec: JobSpec, results: Path, attendance: Attendance | None = None) -> Path:
-    return run_job(written(spec, results), results, attendance=attendance)
+def run(spec: JobSpec, results: Path, supervision: Supervision | None = None) -> Path:
+    return run_job(written(spec, results), results, supervision=supervision)
 
 
 def test_runs_have_the_precision_that_is_asked_for(tmp_path):

@@ -37,7 +37,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def attendance(tmp_path: Path) -> Iterator[dict[str, Any]]:
+def supervision(tmp_path: Path) -> Iterator[dict[str, Any]]:
     with (tmp_path / "journal").open("w+b") as file:
         file.truncate(Journal.FORM.size)
         yield {"journal": file.fileno(), "lost": [], "ended": None}
@@ -86,13 +86,13 @@ def test_a_run_of_snakemake_has_a_folder_of_workers_for_each_number_of_threads(
 
 @pytest.mark.slow
 def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
-    tmp_path: Path, folder: Path, attendance: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, folder: Path, supervision: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ):
     pids = []
     for steps in (8, 12):
         spec = SHORT.changed(budget={"steps": steps})
         worker = Worker.found_in(folder)
-        worker.begin(["run", str(written(spec, tmp_path)), "--results", str(tmp_path)], attendance)
+        worker.begin(["run", str(written(spec, tmp_path)), "--results", str(tmp_path)], supervision)
         assert worker.wait() == 0
         pids.append(worker.pid)
         done = job_folder(tmp_path, spec)
@@ -103,7 +103,7 @@ def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
         assert waited_for(lambda: list(folder.glob("*.idle")))
     assert pids[0] == pids[1]
     worker = Worker.found_in(folder)
-    worker.begin(["run", str(tmp_path / "lost.json")], attendance)
+    worker.begin(["run", str(tmp_path / "lost.json")], supervision)
     assert worker.wait() == 2, "bad input"
     assert "lost.json" in capfd.readouterr().err
     rmtree(folder)
@@ -112,11 +112,11 @@ def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
 
 @pytest.mark.slow
 def test_a_worker_ends_with_the_supervisor_that_it_works_for(
-    tmp_path: Path, folder: Path, attendance: dict[str, Any]
+    tmp_path: Path, folder: Path, supervision: dict[str, Any]
 ):
     worker = Worker.found_in(folder)
-    worker.begin(["run", str(written(LONG, tmp_path)), "--results", str(tmp_path)], attendance)
-    journal = Journal(attendance["journal"])
+    worker.begin(["run", str(written(LONG, tmp_path)), "--results", str(tmp_path)], supervision)
+    journal = Journal(supervision["journal"])
     assert waited_for(lambda: journal.read()[0].cell == 0), "it has begun"
     worker.connection.close()
     assert waited_for(lambda: has_ended(worker.pid))

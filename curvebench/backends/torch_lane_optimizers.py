@@ -1,0 +1,215 @@
+"""Optimizers of PyTorch on the leaves of one lane: their steps, closures and points of evaluation."""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from curvebench.spec.errors import InputError
+from curvebench.steps.torch_rule import requires_closure
+
+Tensors = Sequence[torch.Tensor]
+Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # Returns loss and gradients at the present leaves
+
+
+@dataclass(frozen=True)
+class SavedOptimizers:
+    """State of the optimizers of a lane without its leaves, from which optimizers on other memory resume.
+
+    Args:
+        states: the `state_dict` of each optimizer.
+        evaluations: number of gradients that closures have computed.
+        steps: number of steps taken.
+    """
+
+    states: Sequence[Mapping[str, Any]]
+    evaluations: int
+    steps: int
+
+    def to_bytes(self) -> np.ndarray:
+        """Return the bytes that `torch.save` writes."""
+        file = io.BytesIO()
+        torch.save(vars(self), file)
+        return np.frombuffer(file.getbuffer(), np.uint8)
+
+    @staticmethod
+    def from_bytes(content: np.ndarray) -> SavedOptimizers:
+        """Return the state that `to_bytes` returned as bytes; only tensors and plain values are accepted."""
+        return SavedOptimizers(**torch.load(io.BytesIO(content.tobytes()), weights_only=True))
+
+    def saved(self) -> SavedOptimizers:
+        """Return the state itself, as `LaneOptimizers.saved` does."""
+        return self
+
+
+class LaneOptimizers:
+    """Optimizers that together update the leaves of one lane; they are the lane's state in the carry.
+
+    Args:
+        name: name of the optimizer in messages.
+        optimizers: the optimizers, each with some of the leaves.
+        leaves: views of the lane's part of the buffer, in the order of the gradients.
+        closure: whether every step gets a closure, even if an optimizer does not require one.
+
+    Raises:
+        InputError: when a parameter group has no `lr`, so that the study's learning rate would be ignored.
+    """
+
+    def __init__(
+        self, name: str, optimizers: Sequence[torch.optim.Optimizer], leaves: Tensors, closure: bool
+    ) -> None:
+        self.name, self.optimizers, self.leaves = name, optimizers, leaves
+        self.with_closure = [closure or requires_closure(type(optimizer).step) for optimizer in optimizers]
+        self.evaluations = 0  # Number of gradients that closures have computed
+        self.steps = 0
+        self._views = [leaf.detach() for leaf in leaves]
+        if not all("lr" in group for optimizer in optimizers for group in optimizer.param_groups):
+            raise InputError(f"{name}: has no lr in its parameter groups; the study's learning rate is lost")
+        self._rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+        self._set_mode("train")
+
+    def is_on(self, leaves: Tensors) -> bool:
+        """Return whether `leaves` are views of the same memory as the leaves of these optimizers."""
+        return [leaf.data_ptr() for leaf in leaves] == [view.data_ptr() for view in self._views]
+
+    def saved(self) -> SavedOptimizers:
+        """Return the state of the optimizers; its tensors are not copied."""
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        return SavedOptimizers(states, self.evaluations, self.steps)
+
+    def restore(self, saved: SavedOptimizers) -> None:
+        """Resume from a saved state, whose leaves may have been in other memory."""
+        for optimizer, state in zip(self.optimizers, saved.states, strict=True):
+            optimizer.load_state_dict(dict(state))
+            _restore_dtypes(optimizer, state)
+        self.evaluations, self.steps = saved.evaluations, saved.steps
+
+    def step(self, grads: Iterable[torch.Tensor], schedule: float, evaluate: Evaluate) -> None:
+        """Take one step.
+
+        Args:
+            grads: gradients at the leaves.
+            schedule: factor of all learning rates.
+            evaluate: returns loss and gradients at the present leaves, for optimizers that move the leaves
+                and call a closure during the step.
+
+        Raises:
+            InputError: when the library raises an error, or a leaf has another shape after the step.
+        """
+
+        def closure() -> torch.Tensor:
+            self._restore_views()
+            loss, gradients = evaluate()
+            self._set_gradients(gradients)
+            self.evaluations += 1
+            return loss
+
+        self._set_gradients(grads)
+        for optimizer, rates, with_closure in zip(
+            self.optimizers, self._rates, self.with_closure, strict=True
+        ):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * schedule
+            try:
+                if with_closure:
+                    optimizer.step(closure)
+                else:
+                    optimizer.step()
+            except InputError:
+                raise
+            except Exception as error:  # Another library may raise anything.
+                event = f"step {self.steps + 1} fails" if self.steps else "takes no step"
+                may_need_closure = not self.steps and (
+                    isinstance(error, TypeError | AssertionError)
+                    or "closure" in f"{type(error)}{error}".lower()
+                )
+                hint = "; if it evaluates the loss itself, give closure: true"
+                raise InputError(
+                    f"{self.name}: {event} ({type(error).__name__}: {error}, {_last_line(error)})"
+                    f"{hint if may_need_closure and not with_closure else ''}"
+                ) from error
+        self.steps += 1
+        self._restore_views()
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether an optimizer has an evaluation mode, whose parameters differ from those in training."""
+        return any(map(_has_modes, self.optimizers))
+
+    def evaluated(self) -> Tensors:
+        """Return copies of the leaves in the evaluation mode of the optimizers, and resume training."""
+        trained = [view.clone() for view in self._views]
+        self._set_mode("eval")
+        values = [view.clone() for view in self._views]
+        self._set_mode("train")
+        # Restore the exact values, because switching modes back and forth changes them by rounding errors.
+        for view, value in zip(self._views, trained, strict=True):
+            view.copy_(value)
+        return values
+
+    def states(self) -> Iterator[Any]:
+        """Yield the states of the optimizers, and of optimizers that these wrap."""
+        for optimizer in self.optimizers:
+            attributes = vars(optimizer).values()
+            wrapped = (value for value in attributes if isinstance(value, torch.optim.Optimizer))
+            yield from (list(stateful.state.values()) for stateful in (optimizer, *wrapped))
+
+    def _set_mode(self, mode: str) -> None:
+        for optimizer in filter(_has_modes, self.optimizers):
+            getattr(optimizer, mode)()
+        self._restore_views()
+
+    def _set_gradients(self, grads: Iterable[torch.Tensor]) -> None:
+        for leaf, grad in zip(self.leaves, grads, strict=True):
+            leaf.grad = grad.detach()
+
+    def _restore_views(self) -> None:
+        """Make the leaves views of the lane's buffer again, after an optimizer has given them other memory.
+
+        Raises:
+            InputError: when a leaf has another shape than before.
+        """
+        for leaf, view in zip(self.leaves, self._views, strict=True):
+            if leaf.shape != view.shape:
+                raise InputError(
+                    f"{self.name}: changes the shape of a parameter from {tuple(view.shape)} to "
+                    f"{tuple(leaf.shape)}"
+                )
+            if leaf.data_ptr() != view.data_ptr():
+                view.copy_(leaf.detach())
+                leaf.data = view
+
+
+def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Restore the types of the tensors in a state; `load_state_dict` casts them to the parameter's type."""
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    numbers = [number for group in state["param_groups"] for number in group["params"]]
+    for number, param in zip(numbers, params, strict=True):
+        for name, value in state["state"].get(number, {}).items():
+            loaded = optimizer.state[param].get(name)
+            if isinstance(loaded, torch.Tensor) and loaded.dtype != value.dtype:
+                optimizer.state[param][name] = value.clone()
+
+
+def _has_modes(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer can be switched between training and evaluation, as schedule-free ones."""
+    return all(callable(getattr(optimizer, mode, None)) for mode in ("eval", "train"))
+
+
+def _last_line(error: Exception) -> str:
+    """Return file and line of the innermost frame that is not in an installed package, or else the innermost.
+
+    Args:
+        error: an error from code that was called from this module, whose own frame is left out.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[1:] or traceback.extract_tb(error.__traceback__)
+    user_frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    last = (user_frames or frames)[-1]
+    return f"{Path(last.filename).name} line {last.lineno}"
