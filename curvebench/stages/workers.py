@@ -223,6 +223,6 @@ def _memory_limit_bytes() -> int:
 
     It is the memory that Snakemake reserves for a job without data.
     """
-    from curvebench.planning.wiring import PROCESS_MB
+    from curvebench.planning.snakemake_inputs import PROCESS_MB
 
     return PROCESS_MB << 20
