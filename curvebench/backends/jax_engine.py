@@ -28,8 +28,8 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # may be slower, which costs more than the compilation saves if the work is larger (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# Programs with still less work are not optimized, which halves the time again. This does not apply to the steps
-# of runs: without optimization they round differently, and a chaotic run would leave its curve.
+# Programs with still less work are not optimized, which halves the time again. Steps of runs always are:
+# without optimization they round differently, and a chaotic run would leave its curve.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Lanes with at least this many examples are evaluated one after another on a CPU, which is then faster than
