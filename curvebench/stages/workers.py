@@ -3,8 +3,8 @@
 Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
 steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
 (`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
-of hours gains nothing, a GPU belongs to one process, and a user's code may change the state of libraries. Step
-times are measured by a worker that does nothing else.
+of hours gains nothing, a GPU belongs to one process, and a user's code may change the state of libraries.
+Step times are measured by a worker that does nothing else.
 
 A worker outlives its first supervisor and is nobody's child, so that no supervisor learns how it died. If it
 dies during a job, the supervisor runs that job again in a child process, whose exit status tells the cause.
