@@ -15,11 +15,10 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
 from curvebench.spec.study import Census, Tour, read_document
 
-TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
-ALL = "all"
 # Names of the files next to the folder of studies that list the studies of the tour, and the claims of the
 # sources.
 TOUR, CENSUS = "tour.yaml", "census.yaml"
+ALL = "all"
 
 
 def _path(value: Any) -> Any:
