@@ -64,7 +64,7 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Raise `steps` and `room` to those of a run, so that the segments that are compiled for it fit."""
+        """Make sure that segments are compiled for at least `room` steps, and runs of at least `steps` steps."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
