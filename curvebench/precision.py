@@ -44,7 +44,7 @@ def policy_of(word: str) -> Policy:
         InputError: if the name is unknown.
     """
     if word not in POLICIES:
-        raise InputError(unknown("the harness", "precision", word, POLICIES))
+        raise InputError(unknown("curvebench", "precision", word, POLICIES))
     return POLICIES[word]
 
 

@@ -186,7 +186,7 @@ def _find(kind: Kind, locator: str) -> Any:
             if "." in locator:
                 rest = locator.rpartition(":")[2]
                 hint = f"; of another library: {' or '.join(f'{library}:{rest}' for library in LIBRARIES)}"
-            raise InputError(unknown("the suite", kind.noun, locator, items) + hint)
+            raise InputError(unknown("curvebench", kind.noun, locator, items) + hint)
         return items[locator]
     items = kind.defined(partial(load_file, Path(match["path"]).resolve()), match["path"])
     for name in items.keys() & kind.own():

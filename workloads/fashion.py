@@ -120,7 +120,14 @@ WINDOWS = (1, 2, 4, 7, 14)  # side lengths of squares into which an image can be
 # Both parts of both networks fit into the cache, so that the seeds of a job share 0.4 GB that are read once.
 @lru_cache(maxsize=4)
 def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
+    """Return pixels (examples, inputs) and labels (examples,) of the standard set `part`, `train` or `test`.
+
+    Args:
+        part: name of the set.
+        classes: number of classes; images of further classes are left out.
+        pooling: side length of the squares of which only the largest pixel is used.
+        pixel_scale: divisor of the pixels.
+    """
     images, labels = read_fashion(part)
     selected = labels < classes
     pixels = max_pool(images[selected], pooling).reshape(np.count_nonzero(selected), -1)

@@ -167,7 +167,7 @@ def _chunks(
 
 
 def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return one sample of parameters."""
+    """Draw parameters from the distribution of `sampling`."""
     if sampling.normal_scale is None:
         point = sampling.workload.sample_parameters(sampling.settings, rng)
         if sampling.around_start:

@@ -129,7 +129,7 @@ def parity(args: Namespace) -> None:
     rules = RULES.own()
     for name in args.optimizers:
         if name not in rules:
-            raise InputError(unknown("the suite", "optimizer", name, rules))
+            raise InputError(unknown("curvebench", "optimizer", name, rules))
     if not args.json:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))

@@ -46,7 +46,7 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
     """
     if isinstance(rule, str):
         if rule not in rules():
-            raise InputError(unknown("the suite", "optimizer", rule, rules()))
+            raise InputError(unknown("curvebench", "optimizer", rule, rules()))
         rule = rules()[rule]
     with as_input_errors():
         return rule.choose({**rule.chosen, **options}) if options else rule

@@ -119,7 +119,7 @@ class Online:
         rule = chosen(optimizer, options)
         values = completed(rule, hyper)
         if backend not in (*BACKENDS, "numpy"):
-            raise InputError(unknown("the harness", "backend", backend, (*BACKENDS, "numpy")))
+            raise InputError(unknown("curvebench", "backend", backend, (*BACKENDS, "numpy")))
         if dtype not in FLOATS:
             raise InputError(f"dtype = {dtype!r} is not one of {', '.join(FLOATS)}")
         start = {name: np.asarray(value, dtype) for name, value in params.items()}

@@ -15,11 +15,10 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
 from curvebench.spec.study import Census, Tour, read_document
 
-TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
-ALL = "all"
 # Names of the files next to the folder of studies that list the studies of the tour, and the claims of the
 # sources.
 TOUR, CENSUS = "tour.yaml", "census.yaml"
+ALL = "all"
 
 
 def _path(value: Any) -> Any:
@@ -38,7 +37,7 @@ def _names(value: Any) -> Any:
 def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name not in BACKENDS:
-            raise ValueError(unknown("the harness", "backend", name, BACKENDS))
+            raise ValueError(unknown("curvebench", "backend", name, BACKENDS))
         if names.count(name) > 1:
             raise ValueError(f"{name!r} is given twice; give each backend once")
     return names

@@ -1,4 +1,4 @@
-"""Claims of sources: sentences, and the conditions that decide them."""
+"""Claims of sources: a sentence of a paper, and the conditions under which runs support it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,32 @@ OfQuantity = Annotated[
     | share_of_gain.ShareOfGain,
     Field(discriminator="quantity"),
 ]
-NAMES = [get_args(one.model_fields["quantity"].annotation) for one in models_of(OfQuantity)]
+NAMES = [get_args(model.model_fields["quantity"].annotation) for model in models_of(OfQuantity)]
 QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
 
 
 def _with_quantity(raw: Any) -> Any:
-    """Name the class of a condition where the study file leaves it out: values, at equal steps."""
+    """Add the keys that select the class of a condition if the study file leaves them out.
+
+    By default a condition compares values of a metric at equal steps.
+    """
     return {"quantity": "value", "at_equal": "steps", **raw} if isinstance(raw, Mapping) else raw
 
 
 class Claim(Document):
-    """A sentence of a paper with the conditions that decide it: all of them must hold.
+    """A sentence of a paper with the conditions that decide it, all of which must hold.
 
-    One that `repeats` another has sentence, source and conditions from there (`read_study_file`), and decides
-    nothing. `changed` says how its runs differ, in words that follow a verdict, such as "in float64"; `bases`
-    which basis stands for which.
+    A claim that `repeats` another one tests the same sentence in another setting and decides nothing. It
+    takes sentence, source and conditions from the other claim (`curvebench.spec.study.read_study_file`).
+
+    Args:
+        id: name of the claim, unique among all studies and property checks.
+        source: number and place of the sentence in the source, such as `000 Fig. 1`.
+        conditions: the key `supported_if` of study files.
+        repeats: id of the repeated claim; empty for a claim that decides.
+        changed: difference of the repeated claim's setting, in words that follow a verdict: "in float64".
+        bases: for a repeated claim, label of the basis in this study by label in the repeated claim; None
+            where labels are the same.
     """
 
     id: str
@@ -55,7 +66,7 @@ class Claim(Document):
     def _says_what(self) -> Claim:
         if bool(self.repeats) != bool(self.changed) or (self.bases and not self.repeats):
             raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
-        if all(one.positive_control for one in self.conditions):
+        if all(condition.positive_control for condition in self.conditions):
             raise ValueError(
                 "supported_if: all conditions are positive controls; give what decides the claim too"
             )
@@ -63,19 +74,20 @@ class Claim(Document):
 
     @property
     def methods(self) -> frozenset[str]:
-        """The methods that its conditions name."""
-        return frozenset(name for one in self.conditions for name in one.named)
+        """Labels of all methods in the conditions."""
+        return frozenset(name for condition in self.conditions for name in condition.named)
 
     @property
     def of_tuning(self) -> bool:
-        """Whether tuning runs are among those that judge it."""
-        return any(one.of_tuning for one in self.conditions)
+        """Whether a condition compares tuning runs."""
+        return any(condition.of_tuning for condition in self.conditions)
 
     @property
     def written_rule(self) -> Mapping[str, Any]:
-        """The id and conditions in plain JSON types, without unset and default values, for the rule hash."""
+        """Id and conditions in plain JSON types, without unset and default values, for the rule hash."""
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
-            # the pairs and the test that decides are a part of the rule whatever the study file says
+            # Hashes always contain the pairs, even by default, and the test. They did so when the first sets
+            # were published, whose rules must keep their hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

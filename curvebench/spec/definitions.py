@@ -1,4 +1,7 @@
-"""What modules define in a constant that is a tuple: rules, bases, workloads; here and in files of others."""
+"""Modules that define rules, bases or workloads, in this project or in files of users.
+
+A module lists its definitions in a constant that is a tuple, such as `WORKLOADS`.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from curvebench.spec.errors import InputError, Problems
 
 @dataclass(frozen=True)
 class Kind:
-    """Optimizers, bases or workloads: what is found alike.
+    """A kind of definition, which modules list in a constant of their own: optimizers, bases or workloads.
 
     Args:
-        noun: in messages.
-        package: of this project, whose modules define them.
-        constant: what a module calls those that it defines.
-        type: what each must be; it has a `name`.
-        otherwise: how users name what modules need not define, as messages end.
+        noun: name of the kind in messages.
+        package: package of this project whose modules define objects of this kind.
+        constant: name of the constant, a tuple or a list.
+        type: class of the objects; it has an attribute `name`.
+        otherwise: end of a message, on names that users can give without such a module.
     """
 
     noun: str
@@ -31,62 +34,63 @@ class Kind:
     otherwise: str = ""
 
     def own(self) -> dict[str, Any]:
-        """Those of this project by name.
+        """Return the objects of this kind that the project defines, by name.
 
         Raises:
-            InputError: with a line for each module that cannot be loaded, defines something else, or takes
-                a name that is taken.
+            InputError: with a line for each module that cannot be loaded, defines an object of another class,
+                or uses a name that another module uses.
         """
         return {name: item for name, (item, _) in _found(self).items()}
 
     def module_of(self, name: str) -> str:
-        """The module that defines one of this project, for the hash of its sources."""
+        """Return the module that defines an object of this project; the hash of a job needs its sources."""
         return _found(self)[name][1]
 
     def defined(self, load: Callable[[], Any], where: str, without: Any = None) -> dict[str, Any]:
-        """What a module defines by name, in its order.
+        """Return the objects that a module defines, by name, in the order of the module.
 
         Args:
-            load: gives the module; its every failure is the user's to mend.
-            where: what messages call it.
-            without: what a module without the constant is taken to define.
+            load: imports and returns the module. Any exception that it raises is an error of the module's
+                author.
+            where: the module in messages.
+            without: objects of a module that lacks the constant; None if the constant is required.
 
         Raises:
-            InputError: where it cannot be loaded, or defines something else.
+            InputError: when the module cannot be loaded, or its constant is missing or has other objects.
         """
         try:
-            given = getattr(load(), self.constant, without)
+            defined = getattr(load(), self.constant, without)
         except InputError:
             raise
         except Exception as error:
             raise InputError(
-                f"{where}: cannot be loaded ({type(error).__name__}: {error}); mend it"
+                f"{where}: cannot be loaded ({type(error).__name__}: {error}); fix it"
             ) from error
-        if not isinstance(given, (tuple, list)) or not all(isinstance(item, self.type) for item in given):
+        if not isinstance(defined, (tuple, list)) or not all(isinstance(x, self.type) for x in defined):
             raise InputError(
-                f"{where}: {self.constant} is not there, or is no tuple of {self.type.__name__}; define "
+                f"{where}: {self.constant} is missing, or is no tuple of {self.type.__name__}; define "
                 f"{self.constant} = (...,) as the modules of curvebench do{self.otherwise}"
             )
-        return {item.name: item for item in given}
+        return {item.name: item for item in defined}
 
 
 @cache
 def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
-    """Those of this project with their modules, by name."""
+    """Return the objects of this project with the module of each, by name."""
     items: dict[str, tuple[Any, str]] = {}
     problems = Problems()
     path = importlib.import_module(kind.package).__path__
     for name in sorted(info.name for info in pkgutil.iter_modules(path, f"{kind.package}.")):
         with problems.caught():
-            own = kind.defined(partial(importlib.import_module, name), path_of(name), without=())
-            for item in own.keys() & items:
-                taken = f"the name {item!r} is taken in {path_of(items[item][1])}"
-                problems.add(f"{path_of(name)}: {taken}; rename the {kind.noun}")
-            items |= {item: (value, name) for item, value in own.items()}
+            defined = kind.defined(partial(importlib.import_module, name), path_of(name), without=())
+            for item in defined.keys() & items:
+                problem = f"the name {item!r} is taken in {path_of(items[item][1])}"
+                problems.add(f"{path_of(name)}: {problem}; rename the {kind.noun}")
+            items |= {item: (value, name) for item, value in defined.items()}
     problems.check()
     return items
 
 
 def path_of(module: str) -> str:
-    """Return the path of a module of this project in a checkout: `optimizers/adam.py`."""
+    """Return the path in a checkout of a module of this project, such as `optimizers/adam.py`."""
     return f"{module.removeprefix('curvebench.').replace('.', '/')}.py"

@@ -1,4 +1,4 @@
-"""The error that a user's input causes, and what it says about a name that does not exist."""
+"""The error for wrong input of a user, and the wording of messages about unknown names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InputError(ValueError):
         >>> from curvebench import find_rule
         >>> find_rule("adamm")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        curvebench.spec.errors.InputError: the suite has no optimizer 'adamm'; did you mean 'adam'? (...)
+        curvebench.spec.errors.InputError: curvebench has no optimizer 'adamm'; did you mean 'adam'? (...)
     """
 
 
@@ -25,48 +25,59 @@ class Problems:
     """Errors in an input, collected so that one message reports all of them.
 
     Args:
-        where: the beginning of each line, such as `digits.yaml: `.
+        where: beginning of each line, such as `digits.yaml: `.
     """
 
     def __init__(self, where: str = "") -> None:
         self.where = where
-        self.lines: dict[str, None] = {}  # a problem that is met twice is one
+        # A dictionary, so that a problem that is found twice is reported once, in the order of reports
+        self.lines: dict[str, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.lines)
 
     def add(self, line: str) -> None:
-        """Report a problem: its key, and what is wrong there."""
+        """Report a problem, as a line with the key and the reason."""
         self.lines[f"{self.where}{line}"] = None
 
     @contextmanager
-    def caught(self, before: str = "") -> Iterator[None]:
-        """Report the error of the block, and go on after it.
+    def caught(self, prefix: str = "") -> Iterator[None]:
+        """Report a ValueError that the block raises, and continue after the block.
 
         Args:
-            before: what the line says before the error's message, such as its key.
+            prefix: beginning of the line, such as the key.
         """
         try:
             yield
         except ValueError as error:
-            self.add(f"{before}{error}")
+            self.add(f"{prefix}{error}")
 
     def known(self, key: str, owner: str, kind: str, names: Iterable[str], valid: Collection[str]) -> None:
-        """Report each name that is not valid; the other arguments are those of `unknown`."""
+        """Report each name that is not valid.
+
+        Args:
+            key: key at which the names are given.
+            owner, kind, valid: as in `unknown`.
+        """
         for name in names:
             if name not in valid:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
     def once(
-        self, key: str, names: Iterable[str], said: str = "{!r} stands here twice; name it once"
+        self, key: str, names: Iterable[str], message: str = "{!r} stands here twice; name it once"
     ) -> None:
-        """Report each name that is given more than once, in the words of `said`."""
+        """Report each name that occurs more than once.
+
+        Args:
+            key: key at which the names are given.
+            message: reported text, in which `{!r}` stands for the name.
+        """
         for name, count in Counter(names).items():
             if count > 1:
-                self.add(f"{key}: {said.format(name)}")
+                self.add(f"{key}: {message.format(name)}")
 
     def check(self) -> None:
-        """Check that nothing was reported.
+        """Raise an error if a problem was reported.
 
         Raises:
             InputError: with all lines.
@@ -75,12 +86,21 @@ class Problems:
             raise InputError("\n".join(self.lines))
 
 
-MAX_LISTED = 40  # names that a message may list
-MIN_PREFIX_LENGTH = 4  # letters of a beginning that a name may be meant by
+# A message that suggests a name lists all valid names too if they are at most this many.
+MAX_LISTED = 40
+# A text of fewer letters is too short to be taken for the beginning of a name.
+MIN_PREFIX_LENGTH = 4
 
 
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
-    """The message for an unknown name: the nearest valid one, and all where they are few or none is near."""
+    """Return the message for an unknown name.
+
+    It suggests the nearest valid name, and lists all valid names if there are at most `MAX_LISTED` or none is
+    near.
+
+    Args:
+        owner, kind: as in "<owner> has no <kind> 'name'".
+    """
     names = list(valid)
     near = nearest(name, names)
     too_many = near and len(names) > MAX_LISTED
@@ -89,24 +109,38 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """`; did you mean ...?` with the nearest valid name in any case, or else the first that begins so."""
-    names, written = {one.lower(): one for one in valid}, str(name).lower()
-    begun = [one for one in names if len(written) >= MIN_PREFIX_LENGTH and one.startswith(written)]
-    close = difflib.get_close_matches(written, names, n=1) or begun
+    """Return `; did you mean ...?` with the most similar valid name, or an empty text.
+
+    Case is ignored. If no name is similar, the first valid name that starts with `name` is suggested.
+    """
+    names, written = {valid_name.lower(): valid_name for valid_name in valid}, str(name).lower()
+    longer = [key for key in names if len(written) >= MIN_PREFIX_LENGTH and key.startswith(written)]
+    close = difflib.get_close_matches(written, names, n=1) or longer
     return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
 def no_beginning(name: str, valid: Iterable[str]) -> str:
-    """The message for what no valid name begins with: how one begins in another case, or the nearest one."""
+    """Return the message for a text with which no valid name starts.
+
+    It suggests a valid name that starts with the text in another case, or else the most similar name.
+    """
     names = list(valid)
-    alike = [one[: len(name)] for one in names if name and one.lower().startswith(name.lower())]
-    return f"nothing begins with {name!r}{nearest(name, alike or names)}; curvebench list shows all names"
+    same_letters = [item[: len(name)] for item in names if name and item.lower().startswith(name.lower())]
+    near = nearest(name, same_letters or names)
+    return f"nothing begins with {name!r}{near}; curvebench list shows all names"
 
 
 def by_reason(left_out: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What was left out, the names of one reason joined by commas, and that reason; an empty one is none."""
+    """Group names by the reason why they were left out.
+
+    Args:
+        left_out: reason by name; names with an empty reason are ignored.
+
+    Returns:
+        Pairs of the names, joined by commas, and their reason.
+    """
     names: dict[str, list[str]] = {}
     for name, reason in left_out.items():
         if reason:
             names.setdefault(reason, []).append(name)
-    return [(", ".join(own), reason) for reason, own in names.items()]
+    return [(", ".join(group), reason) for reason, group in names.items()]

@@ -1,4 +1,4 @@
-"""A job as resolved: what is run, from which sources, after which jobs, and where its files lie."""
+"""Job specs: the work of a job, its sources, the jobs that it follows, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
-TRAJECTORY_VERSION = 2  # raised when the harness changes what a run computes (tests/curvebench/golden)
-NOT_HASHED = {"hash", "claim_rules"}  # no part of a job's hash
-HOST = "host"  # the backend of bases that are estimated once for all backends: JAX in float64, and NumPy
+# Raised when a change of the project changes the results of runs, so that all runs are repeated; a test
+# compares stored trajectories (tests/curvebench/golden.json).
+TRAJECTORY_VERSION = 2
+NOT_HASHED = {"hash", "claim_rules"}
+# Backend name of bases that are estimated once for all backends, by JAX in float64 and NumPy
+HOST = "host"
 
 
 class JobSpec(Document):
-    """What every job has. Two jobs with equal hashes compute the same tables to rounding.
+    """Keys that every job has. Jobs with equal hashes compute the same tables up to rounding.
 
     Args:
-        optimizers: the contestants; of checks, the module of claims, by whose name the job goes.
-        upstream: hashes of the jobs whose tables it reads, by their stage: `bases`, `runs`.
-        sources: SHA-256 by file of everything first-party that decides the result.
-        versions: versions of the backend's packages.
-        hash: the first 16 hexadecimal digits of the SHA-256 of all else but `claim_rules`.
+        stage: kind of the job, such as `bases` or `runs`; it selects the class of the spec.
+        optimizers: optimizers that the job runs; for a checks job, the module of claims as a single entry,
+            after which the job is named.
+        upstream: hashes of the jobs whose tables this job reads, by their stage, such as `bases`.
+        sources: SHA-256 of each source file of this project that affects the result, by path.
+        versions: versions of the packages that the backend uses.
+        hash: first 16 hexadecimal digits of the SHA-256 of all keys except `hash` and `claim_rules`.
     """
 
     stage: str
@@ -50,45 +55,47 @@ class JobSpec(Document):
 
     @model_validator(mode="after")
     def _hashed(self) -> Self:
-        """Fill in the hash, whatever is given."""
+        """Compute the hash; a given value is replaced."""
         decisive = json.dumps(
             under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED)), sort_keys=True
         )
-        found = hashlib.sha256(decisive.encode()).hexdigest()[:16]
-        object.__setattr__(self, "hash", found)  # the document is frozen
+        digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
+        # The usual assignment fails because the document is frozen.
+        object.__setattr__(self, "hash", digest)
         return self
 
     @property
     def cells(self) -> int:
-        """The number of its cells: workloads times bases times seeds."""
+        """Number of combinations of a workload, a basis and a seed."""
         return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def changed(self, **changes: Any) -> Self:
-        """Another job of the same kind, with a hash of its own."""
+        """Return another job of the same kind, with other values for some keys and its own hash."""
         return type(self).model_validate({**dict(self), **changes})
 
     def to_json(self) -> str:
-        """The text of its file, a line for each value, so that jobs can be compared with diff."""
+        """Return the text of the spec file, with a line for each value, which diff can compare."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
     def description(self) -> str:
-        """What it is about, in words: its optimizer."""
+        """Name of the job in messages: its optimizer, or `all` for several."""
         return self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
 
     @property
     def name(self) -> str:
-        """The last part of its paths: optimizer, backend and hash."""
+        """Last part of the job's paths: optimizer, backend and hash."""
         return f"{self.description}.{self.backend}.{self.hash}"
 
 
 class BasesSpec(JobSpec):
-    """Estimates bases, which depend neither on protocol nor on budget.
+    """A basis-estimation job. Its result depends on neither the training protocol nor the length of runs.
 
-    On `HOST` in float64; elsewhere gradients are taken in the precision of the runs.
+    On the backend `HOST`, gradients are taken in float64; on any other backend in the precision of the runs.
 
     Args:
-        precision: of the runs that use them, in which they are stored; None: each workload's own.
+        precision: precision of the runs that use the bases, in which they are stored; None for the precision
+            of each workload.
     """
 
     stage: Literal["bases"]
@@ -96,10 +103,10 @@ class BasesSpec(JobSpec):
 
 
 class TrainingSpec(JobSpec):
-    """Runs of methods, by the training protocol of their study.
+    """A job that makes steps according to the training protocol of its study.
 
     Args:
-        bundle_memory_bytes: what the lanes that advance together may take; it decides how many they are.
+        bundle_memory_bytes: memory that the lanes of one program may take, which bounds their number.
     """
 
     training: TrainingProtocol
@@ -107,32 +114,33 @@ class TrainingSpec(JobSpec):
 
     @property
     def precision(self) -> Precision | None:
-        """The precision of all runs; None: each workload's own."""
+        """Precision of all runs; None for the precision of each workload."""
         return self.training.precision
 
     def changed(self, **changes: Any) -> Self:
-        """Another job, with keys of the training protocol changed in it."""
+        """Return another job with other values for some keys, which may be keys of the training protocol."""
         keys = {name: changes.pop(name) for name in TrainingProtocol.model_fields if name in changes}
         return super().changed(training=self.training.model_copy(update=keys), **changes)
 
 
 class RunsSpec(TrainingSpec):
-    """Runs of a method: the rounds that tune it, and the final round, in which it is judged.
+    """A runs job: rounds that tune a method, and the final round, in which the method is judged.
 
-    The `seeds` are those of the final round.
+    `seeds` are the seeds of the final round.
 
     Args:
-        tuning: the protocol, with the optimizer's own search space where it has one.
-        rounds: the numbers of the job's rounds, from 0. The final round follows the rounds of the protocol;
-            rounds that are missing here are made by jobs of `upstream`.
-        tuning_seeds: the seeds of the other rounds.
-        settings: the hyperparameter settings of the job's only round; None where the protocol says them.
-        alone: whether the job makes a single run (in the final round: the runs of a single seed).
-        setting: of a single run in another round, the index of its setting among those of the round.
-        compared: labels of the bases in which claims compare the method: final runs are made there at all
-            settings that may have been chosen (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
-        claim_rules: of final runs the hash of each claim's rule as it was when they were planned. A rule that
-            is changed afterwards shows as changed and runs nothing anew.
+        tuning: the tuning protocol, with the optimizer's own search space if it has one.
+        rounds: numbers of the rounds that the job makes, from 0. The final round has the number after the
+            last tuning round. Earlier rounds that are missing here are made by upstream jobs.
+        tuning_seeds: seeds of the tuning rounds.
+        settings: hyperparameter settings of the job's only round; None for the settings of the protocol.
+        alone: whether the job makes a single run; in the final round, the runs of a single seed.
+        setting: index of the setting of a single tuning run among the settings of its round; None otherwise.
+        compared: labels of bases in which claims compare the method. There, final runs are made at every
+            setting that other tuning seeds may choose
+            (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
+        claim_rules: hash of the decision rule of each claim when the final runs were planned. It is no part
+            of the job's hash: a rule that changes afterwards is reported as changed and repeats no run.
     """
 
     stage: Literal["runs"]
@@ -147,13 +155,13 @@ class RunsSpec(TrainingSpec):
 
     @property
     def final_round(self) -> int:
-        """The number of the round that runs the final seeds."""
+        """Number of the round that runs the final seeds."""
         return len(self.tuning.rounds)
 
     def in_round(self, number: int) -> Self:
-        """Return the job as it is in one of its rounds: its seeds, bases and training protocol.
+        """Return the job restricted to one round, with the seeds, bases and training protocol of that round.
 
-        The hash stays that of the whole job, whose tables the rows of all rounds go to.
+        The hash remains that of the whole job, since the rows of all rounds go into the same tables.
         """
         changes: dict[str, Any] = {"rounds": (number,)}
         if number < self.final_round:
@@ -164,32 +172,33 @@ class RunsSpec(TrainingSpec):
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The number of runs of each round, but for those at settings that other seeds would choose."""
+        """Number of runs of each round. Final runs at alternative settings are not counted."""
         return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:
-        """Return the number of settings of each cell in a round, counting one in the final round."""
+        """Return the number of settings of each cell in a round; it is 1 in the final round."""
         return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def description(self) -> str:
-        """What it is about, in words: its optimizer; a single run has method, workload, setting, seed."""
+        """Name of the job in messages: its optimizer; for a single run method, workload, setting and seed."""
         if not self.alone:
             return super().description
-        said = [f"{Method(super().description, self.bases[0].label).label} on {self.workloads[0].name}"]
+        parts = [f"{Method(super().description, self.bases[0].label).label} on {self.workloads[0].name}"]
         if self.setting is not None:
-            said += [f"tuning round {self.rounds[0] + 1}, setting {self.setting + 1}"]
-        return ", ".join([*said, f"seed {self._seed}"])
+            parts += [f"tuning round {self.rounds[0] + 1}, setting {self.setting + 1}"]
+        return ", ".join([*parts, f"seed {self._seed}"])
 
     @property
     def name(self) -> str:
-        """The last part of its paths; of a single run with its workload, basis, round, setting and seed."""
+        """Last part of the job's paths; a single run has workload, basis, round, setting and seed in it."""
         if not self.alone:
             return super().name
         parts = [super().description, self.workloads[0].name, self.bases[0].label]
         if self.setting is not None:
             parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting + 1}"]
-        text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))  # a dot would end it
+        # Names are split at dots, so that a label must not add one.
+        text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))
         return f"{text}.{self.backend}.{self.hash}"
 
     @property
@@ -199,20 +208,24 @@ class RunsSpec(TrainingSpec):
 
 
 class TimingSpec(TrainingSpec):
-    """Steps of all methods of a backend, timed."""
+    """A timing job, which measures step times of all methods of a backend."""
 
     stage: Literal["timing"]
 
 
 class ParitySpec(JobSpec):
-    """Compares the backends on some optimizers, for a number of steps."""
+    """A parity job, which compares the backends on some optimizers for a number of steps."""
 
     stage: Literal["parity"]
     steps: int
 
 
 class ChecksSpec(JobSpec):
-    """Checks the claims of a module of benchmarks/claims; `claim_rules` are the hashes of their rules."""
+    """A checks job for the claims of a module of benchmarks/claims.
+
+    Args:
+        claim_rules: hash of the checks of each claim, by claim id.
+    """
 
     stage: Literal["checks"]
     claim_rules: dict[str, str] = Field(default={})
@@ -224,7 +237,7 @@ JOB_SPECS = TypeAdapter[BasesSpec | RunsSpec | TimingSpec | ParitySpec | ChecksS
 
 
 def read_spec(path: Path) -> JobSpec:
-    """Read a spec file and check that its name still carries its hash.
+    """Read a spec file and check that the name of the file contains the hash of its content.
 
     Raises:
         InputError: when the file is missing, damaged or edited.
@@ -236,8 +249,8 @@ def read_spec(path: Path) -> JobSpec:
             f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it"
         ) from error
     except ValidationError as error:
-        said = "; ".join(one["msg"] for one in error.errors())
-        raise InputError(f"{path}: not a job spec ({said}); delete it and run snakemake again") from error
+        messages = "; ".join(detail["msg"] for detail in error.errors())
+        raise InputError(f"{path}: not a job spec ({messages}); delete it and run snakemake again") from error
     if spec.hash not in path.name:
         raise InputError(
             f"{path}: its content has the hash {spec.hash}, which its name does not carry; "
@@ -247,31 +260,32 @@ def read_spec(path: Path) -> JobSpec:
 
 
 def spec_file(results: Path, spec: JobSpec) -> Path:
-    """The spec file of a job."""
+    """Return the path of a job's spec file."""
     return results / "specs" / f"{spec.study}.{spec.scale}.{spec.stage}.{spec.name}.json"
 
 
 def job_folder(results: Path, spec: JobSpec) -> Path:
-    """The folder of a job's tables."""
+    """Return the folder of a job's tables."""
     return results / "runs" / spec.study / spec.scale / spec.stage / spec.name
 
 
 def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Path:
-    """The folder of a job of an earlier stage of the same study, by its hash.
+    """Find the tables of an earlier job of the same study by its hash.
 
     Raises:
-        InputError: when it has not been run.
+        InputError: when the job has not been run.
     """
     parent = results / "runs" / spec.study / spec.scale / stage
-    found = sorted(parent.glob(f"*.{hash_}"))
-    if not found:
+    folders = sorted(parent.glob(f"*.{hash_}"))
+    if not folders:
         raise InputError(f"{parent}: no job with the hash {hash_}; run snakemake, which computes it first")
-    return found[0]
+    return folders[0]
 
 
 def estimated_at(alone: bool, backend: str, device: str) -> tuple[str, str]:
-    """Return the backend and device that estimate the bases of a workload.
+    """Return the backend and device on which the bases of a workload are estimated.
 
-    They are those of its runs where each run is a job `alone`, hours of a GPU; else the host estimates them.
+    If each run of the workload is a job of its own (`alone`) and takes a GPU for hours, they are estimated on
+    the backend and device of the runs. Otherwise they are estimated once for all backends, on the host.
     """
     return (backend, device) if alone and device != "cpu" else (HOST, "cpu")

@@ -1,4 +1,4 @@
-"""Methods: optimizers in bases, with what they and workloads are resolved to, and what tables call them."""
+"""Resolved optimizers, bases and workloads, and methods: an optimizer in a basis, as tables label it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-IDENTITY = "identity"  # the basis of the original coordinates
-LIBRARIES = {"torch": "torch", "optax": "jax"}  # whose optimizers may be named: the backend of each
+# Label of the basis of the original coordinates
+IDENTITY = "identity"
+# Libraries whose optimizers a study may name, and the backend on which they run
+LIBRARIES = {"torch": "torch", "optax": "jax"}
 
 
 class Method(NamedTuple):
@@ -23,20 +25,22 @@ class Method(NamedTuple):
 
     @classmethod
     def of(cls, label: str) -> Method:
-        """The method of a label."""
+        """Parse the label of a method."""
         optimizer, at, basis = label.partition(" @ ")
         return cls(optimizer, basis if at else IDENTITY)
 
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """A contestant: a rule, the hyperparameters that its study fixes, and its options completed.
+    """An optimizer as jobs run it: a rule with fixed hyperparameters, and all of its options.
 
     Args:
-        name: the rule's.
-        label: what tables call it; the rule's name where none is given.
-        space: the axes of its own search space by hyperparameter; empty where it has the study's.
-        locator: where the rule is found (curvebench.registry); its name where none is given.
+        name: name of the rule.
+        hyperparameters: values that the study fixes; the others are tuned.
+        options: the study's options, completed by defaults.
+        label: name in tables; the name of the rule if it is empty.
+        space: search space of this optimizer by hyperparameter; empty for the study's.
+        locator: where the rule is defined (curvebench.registry); the name if it is empty.
     """
 
     name: str
@@ -52,17 +56,17 @@ class OptimizerSpec:
 
     @property
     def only_backend(self) -> str | None:
-        """The one backend that an optimizer of another library runs on, and is tuned on; None for our own."""
+        """The only backend of an optimizer of another library, which also tunes it; None for other rules."""
         library, colon, _ = self.locator.partition(":")
         return LIBRARIES.get(library) if colon else None
 
     def runs_on(self, backend: str) -> bool:
-        """Whether it runs on a backend."""
+        """Return whether the optimizer can run on a backend."""
         return self.only_backend in (None, backend)
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study says of it: where it is found, options, hyperparameters, space."""
+        """All that a study chooses about the optimizer: locator, options, hyperparameters, search space."""
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
             **self.options,
@@ -73,10 +77,12 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class BasisSpec:
-    """A basis under the label that tables use, with its options completed.
+    """A basis as jobs use it, with its options completed.
 
     Args:
-        optimizers: the labels of those that take it; empty for all.
+        label: name in tables.
+        name: name of the basis.
+        optimizers: labels of the optimizers that run in the basis; empty for all.
     """
 
     label: str
@@ -86,7 +92,7 @@ class BasisSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study says of it: its name, options and optimizers."""
+        """All that a study chooses about the basis: its name, options and optimizers."""
         return {
             "name": self.name,
             **self.options,
@@ -94,17 +100,17 @@ class BasisSpec:
         }
 
     def applies_to(self, optimizer: str) -> bool:
-        """Whether an optimizer takes it, by its label."""
+        """Return whether an optimizer, given by its label, runs in the basis."""
         return not self.optimizers or optimizer in self.optimizers
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload with its settings completed.
+    """A workload as jobs run it, with its settings completed.
 
     Args:
-        name: its label in the study, which tables use.
-        locator: where it is found (curvebench.registry); its name where none is given.
+        name: label of the workload in its study and in tables.
+        locator: where the workload is defined (curvebench.registry); the name if it is empty.
     """
 
     name: str
@@ -116,8 +122,8 @@ class WorkloadSpec:
 
 
 def methods(optimizers: Iterable[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
-    """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
-    contestants = [one.label for one in optimizers]
+    """Return the labels of all methods, basis by basis: "adam", "adam @ egop"."""
+    labels = [spec.label for spec in optimizers]
     return tuple(
-        Method(one, basis.label).label for basis in bases for one in contestants if basis.applies_to(one)
+        Method(name, basis.label).label for basis in bases for name in labels if basis.applies_to(name)
     )

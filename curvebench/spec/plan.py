@@ -1,4 +1,4 @@
-"""The plan as resolved: which studies there are, what they ask, and where their tables lie.
+"""The report plan: the studies of a report with all settings, and the folders of their tables and figures.
 
 `plan.json` is exactly the `model_dump_json` of a `ReportPlan`.
 """
@@ -23,7 +23,7 @@ from curvebench.spec.values import Precision
 
 
 class MetricPlan(Document):
-    """What a metric means and whether less is better."""
+    """Meaning and unit of a metric, and whether less or more of it is better."""
 
     description: str
     direction: Direction
@@ -31,13 +31,14 @@ class MetricPlan(Document):
 
 
 class WorkloadPlan(Document):
-    """A workload of a study, its metrics by name and its settings in full.
+    """A workload of a study with its metrics and all of its settings.
 
     Args:
-        name: what tables call it.
-        locator: where it is found (curvebench.registry); its name where none is given.
-        settings: its settings, completed.
-        dtype: the precision of its runs where the study asks for none.
+        name: label of the workload in tables.
+        locator: where the workload is defined (curvebench.registry); empty for the name.
+        metrics: metrics by name.
+        settings: the study's settings, completed by defaults.
+        dtype: precision of its runs unless the study gives one.
     """
 
     name: str
@@ -50,12 +51,18 @@ class WorkloadPlan(Document):
 
     @property
     def spec(self) -> WorkloadSpec:
-        """The workload as jobs have it."""
+        """The workload as job specs contain it."""
         return WorkloadSpec(self.name, self.settings, self.locator)
 
 
 class BackendPlan(Document):
-    """A backend: the one whose runs chose its learning rates, and on how many seeds methods are judged."""
+    """A backend of a study.
+
+    Args:
+        device: kind of device of its runs.
+        tuned_on: backend whose runs tuned its hyperparameters.
+        final_seeds: number of seeds on which methods are judged.
+    """
 
     device: str
     tuned_on: str
@@ -63,13 +70,13 @@ class BackendPlan(Document):
 
 
 class StudyClaims(Document):
-    """A study as far as claims are concerned.
+    """The claims of a study at a scale.
 
     Args:
-        claims: those that it decides.
-        repeated: claims of other studies, repeated; they decide nothing.
-        rules: the hash of the rule of each of them at the scale.
-        at_most_partly: why no claim can be fully reproduced at this scale; empty where one can.
+        claims: claims that the study decides.
+        repeated: claims of other studies that this one repeats; these repetitions decide nothing.
+        rules: hash of the decision rule of each of these claims, by id.
+        at_most_partly: reason why no claim can be fully reproduced at this scale; empty where one can.
     """
 
     name: str
@@ -80,24 +87,31 @@ class StudyClaims(Document):
 
 
 class SkippedStudy(StudyClaims):
-    """A study that is left out, why, what it would cost as far as its file says so, and its claims."""
+    """A study that a report leaves out, with its claims.
+
+    Args:
+        reason: why it is left out.
+        cost: what the study would cost, if its file gives that.
+    """
 
     reason: str
     cost: str = ""
 
 
 class StudyPlan(StudyQuestion, StudyClaims):
-    """A study at one scale: its settings in full, and where its tables and figures lie.
+    """A study at one scale with all settings, and the folders of its tables and figures.
 
     Args:
-        tuning: the protocol at the scale.
+        tuning: the tuning protocol at the scale.
         compare: the headline metric, with its floor.
-        notes: where the setting departs from the source.
+        notes: departures of the setting from the source.
         runs_on: the backends in the study's order; the first one leads the overview.
-        first_tuning_seed: of the seeds that settings are tried on.
-        first_final_seed: of the seeds that methods are judged on.
-        joined: the studies that join this one, by the set that they are of, or `LOCAL`.
-        all_workloads: how many it has, where only those of a study that joins it are among `workloads`.
+        first_tuning_seed: first seed on which settings are tried.
+        first_final_seed: first seed on which methods are judged.
+        joined: submissions to this study, by the name of the published set that holds them, or `HERE` for
+            local runs.
+        all_workloads: number of workloads of the study, where `workloads` has only those of a submission;
+            None otherwise.
     """
 
     notes: tuple[str, ...] = ()
@@ -126,42 +140,42 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The labels of all methods, basis by basis: "adam", "adam @ egop"."""
+        """Labels of all methods, basis by basis: "adam", "adam @ egop"."""
         return methods(self.optimizers, self.bases)
 
     @property
     def metric(self) -> str:
-        """The headline metric."""
+        """Name of the headline metric."""
         return self.compare.metric
 
     @property
     def which(self) -> Which:
-        """Whether its `final` or `best` value counts."""
+        """Whether the final or the best value of the headline metric counts."""
         return self.compare.which
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Names in the study's order."""
+        """Names of the backends, in the study's order."""
         return tuple(self.runs_on)
 
     @property
     def tuned_on(self) -> dict[str, str]:
-        """The backend whose runs chose the learning rates, by backend."""
+        """The backend whose runs tuned the hyperparameters, by backend."""
         return {name: used.tuned_on for name, used in self.runs_on.items()}
 
     @property
     def only_repeats(self) -> bool:
-        """Whether all that it is for is to repeat claims of other studies."""
+        """Whether the study only repeats claims of other studies."""
         return bool(self.repeated) and not self.claims
 
     @property
     def direction(self) -> Direction:
-        """Whether less of the headline metric is better."""
+        """Whether less or more of the headline metric is better."""
         return self.direction_of(self.metric)
 
     @property
     def re_estimates_bases(self) -> bool:
-        """Whether a run estimates a basis anew, by gradients that are its own."""
+        """Whether a basis is estimated again during runs, from gradients that belong to each run."""
         return any(basis.options.get("every") is not None for basis in self.bases)
 
     @property
@@ -170,31 +184,37 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return self.tuning.shared_across == "bases"
 
     def tuned_names(self, optimizer: str) -> tuple[str, ...]:
-        """The hyperparameters of an optimizer that were tuned, the learning rate first."""
+        """Return the tuned hyperparameters of an optimizer, the learning rate first."""
         return self.tuning.for_optimizer(self.optimizer(optimizer)).names
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:
-        """The studies that join this one."""
-        return tuple(study for own in self.joined.values() for study in own)
+        """All submissions to this study."""
+        return tuple(study for submissions in self.joined.values() for study in submissions)
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
-        """Threshold by metric: the targets that runs on a workload have."""
+        """Return the threshold of each metric for which runs on a workload have a target."""
         targets = self.training.targets_on(workload.name)
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
-        """The contestant of a label."""
-        return next(one for one in self.optimizers if one.label == label)
+        """Return the optimizer with a label."""
+        return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:
-        """Whether less of a metric is better; workloads of one study agree on that."""
-        found = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
-        return found[0].direction if found else "minimize"
+        """Return whether less or more of a metric is better. All workloads of a study agree on that."""
+        metrics = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
+        return metrics[0].direction if metrics else "minimize"
 
 
 class ProblemPlan(Document):
-    """A small problem on which backends are compared, and what is known of its gradients."""
+    """A small problem on which backends are compared (`curvebench.planning.parity_problems.ParityProblem`).
+
+    Args:
+        full_rank: whether the statistics of its gradients have full rank and distinct eigenvalues.
+        free_of_noise: whether no coordinate of a gradient consists of rounding errors.
+        reason: why one of these properties does not hold; empty if both hold.
+    """
 
     label: str
     description: str
@@ -204,7 +224,13 @@ class ProblemPlan(Document):
 
 
 class ParityPlan(Document):
-    """The comparison of backends: how many steps, the tolerance, the problems, and folders of job tables."""
+    """The comparison of backends.
+
+    Args:
+        steps: number of steps that are compared.
+        tolerance: largest relative difference that counts as equal.
+        tables: folders of job tables.
+    """
 
     steps: int = Field(ge=1)
     tolerance: float = Field(gt=0)
@@ -213,9 +239,15 @@ class ParityPlan(Document):
 
 
 class PartPlan(Document):
-    """A part of a claim, how many instances are drawn of it, and whether its measures are estimates.
+    """A subclaim of a claim that property checks decide.
 
-    Of a bound there are instances more, which searches found: at least one, and at most one a quantity.
+    Args:
+        part: name of the subclaim.
+        variant: `as printed` or `as corrected` where the source has a misprint; otherwise empty.
+        instances: number of random instances. Searches for the worst case of a bound add further ones: at
+            least one, and at most one for each quantity.
+        sampled: whether its measures are estimates with an interval.
+        bound: whether it is a bound, for which the worst case is searched.
     """
 
     part: str
@@ -226,12 +258,16 @@ class PartPlan(Document):
 
 
 class ClaimPlan(Document):
-    """A claim that property checks decide, and the file that does it; `id` is its name.
+    """A claim that property checks decide.
 
-    `rule` is the hash of its checks as they are written (curvebench.property_checks.check_rules), empty
-    where none is known;
-    `at_most_partly` says why it cannot be fully reproduced, `missing` what data it lacks, so that it is not
-    run; both are empty where nothing is to be said.
+    Args:
+        id: name of the claim.
+        setting: conditions under which the claim is checked, in words.
+        file: the file with its checks.
+        rule: hash of its checks as they are written (curvebench.property_checks.check_rules); empty if
+            unknown.
+        at_most_partly: reason why the claim cannot be fully reproduced; empty where it can.
+        missing: data without which it is not checked; empty where all are available.
     """
 
     id: str
@@ -246,7 +282,7 @@ class ClaimPlan(Document):
 
 
 class ChecksPlan(Document):
-    """The checks of claims: folders of job tables, and the folder of their figures."""
+    """The property checks of a report: folders of job tables, and the folder of their figures."""
 
     claims: tuple[ClaimPlan, ...]
     tables: tuple[Path, ...]
@@ -254,12 +290,13 @@ class ChecksPlan(Document):
 
 
 class UnrunClaim(Document):
-    """A claim that neither what is run nor a published set decides, and why.
+    """A claim that no study of the report and no published set decides.
 
     Args:
+        reason: why nothing decides it.
         study: the study or the module of checks that would decide it.
-        scale: at which the study does; empty for that of the plan.
-        cost: what that would cost, as far as the study's file says so.
+        scale: the scale at which the study decides it; empty for the scale of the report.
+        cost: what that would cost, if the study's file gives it.
     """
 
     id: str
@@ -272,23 +309,25 @@ class UnrunClaim(Document):
 
 
 class Publication(Document):
-    """When a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
+    """Date on which a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
 
     published: str
     machines: tuple[str, ...]
 
 
 class Objection(Document):
-    """Something that stands in the way of publishing a set; its plan has those that were waived.
+    """A reason against publishing a set. The plan of a set contains the objections that were waived.
 
     Args:
         kind: a key of `curvebench.spec.sets.WAIVERS`.
-        where: the study, or of `rules` the claim; empty for the code that computes verdicts.
-        backend: of `hardware` and `rules`.
-        names: of `dirty` the commits, none where they are unknown; of `failures` what failed first and its
-            outcome; of `hardware` the machines; of `tuning` the workload and the methods with the fewest and
-            the most runs; of `rules` the hash of the claim's rule, and where it is known the one as planned.
-        count, of: how many of the study's jobs it is about; of `tuning` the fewest and the most runs.
+        where: the study; for `rules` the claim. Empty for the code that computes verdicts.
+        backend: for `hardware` and `rules`, the backend.
+        names: depends on the kind. For `dirty`, the commits, empty if they are unknown; for `failures`, the
+            first failed item and its outcome; for `hardware`, the machines; for `tuning`, the workload and
+            the methods with the fewest and the most runs; for `rules`, the hash of the claim's rule, followed
+            by the hash at the time of planning if that is known.
+        count, of: number of affected jobs, and of all jobs of the study; for `tuning`, the fewest and the
+            most runs of a method.
     """
 
     kind: str
@@ -300,23 +339,23 @@ class Objection(Document):
 
 
 class ReportPlan(Document):
-    """All studies of a report at one scale, and those left out.
+    """All studies of a report at one scale, and the studies that are left out.
 
     Args:
-        parity: None where what is shown ran on one backend.
-        checks: None where no property of a claim is checked.
-        kernels: the folder where asv stores the speed of kernels; None where nothing is stored.
-        code: the hash of the code that shows it.
-        jobs: how many jobs it takes; 0 where that is not known.
-        folders: those of the configuration that are not where they are by default, by their key; of data,
-            where one is named.
-        published: the name of the published set that it shows, else empty.
-        waived: what stood in the way of publishing and was waived.
-        verdicts: the folder with the tables `claims` and `findings` of a published set.
-        origin: of a plan in an archive, where its runs come from.
-        archive: what is shown of published sets with it (`curvebench.results.archive`); each names its set.
-        census: the claims that are decided nowhere; empty where only some are asked for.
-        path: the file that it was read from; no part of the document.
+        parity: the comparison of backends; None where all runs are on one backend.
+        checks: the property checks; None where there are none.
+        kernels: folder in which asv stores the speed of kernels; None where nothing is stored.
+        code: hash of the code that renders the report, whose change renders it again.
+        jobs: number of jobs; 0 where it is unknown.
+        folders: folders of the configuration that differ from the default, by their keys, with the folder of
+            data if one is given.
+        published: name of the published set that the plan belongs to; empty for local runs.
+        waived: objections that were waived when the set was published.
+        verdicts: folder with the tables `claims` and `findings` of a published set; None for local runs.
+        origin: date and machines of the runs, in a plan that belongs to an archive.
+        archive: plans of published sets that are shown with this one (`curvebench.results.archive`).
+        census: claims that nothing decides; empty where the report is about selected studies.
+        path: the file that the plan was read from, which is not written to the file.
     """
 
     scale: str
@@ -337,10 +376,10 @@ class ReportPlan(Document):
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:
-        """The study of that name.
+        """Return the study of a name.
 
         Raises:
-            InputError: when there is none; lists those there are.
+            InputError: when there is no such study; the message lists the studies.
         """
         for study in self.studies:
             if study.name == name:
@@ -348,37 +387,38 @@ class ReportPlan(Document):
         names = ", ".join(study.name for study in self.studies) or "none"
         raise InputError(f"the plan has no study {name!r} (it has: {names})")
 
-    def at(self, place: Callable[[Path], Path]) -> ReportPlan:
-        """The plan with another place for each of its folders."""
-        moved = {name: _placed(value, place) for name, value in self if name != "path"}
+    def at(self, move: Callable[[Path], Path]) -> ReportPlan:
+        """Return the plan with each path in it, except its own, replaced by `move(path)`."""
+        moved = {name: _moved(value, move) for name, value in self if name != "path"}
         return self.model_copy(update=moved)
 
     def to_json(self) -> str:
-        """The text of `plan.json`."""
+        """Return the text of `plan.json`."""
         return self.model_dump_json(indent=1) + "\n"
 
 
-def _placed(value: Any, place: Callable[[Path], Path]) -> Any:
-    """A value of a document with another place for each path in it."""
+def _moved(value: Any, move: Callable[[Path], Path]) -> Any:
+    """Return a value of a document with each path in it replaced by `move(path)`."""
     if isinstance(value, Path):
-        return place(value)
+        return move(value)
     if isinstance(value, tuple):
-        return tuple(_placed(one, place) for one in value)
+        return tuple(_moved(item, move) for item in value)
     if isinstance(value, dict):
-        return {name: _placed(one, place) for name, one in value.items()}
+        return {name: _moved(item, move) for name, item in value.items()}
     if isinstance(value, Document):
-        return value.model_copy(update={name: _placed(one, place) for name, one in value})
+        return value.model_copy(update={name: _moved(item, move) for name, item in value})
     return value
 
 
 def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
-    """Read a plan; relative folders count from the working directory, as Snakemake's do.
+    """Read a plan.
 
-    Those of a published set count from its plan's folder, and lie in it.
+    Paths in the plan of local runs are relative to the working directory, as in Snakemake. Paths in the plan
+    of a published set are relative to the folder of the set.
 
     Args:
-        path: of the file, or of the folder of a published set or a site, which holds it.
-        root: another folder than the working directory, for the plan of another checkout.
+        path: the plan's file, or the folder of a published set or of a site, which contains it.
+        root: folder that replaces the working directory, for the plan of another checkout.
 
     Raises:
         InputError: when the file is missing or damaged, or lacks a key.
@@ -389,7 +429,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); run snakemake, which writes it, or "
-            "name that of a published set, results/published/NAME/plan.json"
+            "name the plan of a published set, results/published/NAME/plan.json"
         ) from error
     except ValidationError as error:
         if key := RENAMED_KEY.search(path.read_text(errors="replace")):
@@ -400,14 +440,14 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
         raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
     if plan.published:
         return plan.at(partial(_inside, path))
-    return plan if root is None else plan.at(lambda place: root / place)
+    return plan if root is None else plan.at(lambda folder: root / folder)
 
 
 def _inside(path: Path, name: Path) -> Path:
-    """The folder of a published set, beside its plan.
+    """Return the path of a folder of a published set, relative to the folder of its plan.
 
     Raises:
-        InputError: for one that would lie elsewhere.
+        InputError: when the folder would lie outside the set.
     """
     if name.is_absolute() or ".." in name.parts:
         raise InputError(f"{path}: the folder {name} does not lie in the set")

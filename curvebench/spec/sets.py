@@ -1,4 +1,4 @@
-"""Published sets: their folder, what they may be called, what may be waived, and pages that show one."""
+"""Published sets: names of their files, valid names of sets, waivers, and pages that show a leaderboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from curvebench.spec.errors import InputError
 
 PLAN, PROVENANCE = "plan.json", "provenance.json"
-SUMS = "SHA256SUMS"  # the file by which a folder is known as a set
+# A folder with a file of this name is a published set.
+SUMS = "SHA256SUMS"
 NAME = re.compile(r"[a-z][a-z0-9]*([.-][a-z0-9]+)*")
 LONGEST_NAME = 60
 EXAMPLE = "such as digits-quick.2026-11"
@@ -24,15 +25,15 @@ WAIVERS = {
 
 
 def set_folders(folder: Path) -> list[Path]:
-    """Return the folders of the published sets in a folder, in order of name."""
+    """Return the folders of the published sets in a folder, sorted by name."""
     return sorted(path.parent for path in folder.glob(f"*/{SUMS}"))
 
 
 def check_name(name: object, folder: Path) -> str:
-    """The name of a new set.
+    """Check the name of a new set, and return it.
 
     Raises:
-        InputError: when it is missing, has other letters than it may, or is taken.
+        InputError: when the name is missing, is not valid, or is taken.
     """
     if name is None:
         raise InputError(f"a set needs a name, {EXAMPLE}: add --config name=NAME")
@@ -45,10 +46,10 @@ def check_name(name: object, folder: Path) -> str:
 
 
 def check_letters(name: object) -> str:
-    """A name of a set, new or old.
+    """Check that a name of a set, new or old, has valid characters, and return it.
 
     Raises:
-        InputError: when it has other letters than it may.
+        InputError: when it has others, or is too long.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise InputError(
@@ -59,10 +60,15 @@ def check_letters(name: object) -> str:
 
 
 def check_seeds(taken_from: Path | str | None) -> None:
-    """Check that studies drew seeds of their own, since claims are judged on seeds that nobody has seen.
+    """Refuse runs that took the seeds of a published set.
+
+    Claims must be judged on seeds whose results nobody knew when the study was written.
+
+    Args:
+        taken_from: the set whose seeds the runs took; None if they took none.
 
     Raises:
-        InputError: where they drew those of a published set.
+        InputError: when there is such a set.
     """
     if taken_from is not None:
         raise InputError(
@@ -71,10 +77,10 @@ def check_seeds(taken_from: Path | str | None) -> None:
 
 
 def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:
-    """The kinds of objections that are waived.
+    """Check kinds of objections that are to be waived, and return them in the order of `WAIVERS`.
 
     Raises:
-        InputError: for one that is not known.
+        InputError: for an unknown kind.
     """
     for kind in kinds:
         if kind not in WAIVERS:
@@ -86,10 +92,10 @@ BEGIN, END = "<!-- leaderboard:begin -->", "<!-- leaderboard:end -->"
 
 
 def check_page(file: Path) -> None:
-    """Check that a page has a place for a leaderboard.
+    """Check that a page has markers between which a leaderboard can be written.
 
     Raises:
-        InputError: when it cannot be read, or has not both markers once and in order.
+        InputError: when the page cannot be read, or does not have both markers once and in order.
     """
     try:
         text = file.read_text()
@@ -99,16 +105,18 @@ def check_page(file: Path) -> None:
 
 
 def between_markers(text: str, file: Path, lines: Iterable[str]) -> str:
-    """A page with what stands between the markers of the leaderboard replaced.
+    """Return the text of a page with the lines between the markers of the leaderboard replaced.
 
     Args:
-        file: where the text comes from, for messages.
+        text: the page.
+        file: path of the page, for messages.
+        lines: the new lines.
 
     Raises:
         InputError: unless the page has both markers once and in order.
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise InputError(f"{file}: needs the line {BEGIN} and below it {END}, each once; put them back")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return "\n".join([before + BEGIN, *lines, END]) + after
+    head, _, _ = text.partition(BEGIN)
+    _, _, tail = text.partition(END)
+    return "\n".join([head + BEGIN, *lines, END]) + tail

@@ -1,4 +1,4 @@
-"""The sources of claims, by the numbers that studies, checks and docstrings cite (`sources.toml`)."""
+"""Sources of claims, by the numbers that studies, property checks and docstrings cite (`sources.toml`)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ FILE = Path(__file__).with_name("sources.toml")
 
 @dataclass(frozen=True)
 class Source:
-    """A document that makes claims.
+    """A paper or note that makes claims.
 
     Args:
-        key: its BibTeX key; empty for what is no document of the file.
-        numbers: what stands for it, the newest version first.
-        names: what pages call it, a name a number.
-        authors: empty where the document does not name them.
-        year: None where it does not say.
+        key: BibTeX key; empty for `OTHER`.
+        numbers: numbers by which the source is cited, one for each version of it, the newest version first.
+        names: names of these versions on pages.
+        authors: empty where the document names none.
+        year: None where the document has no date.
+        note: remark for pages.
     """
 
     key: str
@@ -33,14 +34,14 @@ class Source:
 
     @property
     def anchor(self) -> str:
-        """Its place on the page of claims, and its value in the filter."""
+        """Anchor of the source on the page of claims, and its value in the page's filter."""
         return "-".join(self.numbers) or "others"
 
     @property
     def about(self) -> str:
-        """Who wrote it and when, and the note, in words."""
-        first, *others = (*self.authors, "")
-        by = f"{first} and others" if len(others) > 1 else first
+        """Authors, year and note, as a text."""
+        first, *coauthors = (*self.authors, "")
+        by = f"{first} and others" if len(coauthors) > 1 else first
         written = ", ".join(filter(None, (by, str(self.year or ""))))
         return " ".join(filter(None, (written and f"{written}.", self.note)))
 
@@ -50,19 +51,25 @@ OTHER = Source("", (), (), "Other sources", note="Named with each claim.")
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """The documents of the file, in its order."""
-    read = tomllib.loads(FILE.read_text())["source"]
+    """Return the sources of the file, in its order."""
+    tables = tomllib.loads(FILE.read_text())["source"]
     lists = ("numbers", "names", "authors")
-    return tuple(Source(**{**one, **{name: tuple(one.get(name, ())) for name in lists}}) for one in read)
+    return tuple(
+        Source(**{**table, **{name: tuple(table.get(name, ())) for name in lists}}) for table in tables
+    )
 
 
 def source_of(citation: str) -> Source:
-    """The document that a citation is of ("002 eq. 22"), by its first word; `OTHER` for any else."""
+    """Return the source that a citation such as "002 eq. 22" begins with, or `OTHER`."""
     first = citation.partition(" ")[0].rstrip(",;")
     return next((source for source in sources() if first in source.numbers), OTHER)
 
 
 def by_name(text: str) -> str:
-    """A text with the names of documents in place of their numbers: "EGOP paper Fig. 5" of "000 Fig. 5"."""
-    names = {number: name for one in sources() for number, name in zip(one.numbers, one.names, strict=True)}
-    return re.sub(rf"(?<![\w.,-])({'|'.join(names)})(?=[ ;]|$)", lambda found: names[found[0]], text)
+    """Replace the numbers of sources in a text by their names: "000 Fig. 5" becomes "EGOP paper Fig. 5"."""
+    names = {
+        number: name
+        for source in sources()
+        for number, name in zip(source.numbers, source.names, strict=True)
+    }
+    return re.sub(rf"(?<![\w.,-])({'|'.join(names)})(?=[ ;]|$)", lambda match: names[match[0]], text)

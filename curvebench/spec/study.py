@@ -1,6 +1,6 @@
-"""The study as people write it: which keys a file has, of which types, what is wrong; tour and census.
+"""Study files as people write them: their keys and types, reading and checking them; tours and censuses.
 
-YAML is read strictly: 1e-3 is a number, and a key that is given twice an error.
+YAML is read strictly: `1e-3` is a number, and a duplicate key is an error. Plain YAML 1.1 does neither.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
 from curvebench.spec.tuning import Axis, Tuning
 
-FIRST_FINAL_SEED = 1000  # tuning seeds lie below the final ones: no run is judged by a seed that tuned it
+# Tuning seeds lie below the final seeds, so that no method is judged on a seed that tuned it.
+FIRST_FINAL_SEED = 1000
 NULL = "null"
-MAX_OFFERED = 4  # numbers of evaluations that an error offers
+# An error offers at most this many valid numbers of evaluations.
+MAX_OFFERED = 4
 
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
 
 def in_letters(value: str) -> str:
-    """A name that becomes a part of file names.
+    """Check a name that becomes part of file names, and return it.
 
     Raises:
-        ValueError: when it has other letters than it may.
+        ValueError: when it contains other characters than small letters, digits, `_` and `-`.
     """
     if not LETTERS.fullmatch(value):
         raise ValueError(f"{value!r} is not made of small letters, digits, _ and -; files are named by it")
@@ -62,10 +64,13 @@ Label = Annotated[str, AfterValidator(_label)]
 
 
 class NamedItem(documents.Document):
-    """A workload or a basis with its options: `egop`, or `{egop: {blocks: all, label: whole}}`.
+    """A workload, a basis or an optimizer with its options: `egop`, or `{egop: {blocks: all, label: full}}`.
+
+    Options lie flat in the mapping below the name. Keys that are fields of this class, such as `label`, are
+    taken out of it; all others become `options`.
 
     Args:
-        label: what tables call it; its name where none is given.
+        label: name in tables and figures; empty for `name`. It distinguishes two items of the same name.
     """
 
     name: str
@@ -75,23 +80,23 @@ class NamedItem(documents.Document):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        name, given = value, None
+        name, written = value, None
         if isinstance(value, Mapping) and len(value) == 1:
-            ((name, given),) = value.items()
-        if not isinstance(name, str) or not (given is None or isinstance(given, Mapping)):
+            ((name, written),) = value.items()
+        if not isinstance(name, str) or not (written is None or isinstance(written, Mapping)):
             example = "{adam: {beta1: 0.9}}"
             raise ValueError(f"{value!r} is neither a name nor a name with options, such as {example}")
-        own = set(cls.model_fields) - {"name", "options"}
-        options = dict(given or {})
-        about = {key: options.pop(key) for key in own & options.keys()}
-        return {"name": name, **about, "options": options}
+        options = dict(written or {})
+        reserved = set(cls.model_fields) - {"name", "options"}
+        fields = {key: options.pop(key) for key in reserved & options.keys()}
+        return {"name": name, **fields, "options": options}
 
 
 class NamedOptimizer(NamedItem):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
-        space: its own search space; empty where it has the study's.
+        space: search space by hyperparameter that replaces the study's for this optimizer; empty to keep it.
     """
 
     space: dict[str, Axis] = Field(default={})
@@ -101,7 +106,7 @@ class NamedBasis(NamedItem):
     """A basis of a study with its options.
 
     Args:
-        optimizers: the labels of those that take it; None for all.
+        optimizers: labels of the optimizers that run in this basis; None for all optimizers of the study.
     """
 
     optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
@@ -111,27 +116,33 @@ NamedItems = Annotated[tuple[NamedItem, ...], Field(strict=False, min_length=1)]
 
 
 class Compare(documents.Document):
-    """The headline metric of figures and leaderboard, and its floor (`curvebench.spec.document.Headline`)."""
+    """The headline metric of figures and leaderboard with its floor, as written (`document.Headline`)."""
 
     metric: documents.JudgedWords
     floor: float | None = None
 
 
 class Seeds(documents.Document):
-    """How many seeds tune, and how many others judge."""
+    """Number of seeds that tune a method, and number of other seeds on which it is judged."""
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
     final: documents.Positive
 
 
 class FinalSeeds(documents.Document):
-    """How many final seeds a backend takes when fewer than the scale's."""
+    """Number of final seeds of one backend, where it has fewer than the scale."""
 
     final: documents.Positive
 
 
 class BackendUse(documents.Document):
-    """How a scale uses a backend: with its own tuning, or with the rates tuned on another one."""
+    """How a scale uses a backend.
+
+    Args:
+        tuned_on: backend whose tuned hyperparameters this one takes over; None to tune on this backend.
+        seeds: number of final seeds; None for the scale's.
+        device: kind of device that runs take.
+    """
 
     tuned_on: str | None = None
     seeds: FinalSeeds | None = None
@@ -143,24 +154,38 @@ def _or_empty(value: Any) -> Any:
 
 
 class Scale(ScaleTraining):
-    """A size of the study: budget, seeds, backends, and what is said about them on the page."""
+    """A size of a study: training budget, seeds, backends, and remarks for its page.
+
+    Args:
+        epochs, steps: length of a run; exactly one of them is given.
+        tuning: keys of the study's tuning protocol that have other values at this scale.
+        optimizers: labels of the optimizers that run at this scale; None for all.
+        backends: how each backend is used, by its name; the first one leads the overview.
+        settings: settings of workloads that differ at this scale, by label of the workload.
+        bundle_memory_bytes: memory that the lanes of one program may take; it bounds their number. The
+            default lets two jobs run next to each other within 6 GiB.
+        alternatives: whether final runs are also made at settings that other tuning seeds would choose, so
+            that a claim shows whether it depends on tuning.
+        jobs: what gets a runs job of its own: each optimizer, or further each workload, basis or seed of it.
+        timing: whether step times are measured, which takes a machine without other work.
+        at_most_partly: reason why no claim can be fully reproduced at this scale; empty where one can.
+        cost: what the study costs at this scale, and how that is known.
+    """
 
     seeds: Seeds
     epochs: Budget | None = None
     steps: Budget | None = None
-    tuning: dict[str, Any] = Field(default={})  # what of the study's protocol is another at this scale
-    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = (
-        None  # labels; None: all
-    )
+    tuning: dict[str, Any] = Field(default={})
+    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
-    bundle_memory_bytes: documents.Positive = 1 << 30  # two jobs side by side stay well inside 6 GiB
-    alternatives: bool = True  # whether claims are checked at all settings that tuning may have chosen
-    jobs: Literal["optimizer", "workload", "basis", "seed"] = "optimizer"  # what has a (final) job of its own
-    timing: bool = True  # whether steps are timed, on a machine that does nothing else
-    at_most_partly: str = ""  # why a claim cannot be fully reproduced at this scale
+    bundle_memory_bytes: documents.Positive = 1 << 30
+    alternatives: bool = True
+    jobs: Literal["optimizer", "workload", "basis", "seed"] = "optimizer"
+    timing: bool = True
+    at_most_partly: str = ""
     note: str = ""
-    cost: str = ""  # what it takes to run the study at this scale, and what says so
+    cost: str = ""
 
     @model_validator(mode="after")
     def _budget(self) -> Scale:
@@ -178,16 +203,16 @@ class Scale(ScaleTraining):
 
     @property
     def budget(self) -> dict[str, int]:
-        """The length of a run, `{"epochs": n}` or `{"steps": n}`."""
+        """Length of a run, `{"epochs": n}` or `{"steps": n}`."""
         return {"epochs": self.epochs} if self.epochs is not None else {"steps": self.steps or 0}
 
     def final_seeds(self, backend: str) -> int:
-        """How many seeds methods are judged on with a backend."""
+        """Return the number of final seeds on which a backend judges methods."""
         return (self.backends[backend].seeds or self.seeds).final
 
 
 class Contribution(documents.Document):
-    """Who hands a method in: author, paper and code, as they are cited."""
+    """Author, paper and code of a submission, as they are cited."""
 
     author: str
     paper: str = ""
@@ -195,13 +220,14 @@ class Contribution(documents.Document):
 
 
 class StudyQuestion(documents.Document):
-    """What a study asks, and how its methods are tuned.
+    """The question of a study, its source, and how its methods are tuned.
 
     Args:
-        source_figures: which figure shows what one of the source does, by that one's name: a figure's name
-            without its backend, such as `digits_mlp.train_loss.epochs`, or without its workload as well.
-        joins: the study whose methods its own are compared with, under the same protocol; empty for none.
-        contributed: who hands its method in; None where nobody does.
+        source_figures: figure of the source by the name of the figure here that shows the same. The name here
+            has no backend, such as `digits_mlp.train_loss.epochs`, and may lack the workload too.
+        joins: name of the study whose methods a submission is compared with, under the same protocol; empty
+            for a study that is no submission.
+        contributed: author of a submission; None where it is not to be published.
     """
 
     question: str
@@ -213,11 +239,11 @@ class StudyQuestion(documents.Document):
 
 
 class StudyFile(StudyQuestion, StudyTraining):
-    """A whole study file. Names are not looked up here (curvebench.planning.studies.validation does).
+    """A study file whose shape is valid. `curvebench.planning.studies.validation` looks up the names in it.
 
-    Keys that it does not give are those of the study file that it is `like`, or that it `joins`, which lies
-    beside it. Runs have the precision of their workload where none is given. A single workload may stand
-    under `workload`.
+    Keys that a file leaves out are taken from the file that it is `like`, or from the study that it `joins`;
+    both lie in the same folder. Without `precision`, runs have the precision of their workload. A single
+    workload may be written under `workload`.
     """
 
     like: str | None = None
@@ -246,21 +272,22 @@ class StudyFile(StudyQuestion, StudyTraining):
     def _tunes(self) -> StudyFile:
         for name, scale in self.scales.items():
             try:
-                own = self.tuning.sized(scale.tuning)
-                own.check_lengths(scale.budget, scale.evaluations)
+                tuning = self.tuning.sized(scale.tuning)
+                tuning.check_lengths(scale.budget, scale.evaluations)
             except ValidationError as errors:
                 raw = {"tuning": {**dict(self.tuning), **scale.tuning}}
                 lines = documents.explained(errors, StudyFile, "a study", raw)
                 raise ValueError("; ".join(f"scales.{name}.{line}" for line in lines)) from errors
             except ValueError as error:
                 raise ValueError(f"scales.{name}.tuning: {error}") from error
-            if set(own.names) != set(self.tuning.names):
-                here, there = (", ".join(one.names) for one in (own, self.tuning))
-                raise ValueError(f"scales.{name}.tuning: tunes {here}, and the study {there}; tune the same")
+            if set(tuning.names) != set(self.tuning.names):
+                at_scale, of_study = (", ".join(protocol.names) for protocol in (tuning, self.tuning))
+                message = f"tunes {at_scale}, and the study {of_study}; tune the same"
+                raise ValueError(f"scales.{name}.tuning: {message}")
         return self
 
     def training(self, scale: str) -> TrainingProtocol:
-        """Return the training protocol at a scale, its targets by name, as pages list them."""
+        """Return the training protocol at a scale, with targets sorted by name, as pages list them."""
         shared = {name: getattr(self, name) for name in StudyTraining.model_fields}
         shared["targets"] = dict(sorted(self.targets.items()))
         return TrainingProtocol.taken_from(self.scales[scale], **shared)
@@ -268,109 +295,128 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-JOINING = {"joins", "contributed", "optimizers", "workloads", "question"}  # a joining study's own
+# The only keys that the file of a submission may have; all others are those of the study that it joins.
+SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study file and check its shape.
+    """Read a study file with all that it takes from other files, and check its shape.
 
     Raises:
         InputError: with a line for each problem.
     """
-    return _validated(path, _whole(path), "a study", StudyFile)
+    return _validated(path, _completed(path), "a study", StudyFile)
 
 
-def _validated(path: Path, raw: dict[str, Any], what: str, document: type[DocumentT]) -> DocumentT:
-    """The document of keys and values; arguments as those of `read_document`."""
+def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[DocumentT]) -> DocumentT:
+    """Validate the keys and values of a file; the arguments are those of `read_document`."""
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
-        lines = dict.fromkeys(f"{path}: {said}" for said in documents.explained(errors, document, what, raw))
+        messages = documents.explained(errors, document, kind, raw)
+        lines = dict.fromkeys(f"{path}: {message}" for message in messages)
         raise InputError("\n".join(lines)) from errors
 
 
-def _whole(path: Path, after: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A study file with the keys of the one that it is like, and the rules of claims that it repeats.
+def _completed(path: Path, chain: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a study file, completed from the file that it is `like` and from claims that it repeats.
 
     Args:
-        after: the studies that are like this one.
+        chain: names of the studies that are like this one, to detect a circle.
     """
     raw = read_yaml(path, "a study", StudyFile)
     if "joins" in raw:
         return {**_protocol_of_joined(path, raw), **raw}
-    other = _other(path, raw["like"], (*after, path.stem)) if "like" in raw else {}
+    inherited = _inherited(path, raw["like"], (*chain, path.stem)) if "like" in raw else {}
     if isinstance(raw.get("claims"), list):
-        known = [one for one in documents.as_list(other.get("claims")) if isinstance(one, Mapping)]
-        rules = {str(claim.get("id")): claim for claim in known}
+        claims = documents.as_list(inherited.get("claims"))
+        rules = {str(claim.get("id")): claim for claim in claims if isinstance(claim, Mapping)}
         raw["claims"] = [_with_rule(path, claim, rules) for claim in raw["claims"]]
-    return {**other, **raw}
+    return {**inherited, **raw}
 
 
 def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study has of the one that it joins: the protocol, with which its methods must be run."""
-    for key in raw.keys() - JOINING:
+    """Return the keys that a submission takes from the study that it joins: the protocol of all methods."""
+    for key in raw.keys() - SUBMISSION_KEYS:
         raise InputError(f"{path}: {key}: is that of {raw['joins']}, which it joins; leave it out")
-    whole = _other(path, raw["joins"], (path.stem,))
+    joined = _inherited(path, raw["joins"], (path.stem,))
     protocol = {
-        name: value for name, value in whole.items() if name not in ("claims", "contributed", "joins")
+        name: value for name, value in joined.items() if name not in ("claims", "contributed", "joins")
     }
-    for scale in protocol["scales"].values():  # of the methods that the study has, this one is none
+    # Scales may select among the methods of the joined study; the submitted method is not one of them.
+    for scale in protocol["scales"].values():
         scale.pop("optimizers", None)
     return protocol
 
 
-def _other(path: Path, name: Any, after: tuple[str, ...]) -> dict[str, Any]:
-    """What a study takes from the file that it is like."""
-    names = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
+def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
+    """Return the keys that a study takes from the file that it is `like`, or joins.
+
+    Args:
+        name: the other study, as written.
+        chain: names of the studies that are like this one, and of this one.
+    """
+    names = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
     if name not in names:
         raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
-    if name in after:
+    if name in chain:
         raise InputError(f"{path}: like: {name} is like this one; one of them must be like none")
-    whole = _whole(path.parent / f"{name}.yaml", after)
-    whole.pop("source_figures", None)  # another study has other figures
-    return whole
+    raw = _completed(path.parent / f"{name}.yaml", chain)
+    # Names of figures contain the name of their study, here the other one.
+    raw.pop("source_figures", None)
+    return raw
 
 
 def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A claim of a file; one that repeats another has from there whatever is not its own."""
+    """Complete a claim that repeats another one by its sentence, source and conditions.
+
+    In the conditions, bases are replaced by those that the claim's key `bases` names. Other claims are
+    returned unchanged.
+
+    Args:
+        rules: claims that may be repeated, by id.
+    """
     if not isinstance(raw, Mapping) or "repeats" not in raw:
         return raw
-    place, repeats = f"{path}: claims.{raw.get('id')}", str(raw["repeats"])
+    key_of_claim, repeats = f"{path}: claims.{raw.get('id')}", str(raw["repeats"])
     if repeats not in rules:
         where = "the study that this one is like"
-        raise InputError(f"{place}.repeats: {unknown(where, 'claim', repeats, rules)}")
-    given = [name for name in ("sentence", "source", "supported_if") if name in raw]
-    if given:
-        raise InputError(f"{place}.{given[0]}: it is that of {repeats}; leave it out")
+        raise InputError(f"{key_of_claim}.repeats: {unknown(where, 'claim', repeats, rules)}")
+    superfluous = [name for name in ("sentence", "source", "supported_if") if name in raw]
+    if superfluous:
+        raise InputError(f"{key_of_claim}.{superfluous[0]}: it is that of {repeats}; leave it out")
     rule, bases = rules[repeats], raw.get("bases")
     bases = bases if isinstance(bases, Mapping) else {}
     conditions = [
-        dict(one) for one in documents.as_list(rule.get("supported_if")) if isinstance(one, Mapping)
+        dict(condition)
+        for condition in documents.as_list(rule.get("supported_if"))
+        if isinstance(condition, Mapping)
     ]
     met: set[str] = set()
     for condition in conditions:
         for key in ("better", "no_worse", "same", "compared_to"):
             if isinstance(condition.get(key), list):
-                parts = [Method.of(str(method)) for method in condition[key]]
-                condition[key] = [Method(name, str(bases.get(basis, basis))).label for name, basis in parts]
-                met.update(basis for _, basis in parts)
+                methods = [Method.of(str(label)) for label in condition[key]]
+                condition[key] = [Method(name, str(bases.get(basis, basis))).label for name, basis in methods]
+                met.update(basis for _, basis in methods)
     for basis in bases:
         if basis not in met:
-            raise InputError(f"{place}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
+            raise InputError(f"{key_of_claim}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
     return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "supported_if": conditions}
 
 
-def read_yaml(path: Path, what: str, document: type[documents.Document]) -> dict[str, Any]:
-    """The keys and values of a YAML file, read strictly.
+def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict[str, Any]:
+    """Read the keys and values of a YAML file strictly.
 
     Args:
-        what: it should be, such as "a study", and which `document` has its keys.
+        kind: kind of file in messages, such as "a study".
+        document: model whose keys a message offers.
 
     Raises:
-        InputError: when it cannot be read, or is none.
+        InputError: when the file cannot be read, or is no mapping.
     """
     try:
         raw = parsed_yaml(str(path), path.read_text(encoding="utf-8"))
@@ -380,7 +426,7 @@ def read_yaml(path: Path, what: str, document: type[documents.Document]) -> dict
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(raw, dict):
         keys = ", ".join(document.model_fields)
-        raise InputError(f"{path}: not {what}: the file must hold keys and values (keys: {keys})")
+        raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
     return raw
 
 
@@ -391,13 +437,13 @@ def parsed_yaml(where: str, text: str) -> Any:
         where: the file or option that holds the text, for messages.
 
     Raises:
-        InputError: when it is no valid YAML.
+        InputError: when the text is not valid YAML.
     """
     try:
         return deepcopy(_parsed(text))
     except DuplicateKeyError as error:
-        found = re.search(r'duplicate key "(.*?)"', str(error.problem))
-        key, line = found[1] if found else "?", error.problem_mark.line + 1
+        match = re.search(r'duplicate key "(.*?)"', str(error.problem))
+        key, line = match[1] if match else "?", error.problem_mark.line + 1
         raise InputError(f"{where}: {key}: duplicate key at line {line}; keep one of the two") from error
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
@@ -406,30 +452,32 @@ def parsed_yaml(where: str, text: str) -> Any:
         raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
-@lru_cache(maxsize=256)  # studies are like others, and are read once for each plan
+# A file is read many times: once for each study that is like it, and again for each plan.
+@lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
 class Tour(documents.Document):
-    """What a tour runs: file stems or claim ids, of studies and of property checks."""
+    """The selection that `snakemake reports` runs by default: names of studies, claims or check modules."""
 
     studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
 class Census(documents.Document):
-    """Every claim of some sources, by the id under which a study or a check decides it."""
+    """All claims of some sources, by the ids under which studies or property checks decide them."""
 
     claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
-def read_document(path: Path, what: str, document: type[DocumentT]) -> DocumentT:
+def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:
     """Read the file of a tour or a census.
 
     Args:
-        what: it is, such as "a tour".
+        kind: kind of file in messages, such as "a tour".
+        document: model of its content.
 
     Raises:
         InputError: with a line for each problem.
     """
-    return _validated(path, read_yaml(path, what, document), what, document)
+    return _validated(path, read_yaml(path, kind, document), kind, document)

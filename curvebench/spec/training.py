@@ -1,9 +1,10 @@
 """The training protocol: everything that decides the result of a run, except the method.
 
-It is one value. Study files write its keys flat, those that hold at every scale at the study and the others
-at its scales; whatever comes after (a study at a scale, its plan, its jobs) contains the protocol whole. A
-new key is a field of `StudyTraining` or `ScaleTraining`, and is read where it is executed; one that steps
-execute is also a field of `curvebench.steps.program.StepProtocol`, which bundles and programs contain.
+It is one value. In study files its keys lie flat: keys that hold at every scale belong to the study, the
+others to its scales. Everything derived from a study (a study at a scale, its plan, its jobs) contains the
+protocol as a whole. To add a key, add a field to `StudyTraining` or `ScaleTraining`, and read it where it is
+executed. If steps execute it, add it to `curvebench.steps.program.StepProtocol` too, which bundles and
+programs contain.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from curvebench.spec.document import Document, Positive, Targets
 from curvebench.spec.errors import unknown
 from curvebench.spec.values import Precision
 
-GRADIENT_NORM = "gradient_norm"  # the only metric at which runs may stop
+# The only metric at which runs can stop
+GRADIENT_NORM = "gradient_norm"
 
 
 class Schedule(Document):
-    """What multiplies the learning rate, for every method alike.
+    """Factor of the learning rate as a function of the step, the same for every method.
 
     Args:
-        warmup, cooldown: shares of the steps.
-        warmup_epochs: instead of `warmup`, in epochs; None where that is given.
+        name: shape after the warm-up, such as `cosine`.
+        warmup, cooldown: fractions of the steps during which the factor rises from 0, and falls to `final`.
+        warmup_epochs: length of the warm-up in epochs, instead of `warmup`; None where `warmup` counts.
+        final: factor at the last step.
     """
 
     name: str = "constant"
@@ -60,13 +64,13 @@ def _stopping(metric: str) -> str:
 
 
 class StudyTraining(Document):
-    """Keys of the training protocol that hold at every scale of a study.
+    """Keys of the training protocol that are the same at every scale of a study.
 
     Args:
-        stop: thresholds that end a run, `{"gradient_norm": 1e-8}`, or empty.
-        clip_gradient_norm: the norm to which a longer gradient is shortened for the rule; None: to none.
-        precision: of all runs; None: each workload's own.
-        targets: threshold by metric, or by metric and workload; a run goes on past a target.
+        stop: thresholds at which a run ends, such as `{"gradient_norm": 1e-8}`; empty to run the full length.
+        clip_gradient_norm: maximum norm of the gradient that the rule gets; None for no limit.
+        precision: precision of all runs; None for the precision of each workload.
+        targets: threshold by metric, or by metric and workload. A run continues after it meets a target.
     """
 
     schedule: Schedule = Schedule()
@@ -77,13 +81,15 @@ class StudyTraining(Document):
 
 
 class ScaleTraining(Document):
-    """Keys of the training protocol that each scale of a study gives by itself.
+    """Keys of the training protocol that each scale of a study has.
 
     Args:
-        evaluations: how many equal stretches the run is cut into; metrics are recorded after each, and
-            before the first step.
-        evaluated_splits: whose metrics these are; None: all that a workload has.
-        gradient_accumulation: into how many equal parts a minibatch is cut, one evaluated after the other.
+        evaluations: number of equal evaluation intervals of a run. Metrics are recorded before the first step
+            and after each interval.
+        evaluated_splits: splits of the data on which metrics are computed; None for all splits of the
+            workload.
+        gradient_accumulation: number of equal parts of a minibatch, which are evaluated one after the other
+            to save memory.
     """
 
     evaluations: Positive
@@ -92,7 +98,7 @@ class ScaleTraining(Document):
 
 
 class TrainingProtocol(StudyTraining, ScaleTraining):
-    """The training protocol of runs.
+    """The training protocol of the runs of a study at a scale.
 
     Args:
         budget: the length of a run, `{"epochs": n}` or `{"steps": n}`.
@@ -102,21 +108,35 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
 
     @property
     def stop_gradient_norm(self) -> float | None:
-        """The gradient norm below which a run stops; None where it does not."""
+        """Gradient norm below which a run stops; None for runs of full length."""
         return self.stop.get(GRADIENT_NORM)
 
     def shortened(self, share: Fraction) -> Self:
-        """Return the protocol of runs of a share of the length, which has a whole number of evaluations."""
+        """Return the protocol of runs of a fraction of the length, with as many evaluations per epoch.
+
+        Args:
+            share: the fraction. The length and the number of evaluations must remain whole numbers.
+        """
         budget = {unit: int(share * length) for unit, length in self.budget.items()}
         return self.model_copy(update={"budget": budget, "evaluations": int(share * self.evaluations)})
 
     def targets_on(self, workload: str) -> dict[str, float]:
-        """Return the threshold of each metric that has a target on a workload, by the workload's name."""
-        found = {name: at.get(workload) if isinstance(at, dict) else at for name, at in self.targets.items()}
-        return {name: at for name, at in found.items() if at is not None}
+        """Return the threshold of each metric that has a target on a workload.
+
+        Args:
+            workload: label of the workload.
+        """
+        thresholds = {
+            name: at.get(workload) if isinstance(at, dict) else at for name, at in self.targets.items()
+        }
+        return {name: at for name, at in thresholds.items() if at is not None}
 
     def with_half_the_memory(self, batch_size: int | None) -> str:
-        """Return a sentence on the keys with which steps would hold half of a minibatch at a time."""
+        """Return a sentence on how a study can halve the examples that a step holds in memory at a time.
+
+        Args:
+            batch_size: examples in a minibatch; None where all examples are one batch.
+        """
         if batch_size is None:
             return "all examples are one batch; a batch_size in the study would hold less at a time"
         parts = 2 * self.gradient_accumulation

@@ -1,4 +1,4 @@
-"""Tuning protocols: hyperparameters that are tuned, settings that each round tries, and how one is chosen."""
+"""Tuning protocols: the tuned hyperparameters, the settings of each round, and the choice among them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from curvebench.spec.document import CriterionWords, Document, Positive, as_list
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 TieValue = Literal["final", "best", "steps_to_stop", "steps_to_target"]
-Setting = dict[str, float]  # values by hyperparameter
-MULTIPLES = (2, 4, 8)  # 000 Sec. C.3, second step: doubling inside each power of ten
+# Value of each tuned hyperparameter, by its name
+Setting = dict[str, float]
+# The second step of the sweep doubles rates inside each power of ten (000 Sec. C.3).
+MULTIPLES = (2, 4, 8)
 
 
 class Outcome(typing.Protocol):
@@ -33,7 +35,8 @@ def _as_list(value: Any) -> Any:
 
 def _share(value: Any) -> Any:
     try:
-        share = Fraction(str(value))  # 0.2 is a fifth, as it is written
+        # A fraction of the text: 0.2 is exactly a fifth, which a float is not.
+        share = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         share = Fraction()
     if not 0 < share <= 1:
@@ -42,7 +45,7 @@ def _share(value: Any) -> Any:
 
 
 class TieCriterion(Document):
-    """What decides between settings that tie: `median steps_to_stop gradient_norm`."""
+    """The criterion that decides between settings that tie: `median steps_to_stop gradient_norm`."""
 
     statistic: Literal["median"]
     which: TieValue
@@ -50,20 +53,20 @@ class TieCriterion(Document):
 
 
 class Protocol(Document):
-    """What all protocols have: how the best setting is chosen.
+    """Base class of the tuning protocols: how the best setting is chosen, and which runs that takes.
 
-    A protocol is a class of this module that says how many settings each of its `rounds` tries, and which
-    (`settings`). It joins `Tuning` below, and the words for it on pages are in
-    reports/templates/setting.jinja.
+    A protocol is a class of this module that defines the number of settings of each tuning round (`rounds`)
+    and the settings themselves (`settings`), given the results of the rounds before. It joins the union
+    `Tuning` below; reports/templates/setting.jinja has its words on pages.
 
     Args:
-        choose: the statistic over tuning seeds that the best setting has.
-        floor: the value of it beyond which settings tie, such as what rounding leaves of a loss.
-        tie_break: what decides between settings that tie; fewer steps are better.
-        shared_across: whether the setting that the identity basis chooses serves all bases.
-        tuned_bases: the labels of the bases that settings are tried in; None is all of them.
-        length: the length of the runs that tune, as a share of the length of final runs; a schedule is over
-            the run's own length.
+        choose: statistic over tuning seeds by which the best setting is chosen.
+        floor: value of this statistic beyond which settings tie, such as the rounding error of a loss.
+        tie_break: criterion that decides between settings that tie; fewer steps are better.
+        shared_across: `bases` if the setting chosen in the identity basis serves all bases, otherwise `none`.
+        tuned_bases: labels of the bases in which settings are tried; None for all bases.
+        length: length of tuning runs as a fraction of the length of final runs. Schedules extend over the
+            length of the run itself.
     """
 
     choose: CriterionWords
@@ -90,65 +93,66 @@ class Protocol(Document):
             raise ValueError("tie_break: is what settings tie by; give another criterion")
         return self
 
-    def sized(self, given: Mapping[str, Any]) -> Tuning:
-        """The protocol with other settings to try: its criterion stays.
+    def sized(self, sizes: Mapping[str, Any]) -> Tuning:
+        """Return the protocol with other settings to try, and the same criterion.
 
         Args:
-            given: keys that are no part of the criterion; with another `protocol` all that it has of its own.
+            sizes: keys of the protocol other than those of the criterion (`CRITERION`). With another
+                `protocol`, all keys that it requires.
 
         Raises:
-            ValueError: for keys that are no size, and values that the protocol does not take.
+            ValueError: for keys of the criterion or of no protocol, and for invalid values.
         """
-        if not given:
-            return self  # type: ignore[return-value]  # one of the protocols
-        sizes = dict.fromkeys(name for protocol in PROTOCOLS for name in protocol.model_fields)
-        valid = [name for name in sizes if name not in CRITERION]
-        if wrong := given.keys() - set(valid):
+        if not sizes:
+            return self  # type: ignore[return-value]  # a member of the union
+        names = dict.fromkeys(name for protocol in PROTOCOLS for name in protocol.model_fields)
+        valid = [name for name in names if name not in CRITERION]
+        if wrong := sizes.keys() - set(valid):
             raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(valid)}")
-        kept = dict(self)
-        if given.get("protocol", kept["protocol"]) != kept["protocol"]:
-            kept = {name: kept[name] for name in CRITERION}
-        return Tuned(tuning={**kept, **given}).tuning  # type: ignore[arg-type]  # it is validated
+        keys = dict(self)
+        if sizes.get("protocol", keys["protocol"]) != keys["protocol"]:
+            keys = {name: keys[name] for name in CRITERION}
+        return Tuned(tuning={**keys, **sizes}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
-        """The protocol for an optimizer: its search space may be its own, its budget is that of all."""
+        """Return the protocol for an optimizer, with the optimizer's own search space if it has one."""
         return self.sized({"space": dict(optimizer.space)} if optimizer.space else {})
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The number of settings that each tuning round tries; the final seeds are the round after."""
+        """Number of settings that each tuning round tries. The final seeds run in one more round."""
         raise NotImplementedError
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """The length of each round's runs as a share of the length of final runs."""
+        """Length of the runs of each round as a fraction of the length of final runs."""
         return (self.length,) * len(self.rounds)
 
     @property
     def compared_settings(self) -> int:
-        """The number of settings in the rounds with the longest runs: only their results can be compared."""
+        """Number of settings in the rounds with the longest runs. Only results of these can be compared."""
         shares = self.shares
         return sum(n for n, share in zip(self.rounds, shares, strict=True) if share == max(shares))
 
     @property
     def trials(self) -> int:
-        """The number of settings that every method may try with each workload and basis."""
+        """Number of settings that every method may try on each workload and in each basis."""
         return sum(self.rounds)
 
     @property
     def cost(self) -> Fraction:
-        """The length of all tuning runs of a seed, in lengths of a final run: the same for every method."""
+        """Length of all tuning runs of a seed, in lengths of a final run; the same for every method."""
         return sum((share * count for share, count in zip(self.shares, self.rounds, strict=True)), Fraction())
 
     def check_lengths(self, budget: Mapping[str, int], evaluations: int) -> None:
-        """Check that the runs of every round have whole numbers of epochs or steps, and of evaluations.
+        """Check that runs of every round have whole numbers of epochs or steps, and of evaluations.
 
         Args:
             budget: the length of a final run, `{"epochs": n}` or `{"steps": n}`.
             evaluations: the number of evaluations of a final run.
 
         Raises:
-            ValueError: when they do not.
+            ValueError: when a number is not whole.
         """
         for share in self.shares:
             for unit, count in {**budget, "evaluations": evaluations}.items():
@@ -159,16 +163,16 @@ class Protocol(Document):
                     )
 
     def tries(self, basis: str) -> bool:
-        """Whether settings are tried in a basis."""
+        """Return whether settings are tried in a basis."""
         return self.tuned_bases is None or basis in self.tuned_bases
 
     def tuning_basis(self, basis: str) -> str:
-        """The basis whose runs choose a basis's setting: where it is shared, the identity for all."""
+        """Return the basis in which the setting of a basis is chosen: the identity if all share a setting."""
         return IDENTITY if self.shared_across == "bases" else basis
 
 
 class TwoStageSweep(Protocol):
-    """Powers of ten, then doublings around the best of them (000 Sec. C.3)."""
+    """A sweep over powers of ten, then over doublings around the best of them (000 Sec. C.3)."""
 
     protocol: Literal["two_stage_sweep"]
     of: Literal["learning_rate"]
@@ -181,7 +185,7 @@ class TwoStageSweep(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hyperparameters that are tuned."""
+        """The tuned hyperparameters."""
         return (self.of,)
 
     @property
@@ -193,14 +197,14 @@ class TwoStageSweep(Protocol):
     ) -> tuple[Setting, ...]:
         """Return the powers of ten in round 0, and in round 1 the doublings around the best of them.
 
-        The bounds of round 1 lie one power of ten around the best rate, and rates of round 0 are not run
-        again. Where the best rate is at the edge of the grid, round 1 leaves the grid without its outer
-        bound, so that every method gets the same number of rates.
+        Round 1 covers the interval from a tenth of the best rate to ten times it, without rates of round 0.
+        If the best rate is at the edge of the grid, round 1 leaves the grid, but its outer bound is not
+        tried, so that every method gets the same number of rates.
 
         Args:
             number: of the round, from 0.
-            random: the generator of the study; nothing is random here.
-            outcome: results of round 0; None before it.
+            random: the random generator of the study, which is not used.
+            outcome: results of round 0; None before round 0.
         """
         if outcome is None:
             return tuple({self.of: rate} for rate in self.rates)
@@ -208,23 +212,23 @@ class TwoStageSweep(Protocol):
         exponent = power_of_ten(rate)
         if exponent is None:
             raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
-        around = (exponent - 1, exponent)
-        return tuple({self.of: float(f"{multiple}e{one}")} for one in around for multiple in MULTIPLES)
+        powers = (exponent - 1, exponent)
+        return tuple({self.of: float(f"{multiple}e{power}")} for power in powers for multiple in MULTIPLES)
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The powers of ten of the coarse sweep, both bounds included (000 Sec. C.3, first step)."""
+        """Powers of ten of the coarse sweep, including both bounds (000 Sec. C.3, first step)."""
         first, last = exponents(*self.coarse)
         return tuple(float(f"1e{exponent}") for exponent in range(first, last + 1))
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest value that is tried, by hyperparameter."""
+        """The lowest and the highest value of the first round, by hyperparameter."""
         return {self.of: self.coarse}
 
 
 class Axis(Document):
-    """The interval of one hyperparameter in a search space; with equal ends its one value."""
+    """Interval of one hyperparameter in a search space; equal ends fix its value."""
 
     low: float
     high: float
@@ -239,21 +243,22 @@ class Axis(Document):
         return self
 
     def scaled(self, unit: np.ndarray) -> np.ndarray:
-        """Points of the interval by their places in [0, 1], in its linear or logarithmic scale."""
+        """Map coordinates in [0, 1] to the interval, on its linear or logarithmic scale."""
         if self.scale == "log":
             values = np.exp(np.log(self.low) + unit * (np.log(self.high) - np.log(self.low)))
         else:
             values = self.low + unit * (self.high - self.low)
-        clipped: np.ndarray = np.clip(values, self.low, self.high)  # rounding may leave it by one digit
+        # Rounding may move an end of the interval out of it by one digit.
+        clipped: np.ndarray = np.clip(values, self.low, self.high)
         return clipped
 
 
 class SpaceSearch(Protocol):
-    """What all searches of a space have: the space, and a number of settings that is equal for every method.
+    """Base class of the protocols that search a space, with the same number of settings for every method.
 
     Args:
-        budget: the number of settings that every method tries.
-        space: the interval of each tuned hyperparameter, by name.
+        budget: number of settings that every method tries.
+        space: interval of each tuned hyperparameter, by name.
     """
 
     budget: Annotated[int, Field(ge=1, le=10_000)]
@@ -267,33 +272,37 @@ class SpaceSearch(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The hyperparameters that are tuned, the learning rate first."""
+        """The tuned hyperparameters, the learning rate first."""
         return tuple(sorted(self.space, key=lambda name: name != "learning_rate"))
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest value that is tried, by hyperparameter."""
+        """The lowest and the highest value that may be tried, by hyperparameter."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
 
     def points(self, unit: np.ndarray) -> tuple[Setting, ...]:
-        """Return the settings at places of the unit cube, shape (settings, hyperparameters)."""
+        """Return the settings at coordinates in the unit cube.
+
+        Args:
+            unit: of shape (settings, hyperparameters), columns in the order of `names`.
+        """
         columns = {name: self.space[name].scaled(unit[:, k]) for k, name in enumerate(self.names)}
         return tuple(
             {name: float(column[row]) for name, column in columns.items()} for row in range(len(unit))
         )
 
     def spread(self, count: int, random: np.random.Generator) -> tuple[Setting, ...]:
-        """Return the first points of a Halton sequence, scrambled by `random` (Owen 2017)."""
+        """Return the first `count` points of a Halton sequence, scrambled by `random` (Owen 2017)."""
         from scipy.stats import qmc
 
         return self.points(qmc.Halton(d=len(self.space), scramble=True, rng=random).random(count))
 
 
 class Search(SpaceSearch):
-    """A search with a fixed number of points, the same for every method.
+    """A search with a fixed set of points, equal for every method.
 
-    They are independent and uniform, or the first ones of a scrambled Halton sequence, which fills the space
-    more evenly (Halton 1960, scrambled as in Owen 2017).
+    The points are independent and uniform (`random_search`), or the first points of a scrambled Halton
+    sequence, which fills the space more evenly (`halton_search`; Halton 1960, scrambled as in Owen 2017).
     """
 
     protocol: Literal["random_search", "halton_search"]
@@ -305,12 +314,12 @@ class Search(SpaceSearch):
     def settings(
         self, number: int, random: np.random.Generator, outcome: Outcome | None
     ) -> tuple[Setting, ...]:
-        """Return all points of the search, which has one round.
+        """Return all points of the search, which has a single round.
 
         Args:
             number: of the round, 0.
-            random: the generator of the study, which draws or scrambles the points.
-            outcome: results of earlier rounds, of which there are none.
+            random: the random generator of the study, which draws or scrambles the points.
+            outcome: results of earlier rounds; None here.
         """
         if self.protocol == "halton_search":
             return self.spread(self.budget, random)
@@ -318,17 +327,18 @@ class Search(SpaceSearch):
 
 
 class SuccessiveHalving(SpaceSearch):
-    """Many settings on a small share of a run's length, and each time the better half on twice the length.
+    """Many settings on a small fraction of a run's length, then repeatedly the better half on more of it.
 
-    Hopeless settings stop early: with `budget` 8 and `halvings` 2, 8 settings are run for a quarter of the
-    length, the best 4 of them for half of it, and the best 2 of those for all of it. Each round costs as much
-    as every other, so that a method's tuning takes (halvings + 1) budget / 2^halvings whole runs, whatever
-    the results are. A round starts its runs anew, since a schedule depends on their length. The last round
-    alone chooses: results of shorter runs say only which settings go on (Jamieson and Talwalkar 2016).
+    Poor settings stop early. With `budget` 8 and `halvings` 2, 8 settings run for a quarter of the length,
+    the best 4 of them for half of it, and the best 2 of these for the full length. All rounds cost the same,
+    so that tuning a method takes (halvings + 1) budget / 2^halvings full runs, whatever the results are. Each
+    round restarts its runs from the beginning, since a schedule depends on the length of a run. Only the last
+    round chooses the setting; results of shorter runs decide which settings continue (Jamieson and Talwalkar
+    2016).
 
     Args:
-        halvings: how often the settings are halved; 2^halvings divides the budget, the length of a run and
-            its evaluations.
+        halvings: how often the number of settings is halved. 2^halvings must divide the budget, the length of
+            a run and its number of evaluations.
     """
 
     protocol: Literal["successive_halving"]
@@ -360,12 +370,12 @@ class SuccessiveHalving(SpaceSearch):
     ) -> tuple[Setting, ...]:
         """Return points that fill the space in round 0, and later the best half of the round before.
 
-        Where the round before has fewer different settings than that, the best ones are run several times:
-        every method gets the same number of runs.
+        If the round before has fewer distinct settings than required, the best of them run several times, so
+        that every method gets the same number of runs.
 
         Args:
             number: of the round, from 0.
-            random: the generator of the study, which scrambles the points of round 0.
+            random: the random generator of the study, which scrambles the points of round 0.
             outcome: results of the round before; None before round 0.
         """
         if outcome is None:
@@ -376,15 +386,15 @@ class SuccessiveHalving(SpaceSearch):
 
 
 class ParzenSearch(SpaceSearch):
-    """Settings near the good ones so far: Optuna's tree-structured Parzen estimator (Bergstra et al. 2011).
+    """Settings near the best so far: the tree-structured Parzen estimator of Optuna (Bergstra et al. 2011).
 
-    Round 0 fills the space. Each later round draws settings where the ones that are good so far are dense
-    compared with the others. Only the order of the settings counts, so that runs which diverged, whose loss
-    is infinite, are simply the worst.
+    Round 0 fills the space. Each later round samples settings where good results are dense compared with the
+    other results. Only the order of the settings counts, so that runs that diverged, whose loss is infinite,
+    are simply the worst.
 
     Args:
-        at_once: the number of settings of each round, which divides the budget: fewer learn from more
-            results, and more advance together in one program.
+        at_once: number of settings in each round, which must divide the budget. With fewer settings a round,
+            each learns from more results; with more, more runs advance together in one program.
     """
 
     protocol: Literal["tpe"]
@@ -407,18 +417,19 @@ class ParzenSearch(SpaceSearch):
     def settings(
         self, number: int, random: np.random.Generator, outcome: Outcome | None
     ) -> tuple[Setting, ...]:
-        """Return points that fill the space in round 0, and later those that the estimator draws.
+        """Return points that fill the space in round 0, and later points sampled by the estimator.
 
         Args:
             number: of the round, from 0.
-            random: the generator of the study, equal in every round, which seeds the estimator.
+            random: the random generator of the study, equal in every round, which seeds the estimator.
             outcome: results of all rounds before; None before round 0.
         """
         if outcome is None:
             return self.spread(self.at_once, random)
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # else each study is announced
+        # Otherwise Optuna prints a line for each study.
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
         seed = int(random.integers(2**31)) + number
         sampler = optuna.samplers.TPESampler(n_startup_trials=self.at_once, constant_liar=True, seed=seed)
         study = optuna.create_study(sampler=sampler)
@@ -429,23 +440,24 @@ class ParzenSearch(SpaceSearch):
         for rank, values in enumerate(outcome.ranked):
             params = dict(zip(self.names, values, strict=True))
             study.add_trial(optuna.create_trial(params=params, distributions=axes, value=float(rank)))
-        drawn = [study.ask(axes).params for _ in range(self.at_once)]
-        return tuple({name: params[name] for name in self.names} for params in drawn)
+        sampled = [study.ask(axes).params for _ in range(self.at_once)]
+        return tuple({name: params[name] for name in self.names} for params in sampled)
 
 
-CRITERION = tuple(name for name in Protocol.model_fields if name != "length")  # of a study, at any scale
+# Keys that are the same at all scales of a study; the other keys of a protocol may differ.
+CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]
 
 
 class Tuned(Document):
-    """A document with a protocol alone, so that an error in it names the key `tuning`."""
+    """A document whose only key is the protocol, so that messages for errors in it begin with `tuning`."""
 
     tuning: Tuning
 
 
 def power_of_ten(value: float) -> int | None:
-    """The exponent k when `value` is the number 10^k, else None."""
+    """Return the exponent k if `value` is 10^k, otherwise None."""
     if not (math.isfinite(value) and value > 0):
         return None
     exponent = round(math.log10(value))
@@ -453,10 +465,10 @@ def power_of_ten(value: float) -> int | None:
 
 
 def exponents(low: float, high: float) -> tuple[int, int]:
-    """Those of two powers of ten.
+    """Return the exponents of two powers of ten, the bounds of a grid.
 
     Raises:
-        ValueError: when a bound is no power of ten or the grid between them would be empty.
+        ValueError: when a bound is not a power of ten, or the grid between them would be empty.
     """
     first, last = power_of_ten(low), power_of_ten(high)
     if first is None or last is None:

@@ -1,4 +1,4 @@
-"""Values given to rules, bases and workloads: read into one plain form, or refused with what is right."""
+"""Options of rules, bases and workloads: functions that check a value from a study, or refuse it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import Any, Literal, Protocol
 
 from curvebench.spec.errors import unknown
 
-# of a run; curvebench/precision.py says what each computes in
+# Precision policies of a run, defined in curvebench/precision.py
 Precision = Literal["float64", "float32", "tf32", "mixed", "bfloat16"]
-Read = Callable[[Any], Any]  # raises a ValueError that goes on from `<owner>: <name> = <value> `
+# See `Option.read`.
+Read = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One choice that a study may make about a rule, a basis or a workload.
+    """A choice that a study may make about a rule, a basis or a workload.
 
     Args:
-        default: the value when none is given, in the form that `read` returns.
-        description: what it means, in a line for `curvebench list`.
-        read: a given value, checked, in one plain form that JSON keeps.
+        default: value if a study gives none, in the form that `read` returns.
+        description: meaning and effect, in a line for `curvebench list`.
+        read: checks a value and returns it in a form that JSON can store. It raises a ValueError whose
+            message continues "<owner>: <name> = <value> ", such as "is not a number".
     """
 
     default: Any
@@ -31,63 +33,63 @@ class Option:
 
 
 class Readable(Protocol):
-    """A value that may be given: its default, and how it is read."""
+    """Anything that has a default and a function that reads a value: an option or a hyperparameter."""
 
     @property
     def default(self) -> Any:
-        """The value when none is given, in the form that `read` returns."""
+        """Value if none is given, in the form that `read` returns."""
 
     @property
     def read(self) -> Read:
-        """The given value in one plain form that JSON keeps."""
+        """Function that checks a value and returns it in a form that JSON can store."""
 
 
 def completed(
-    owner: str, kind: str, known: Mapping[str, Readable], given: Mapping[str, Any], error: type[ValueError]
+    owner: str, kind: str, options: Mapping[str, Readable], given: Mapping[str, Any], error: type[ValueError]
 ) -> dict[str, Any]:
-    """The given values read, and completed by the defaults.
+    """Check given values, and add the defaults of the others.
 
     Args:
         owner, kind: in messages, such as `adam` and `option`.
-        known: what may be given.
-        given: by name.
-        error: what is raised for an unknown name or a wrong value.
+        options: all valid options, by name.
+        given: values from a study, by name.
+        error: class of the error for an unknown name or an invalid value.
     """
     for name in given:
-        if name not in known:
-            raise error(unknown(owner, kind, name, known))
+        if name not in options:
+            raise error(unknown(owner, kind, name, options))
     values: dict[str, Any] = {}
-    for name, one in known.items():
+    for name, option in options.items():
         try:
-            values[name] = one.read(given[name]) if name in given else one.default
+            values[name] = option.read(given[name]) if name in given else option.default
         except ValueError as problem:
             raise error(f"{owner}: {name} = {given[name]!r} {problem}") from problem
     return values
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, a truth value not being one."""
+    """Return whether a value is an int or a float; a bool is neither."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def interval(low: float, high: float, low_open: bool = False, high_open: bool = False) -> str:
-    """An interval as text, such as `(0, inf)` or `[0, 1)`."""
-    left = "(" if low_open or math.isinf(low) else "["
-    right = ")" if high_open or math.isinf(high) else "]"
-    return f"{left}{low:g}, {high:g}{right}"
+    """Format an interval, such as `(0, inf)` or `[0, 1)`."""
+    opening = "(" if low_open or math.isinf(low) else "["
+    closing = ")" if high_open or math.isinf(high) else "]"
+    return f"{opening}{low:g}, {high:g}{closing}"
 
 
 def number(
     low: float = -math.inf, high: float = math.inf, low_open: bool = False, high_open: bool = False
 ) -> Read:
-    """Reads a finite number inside an interval, whose ends may be excluded."""
+    """Return a reader of finite numbers in an interval, either end of which may be excluded."""
 
     def read(value: Any) -> Any:
         if not is_number(value):
             raise ValueError("is not a number")
         above = value > low if low_open else value >= low
         below = value < high if high_open else value <= high
-        # Whole numbers have no bound in Python; those beyond all floats are outside too.
+        # An int may be too large for a float; such numbers are outside every interval.
         if not (abs(value) <= sys.float_info.max and above and below):
             raise ValueError(f"is outside {interval(low, high, low_open, high_open)}")
         return value
@@ -96,25 +98,30 @@ def number(
 
 
 def whole(low: int = 1, none: str | None = None) -> Read:
-    """Reads a whole number from `low` on; with `none`, null too, which then means that."""
+    """Return a reader of whole numbers of at least `low`.
+
+    Args:
+        low: smallest valid number.
+        none: meaning of null, in messages; None if null is not valid.
+    """
 
     def read(value: Any) -> int | None:
         if value is None and none is not None:
             return None
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            other = f", or null ({none})" if none else ""
-            raise ValueError(f"is not a whole number from {low} on{other}")
+            or_null = f", or null ({none})" if none else ""
+            raise ValueError(f"is not a whole number from {low} on{or_null}")
         return value
 
     return read
 
 
 def choice(*values: Any) -> Read:
-    """Reads one of several values."""
+    """Return a reader of a fixed set of values."""
 
     def read(value: Any) -> Any:
         if value not in values:
-            names = ("null" if one is None else str(one) for one in values)
+            names = ("null" if valid is None else str(valid) for valid in values)
             raise ValueError(f"is not one of {', '.join(names)}")
         return value
 
@@ -122,7 +129,7 @@ def choice(*values: Any) -> Read:
 
 
 def flag(value: Any) -> Any:
-    """Reads true or false."""
+    """Check that a value is true or false, and return it."""
     if not isinstance(value, bool):
         raise ValueError("is neither true nor false")
     return value

@@ -17,7 +17,7 @@ from typing import Any
 from curvebench.engine.checkpoints import remove_with_empty_parents
 from curvebench.engine.clock import PHASES, Clock
 from curvebench.paths import FAILED, checkpoints_folder
-from curvebench.planning.wiring import TABLES
+from curvebench.planning.snakemake_inputs import TABLES
 from curvebench.results import schema
 from curvebench.results.provenance import provenance
 from curvebench.results.temporary import write_texts

@@ -85,7 +85,7 @@ class Engine(Derivatives, Protocol):
         Args:
             loaded, inputs: examples of its arguments, whose shapes and types it is compiled for.
             steps: number of steps of the run, by which the engine decides whether compilation is worth its
-                time; None to always compile.
+                time; None to always compile with full effort, 0 to compile with the least.
         """
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:

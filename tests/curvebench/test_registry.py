@@ -130,8 +130,8 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
     ("content", "said"),
     [
         (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
-        ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); mend it"),
-        ("", "RULES is not there"),
+        ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); fix it"),
+        ("", "RULES is missing"),
     ],
 )
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str) -> None:
@@ -157,7 +157,7 @@ def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
     said = str(raised.value)
     assert "broken/b.py: the name 'adam' is taken in broken/a.py; rename the optimizer" in said
     assert "broken/c.py: cannot be loaded (SyntaxError: " in said
-    assert "broken/d.py: RULES is not there, or is no tuple of Rule" in said
+    assert "broken/d.py: RULES is missing, or is no tuple of Rule" in said
 
 
 def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:

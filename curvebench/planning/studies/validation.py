@@ -99,7 +99,7 @@ class _Reader:
         for name, specs in workloads.items():
             self._check_layouts(specs)
             self._check_accumulation(f"scales.{name}.gradient_accumulation", file.training(name), specs)
-        problems.known("schedule.name", "the harness", "schedule", [file.schedule.name], SHAPES)
+        problems.known("schedule.name", "curvebench", "schedule", [file.schedule.name], SHAPES)
         problems.check()
         return Study(
             path=self.path, file=file, optimizers=self.optimizers, bases=self.bases, workloads=workloads
@@ -160,7 +160,7 @@ class _Reader:
         specs, problems, tuning = [], self.problems, self.file.tuning
         for entry in self.file.bases:
             label, users = entry.label or entry.name, entry.optimizers or ()
-            problems.known("bases", "the suite", "basis", [entry.name], bases())
+            problems.known("bases", "curvebench", "basis", [entry.name], bases())
             if entry.name not in bases():
                 continue
             if (entry.name == IDENTITY) != (label == IDENTITY):
@@ -278,7 +278,7 @@ class _Reader:
         """Check the names of backends, whose tuning each uses, and their numbers of final seeds."""
         tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
         problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
-        problems.known(f"{key}.backends", "the harness", "backend", scale.backends, BACKENDS)
+        problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
             # A misspelt backend is missing in `tuners`; a second message about that would only confuse.

@@ -1,1 +1,1 @@
-"""Conditions of claims: a class for each quantity that methods are compared by."""
+"""Conditions of claims, with a class for each quantity by which methods are compared."""

@@ -1,4 +1,4 @@
-"""The base of conditions: methods, what these are compared with, and how a quantity describes itself."""
+"""Base class of conditions: the compared methods, their controls, and the interface of a quantity."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ComparisonKey(NamedTuple):
 
     Args:
         claim: id of the claim.
-        condition: place of the condition among those of the claim, from 0.
+        condition: index of the condition in the claim, from 0.
         workload: label of the workload that the treated method runs on.
-        treated: label of the method that the relation is said of.
-        control: label of the method that it is compared with; None where that is the condition's number.
+        treated: label of the treated method, about which the claim asserts the relation.
+        control: label of the control method; None where the treated method is compared with a number.
         control_workload: label of the workload that the control runs on; None for a number.
     """
 
@@ -36,7 +36,7 @@ class ComparisonKey(NamedTuple):
 
     @property
     def arms(self) -> tuple[tuple[str, str], ...]:
-        """Workload and method of the treated side and of the control; a number is none."""
+        """Workload and method of the treated arm, and of the control arm unless the control is a number."""
         treated = (self.workload, self.treated)
         if self.control is None or self.control_workload is None:
             return (treated,)
@@ -44,7 +44,7 @@ class ComparisonKey(NamedTuple):
 
 
 def _share(value: Any, info: ValidationInfo) -> Any:
-    """Read `5 %` as 0.05."""
+    """Convert a percentage such as `5 %` to 0.05."""
     if not is_written(info):
         return value
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if isinstance(value, str) else None
@@ -60,7 +60,7 @@ def _methods(value: Any) -> Any:
 
 
 Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1), BeforeValidator(_methods)]
-# what a condition compares methods with
+# Control methods, or a number instead
 Controls = Annotated[
     Annotated[Methods, Tag("methods")] | Annotated[float, Tag("number")],
     Discriminator(lambda value: "number" if type(value) in (int, float) else "methods"),
@@ -68,40 +68,41 @@ Controls = Annotated[
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raise a ValueError with the message of the first rule that is broken.
+    """Raise a ValueError with the message of the first rule that is broken, if any is.
 
     Args:
-        rules: whether each is broken, and its message.
+        rules: pairs of whether the rule is broken, and the message.
     """
     if message := next((message for broken, message in rules if broken), None):
         raise ValueError(message)
 
 
 class Condition(Document):
-    """A relation between methods that a claim asserts of a quantity; each quantity is a class of its own.
+    """A relation between methods that a claim asserts about a quantity: a metric, a cost, a rate.
 
-    One of `better`, `no_worse` and `same` lists methods, and `compared_to` lists their controls. They are
-    compared pair by pair, or each method with each control where `pairs` is `all`. Both run on the same
-    workload, unless `control_workload` names another one for the controls. For some quantities `compared_to`
-    may be a number, with which each method is compared.
+    One of `better`, `no_worse` and `same` lists the treated methods, and `compared_to` lists their controls.
+    They are compared pair by pair, or each method with each control where `pairs` is `all`. Both run on the
+    same workload, unless `control_workload` names another one for the controls. For some quantities
+    `compared_to` may be a number, with which each method is compared.
 
-    The class of a quantity adds its own keys, and narrows the types of keys that it takes less of. It joins
-    `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` says how it is read
-    from runs, and the macro `reading` of reports/templates/verdicts.jinja in which words.
+    Each quantity is a subclass, which adds its own keys and restricts the types of keys. A new subclass joins
+    `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` computes the
+    quantity from runs, and the macro `reading` of reports/templates/verdicts.jinja has its words.
 
     Args:
-        quantity: the name of the quantity in study files and tables.
-        workload: the only workload that the condition is about; None for all that have the metric.
-        smallest_effect: the smallest share that matters; None where it is not given.
-        positive_control: where the condition is what the source says in passing, that sentence; the claim is
-            decided only where it is supported.
+        quantity: name of the quantity in study files and tables.
+        judged: the metric, and whether its final or its best value counts; the key `metric` of study files.
+        workload: label of the only workload that the condition is about; None for all that have the metric.
+        smallest_effect: smallest effect that matters, as a fraction; None where the study gives none.
+        positive_control: a sentence that the source takes for granted. The claim is decided only if the runs
+            support this condition too. None for a condition of the claim itself.
         at_equal: the cost at which two methods are compared.
 
     Attributes:
-        direction: whether less of the quantity is better; None where that is the metric's to say.
-        judges: which value of the metric the quantity is of; None for either.
-        of_tuning: whether tuning runs are compared.
-        undecided: what is said of a median where no pair's effect is known.
+        direction: whether less or more of the quantity is better; None where that depends on the metric.
+        judges: the value of the metric, final or best, that the quantity is defined for; None for both.
+        of_tuning: whether tuning runs are compared, instead of final runs.
+        undecided: words for a median effect that no pair of runs determines.
     """
 
     quantity: str
@@ -124,13 +125,13 @@ class Condition(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Condition:
-        number, other, judges = self.number, self.control_workload, self.judges
+        number, control_workload, judges = self.number, self.control_workload, self.judges
         relations = [methods for methods in (self.better, self.no_worse, self.same) if methods is not None]
         counts = (
             f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `compared_to`"
         )
         unpaired = self.pairs == "matched" and len(self.methods) != len(self.controls)
-        elsewhere = "control_workload: name another one in workload, whose runs are held against its runs"
+        elsewhere = "control_workload: name the workload of the treated methods, another one, in workload"
         refuse(
             (len(relations) != 1, "give exactly one of better, no_worse and same"),
             (number is None and unpaired, f"{counts}; give equally many, or pairs: all"),
@@ -140,91 +141,98 @@ class Condition(Document):
             ),
             (
                 number is not None and self.pairs == "all",
-                "pairs: a number is held against each method as it is; leave it out",
+                "pairs: each method is compared with the number anyway; leave it out",
             ),
-            (None not in (other, number), "control_workload: a number is of no workload; leave one out"),
-            (other is not None and self.workload in (None, other), elsewhere),
+            (
+                None not in (control_workload, number),
+                "control_workload: a number has no workload; leave one of the two out",
+            ),
+            (control_workload is not None and self.workload in (None, control_workload), elsewhere),
         )
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield the reasons why a study cannot decide the condition, each after the key that is wrong.
+        """Yield the reasons why a study cannot decide the condition, each after the key that must change.
 
         Args:
-            stop: the value of the metric at which the study's runs stop; None without.
+            stop: value of the metric at which runs of the study stop; None where they do not.
             has_target: whether the study has a target of the metric.
-            direction: whether less of the metric is better; None where that is not known.
+            direction: whether less or more of the metric is better; None for an unknown metric.
         """
         if self.meets_targets and not has_target:
             yield f"quantity: there is no target of {self.metric}; give it here or in targets"
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the study's targets decide what is read."""
+        """Whether the quantity depends on the targets of the study."""
         return False
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the cost of bases counts, so that no basis may be estimated during a run."""
+        """Whether the quantity includes the cost of bases; then no basis may be estimated during a run."""
         return False
 
     @property
     def of_curves(self) -> bool:
-        """Whether whole curves of final runs are read."""
+        """Whether the quantity needs the whole curves of final runs."""
         return False
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return how a pair is compared: as a ratio where less is better."""
+        """Return whether pairs are compared by ratio or by difference: by ratio where less is better."""
         return "ratio" if direction == "minimize" else "difference"
 
     @property
     def metric(self) -> str:
-        """The metric that is compared."""
+        """Name of the compared metric."""
         return self.judged.metric
 
     @property
     def which(self) -> Which:
-        """Whether that is its value at the end of a run or at its best."""
+        """Whether the metric's final or best value counts."""
         return self.judged.which
 
     @property
     def relation(self) -> Relation:
-        """How the methods stand to those of `compared_to`, or to its number."""
+        """Asserted relation of the treated methods to their controls."""
         return "better" if self.better else "no_worse" if self.no_worse else "same"
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that the relation is said of."""
+        """Labels of the treated methods."""
         return self.better or self.no_worse or self.same or ()
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """The methods of `compared_to`; none where it is a number."""
+        """Labels of the control methods; empty where methods are compared with a number."""
         return self.compared_to if isinstance(self.compared_to, tuple) else ()
 
     @property
     def number(self) -> float | None:
-        """The number of `compared_to`; None where it lists methods."""
+        """The number that methods are compared with; None where they are compared with methods."""
         return None if isinstance(self.compared_to, tuple) else self.compared_to
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All methods that the condition names."""
+        """Labels of all methods in the condition."""
         return (*self.methods, *self.controls)
 
     @property
     def compared_pairs(self) -> tuple[tuple[str, str | None], ...]:
-        """What is compared on a workload: each method with its control; None is the number."""
+        """Treated method and control of each comparison on a workload; the control is None for a number."""
         if self.pairs == "all" or self.number is not None:
             return tuple(product(self.methods, self.controls or (None,)))
         return tuple(zip(self.methods, self.controls, strict=True))
 
     def is_about(self, workload: str, metrics: Container[str]) -> bool:
-        """Return whether methods are compared on a workload: it has the metric, and no other one is named."""
+        """Return whether the condition compares methods on a workload.
+
+        Args:
+            metrics: names of the workload's metrics.
+        """
         return self.metric in metrics and self.workload in (None, workload)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
-        """Workload and method of all runs that one of the comparisons is of."""
+        """Return workload and method of all runs that a comparison uses."""
         return key.arms
 
     def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:
@@ -232,10 +240,13 @@ class Condition(Document):
 
         Args:
             claim: id of the claim that has the condition.
-            index: place of the condition there.
+            index: index of the condition in the claim.
+            workload: label of the workload of the treated methods.
         """
-        other = self.control_workload or workload
+        control_workload = self.control_workload or workload
         return tuple(
-            ComparisonKey(claim, index, workload, treated, control, None if control is None else other)
+            ComparisonKey(
+                claim, index, workload, treated, control, None if control is None else control_workload
+            )
             for treated, control in self.compared_pairs
         )

@@ -1,4 +1,4 @@
-"""What final runs cost, of which less is better: steps or gradients to a threshold, and seconds."""
+"""Costs of final runs, of which less is better: steps or gradients until a threshold is met, and seconds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import ClassVar, Literal
 from curvebench.spec.conditions.condition import Condition, Methods
 from curvebench.spec.document import Direction
 
-NEARLY_BEST = 0.995  # of a run's best value, at which it counts as converged (000 App. B, Fig. 16)
+# A run counts as converged at this fraction of its best value (000 App. B, Fig. 16).
+NEARLY_BEST = 0.995
 
 
 class CostOfRuns(Condition):
-    """A cost of final runs, which is compared between methods."""
+    """Base class of costs of final runs, which are compared between methods, never with a number."""
 
     compared_to: Methods
     direction = "minimize"
 
 
 class CostToStop(CostOfRuns):
-    """The steps or gradients until runs stopped at a threshold; a run that did not would have cost more.
+    """Steps or gradient evaluations until a run stopped at a threshold.
 
-    The gradients are those of the basis too.
+    The cost of a run that did not stop is censored: it is at least the length of the run. Gradient
+    evaluations include those of the basis.
     """
 
     quantity: Literal["steps_to_stop", "gradients_to_stop"]
@@ -29,16 +31,18 @@ class CostToStop(CostOfRuns):
     undecided = "neither stopped"
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield that the study's runs do not stop."""
+        """Yield a reason if runs of the study do not stop at a value of the metric."""
         if stop is None:
             yield f"quantity: runs do not stop at a {self.metric}; give it in stop"
 
 
 class StepsToTarget(CostOfRuns):
-    """The steps until an evaluation met a target; a run that ended without it would have taken more.
+    """Steps until an evaluation first met a target.
+
+    The number of a run that never met it is censored: it is at least the length of the run.
 
     Args:
-        target: the threshold of the metric; None for the study's.
+        target: threshold of the metric; None for the study's target.
     """
 
     quantity: Literal["steps_to_target"]
@@ -48,17 +52,17 @@ class StepsToTarget(CostOfRuns):
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the target is the study's."""
+        """Whether the threshold is the study's target."""
         return self.target is None
 
     @property
     def of_curves(self) -> bool:
-        """Whether curves say when the target was met: runs record the study's targets alone."""
+        """Whether curves are needed: for a threshold of the condition, since runs record only targets."""
         return not self.meets_targets
 
 
 class SecondsToNearlyBest(CostOfRuns):
-    """The seconds until a run first has nearly its best value, with or without those of the basis."""
+    """Seconds until a run is first near its own best value, with or without the seconds of the basis."""
 
     quantity: Literal["seconds_to_nearly_best", "training_seconds_to_nearly_best"]
     judges = "best"
@@ -66,12 +70,12 @@ class SecondsToNearlyBest(CostOfRuns):
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the seconds are those of the basis too."""
+        """Whether the seconds of estimating the basis are included."""
         return self.quantity == "seconds_to_nearly_best"
 
 
 class RunSeconds(CostOfRuns):
-    """The seconds that a run trained for."""
+    """Seconds that a run trained for."""
 
     quantity: Literal["run_seconds"]
     judges = "final"

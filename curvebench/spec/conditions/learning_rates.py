@@ -1,4 +1,4 @@
-"""What tuning runs say of learning rates."""
+"""Quantities of tuning runs: the best learning rate, and gains at several learning rates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from curvebench.spec.document import Direction
 
 
 class OverRates(Condition):
-    """A quantity of the learning rates that both methods tried, tuning seed by tuning seed.
+    """Base class of quantities of the learning rates that both methods tried, for each tuning seed.
 
     Args:
-        floor: the value of the metric that rounding leaves: learning rates beyond it tie.
+        floor: value of the metric that rounding errors leave; learning rates with values beyond it tie.
     """
 
     compared_to: Methods
@@ -30,15 +30,15 @@ class BestLearningRate(OverRates):
     quantity: Literal["best_learning_rate"]
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return that rates are compared by ratio."""
+        """Return that learning rates are compared by ratio."""
         return "ratio"
 
 
 class GainOverRates(OverRates):
-    """A gain over learning rates: their trend, or the share of them at which a method is ahead.
+    """The gain over the control as a function of the learning rate: its trend, or how often it is positive.
 
-    `trend` is Kendall's tau-b of the learning rate and the gain at it, `rates_won` the share of rates that a
-    method wins less the share that it loses.
+    `trend` is Kendall's tau-b of the learning rate and the gain at it. `rates_won` is the fraction of
+    learning rates at which the method is better minus the fraction at which it is worse.
     """
 
     quantity: Literal["trend", "rates_won"]

@@ -1,4 +1,4 @@
-"""How straight a metric falls on a logarithmic axis: 1 is linear convergence."""
+"""Log-linearity: how straight a metric falls on a logarithmic axis. 1 is linear convergence."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from curvebench.spec.document import Direction
 
 
 class LogLinearity(Condition):
-    """The share of the variance of a curve's logarithm that a line over steps explains.
+    """Coefficient of determination of a line through the logarithm of a metric over steps.
 
     Args:
-        until: the value of the metric down to which curves are judged.
+        until: value of the metric at which curves end; later evaluations are ignored.
     """
 
     quantity: Literal["log_linearity"]
@@ -26,7 +26,7 @@ class LogLinearity(Condition):
     of_curves: ClassVar[bool] = True
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield that runs stop too early, that the metric rises, or that no curve is so straight."""
+        """Yield reasons if runs stop above `until`, the metric is maximized, or the limit is out of reach."""
         number = self.number
         if stop is not None and stop >= self.until:
             yield f"until: runs stop at {stop:g} before they get there; give more than that"

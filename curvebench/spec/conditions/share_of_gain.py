@@ -1,4 +1,4 @@
-"""What share of the gain of one method over another a third method keeps."""
+"""Fraction of the gain of one method over another that a third method keeps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from curvebench.spec.document import Direction
 
 
 class ShareOfGain(Condition):
-    """The share of a logarithmic gain that a method keeps, seed by seed: log(from / method) / log(from / to).
+    """Fraction of a gain that a method keeps, for each seed, on a logarithmic scale.
+
+    The gain is that of the reference method over the baseline method, so that the fraction is
+    log(baseline / method) / log(baseline / reference): 1 for the whole gain, 0 for none.
 
     Args:
-        compared_to: the share that is held against.
-        baseline, reference: for each method those between which the gain lies.
-        gain_metric: the gain is in the metric's value, or in the steps to its target.
-        floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
+        compared_to: the fraction that each method is compared with.
+        baseline, reference: for each treated method, the method without the gain, and the method with the
+            whole gain.
+        gain_metric: whether the gain is in the metric's value or in the steps to its target.
+        floor: value of the metric that rounding errors leave; only a bound is known for values beyond it.
     """
 
     quantity: Literal["share_of_gain"]
@@ -51,23 +55,23 @@ class ShareOfGain(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield that there is no target, or no logarithm."""
+        """Yield reasons if the study has no target for steps, or the metric has no logarithm."""
         yield from super().misfits(stop, has_target, direction)
         if not self.meets_targets and direction == "maximize":
             yield f"quantity: {self.metric} has no logarithm to gain; take one that is minimized"
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the gain is in steps to a target."""
+        """Whether the gain is in steps to a target of the study."""
         return self.gain_metric == "steps_to_target"
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All methods that the condition names."""
+        """Labels of all methods in the condition, with baselines and references."""
         return (*self.methods, *self.baseline, *self.reference)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
-        """Workload and method of all runs that one of the comparisons is of."""
-        place = self.methods.index(key.treated)
-        gains = (self.baseline[place], self.reference[place])
+        """Return workload and method of all runs that a comparison uses, with baseline and reference."""
+        index = self.methods.index(key.treated)
+        gains = (self.baseline[index], self.reference[index])
         return (*key.arms, *((key.workload, method) for method in gains))

@@ -1,4 +1,4 @@
-"""The value of a metric at the end of runs or at their best, at equal steps or at another equal cost."""
+"""Values of a metric, final or best, at equal steps or at another equal cost."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Floor = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 
 
 class Value(Condition):
-    """The value of a metric: a ratio where it is minimized, otherwise a difference.
+    """The value of a metric, compared by ratio if the metric is minimized, otherwise by difference.
 
     Args:
-        effect: given where pairs are compared by difference whatever the metric is.
-        floor: the value of the metric that rounding leaves, beyond which runs are known to bounds only.
+        effect: `difference` to compare by difference even if the metric is minimized.
+        floor: value of the metric that rounding errors leave; only a bound is known for values beyond it.
     """
 
     quantity: Literal["value"] = "value"
@@ -33,30 +33,31 @@ class Value(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield that a ratio to a number needs a number above 0."""
+        """Yield a reason if a ratio to the number has no meaning, because the number is not above 0."""
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
             remedy = "give a positive number, or effect: difference"
             yield f"compared_to: a ratio to {self.number:g} says nothing; {remedy}"
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return how a pair is compared: as the condition says, otherwise as usual."""
+        """Return `effect` if it is given, otherwise the usual way to compare."""
         return self.effect or super().effect_on(direction)
 
 
 class ValueAtEqualCost(Value):
-    """The value of a metric where the cheaper of two methods' runs ends; what bases cost is charged."""
+    """The value of a metric at the cost of the cheaper method's run, including the cost of bases."""
 
     compared_to: Methods
     control_workload: None = None
-    at_equal: Literal["gradients", "seconds"]  # type: ignore[assignment]  # of no other quantity
+    at_equal: Literal["gradients", "seconds"]  # type: ignore[assignment]  # narrower than in the base class
 
     charges_bases: ClassVar[bool] = True
 
     @property
     def of_curves(self) -> bool:
-        """Whether whole curves are read: of final values at equal gradients it is one step a run.
+        """Whether whole curves are needed.
 
-        That step, the last that is paid for, is nearly the same of all seeds.
+        Final values at equal gradients need only one step of each run, the last that the budget pays for. It
+        is nearly the same for all seeds, so that a thinned curve contains it.
         """
         return self.at_equal == "seconds" or self.which == "best"

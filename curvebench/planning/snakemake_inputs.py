@@ -1,4 +1,4 @@
-"""What the Snakefile asks of a plan: path patterns and input functions, in a file that job processes read."""
+"""Inputs of the Snakefile: path patterns, input functions and resources, which job processes read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import JobSpec, RunsSpec, TrainingSpec
 from curvebench.spec.sets import check_name, check_page, check_seeds
 
+# Tables that a job writes, by stage.
 TABLES: Mapping[str, tuple[str, ...]] = {
     "bases": ("jobs",),
     "runs": ("runs", "curves", "jobs"),
@@ -23,9 +24,12 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "parity": ("parity", "jobs"),
     "checks": ("checks", "series", "jobs"),
 }
-MERGED = ("runs", "curves", "timings", "memory", "jobs")
-JOB = "{optimizer}.{backend}.{hash}"  # the wildcards of a job's paths, as in JobSpec.name
+MERGED = ("runs", "curves", "timings", "memory", "jobs")  # tables of a study that are merged from its jobs
+JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
 STUDY = "{study}.{scale}.{hash}"
+# Path patterns in the results folder: merged tables of a study; an empty file that represents runs which
+# later jobs read; the list of the folders whose tables are merged; a folder of figures; the plan that says
+# what to draw in it.
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "gathered": "runs/{study}/{scale}/gathered/{hash}",
@@ -35,16 +39,23 @@ PATTERNS: Mapping[str, str] = {
 }
 
 
-PROCESS_MB = 1476  # of a job besides its bundle: Python, a backend and what it compiles
-OTHER_MB = 2500  # of a job without bundles
-GPU_MB = 8000  # of the host where a bundle lies on a GPU: the libraries of CUDA, and data on their way
-MINUTES, MINUTES_ALONE = 240, 720  # that a first attempt of a training job has
+PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a backend and compilation
+OTHER_MB = 2500  # host memory of a job without bundles
+GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
+# Time limits in minutes, for the first attempt of a training job, and of one with a single run.
+MINUTES, MINUTES_ALONE = 240, 720
 
 
-class WiredJob(Document):
-    """The name of a job in messages, and its needs: host memory, GPUs and minutes.
+class SnakemakeJob(Document):
+    """Description of a job for messages, and its resources.
 
-    A job that times steps takes one GPU, but all processor cores, so that no other job runs meanwhile.
+    A job that times steps uses one GPU but all processor cores, so that no other job runs at the same time.
+
+    Args:
+        description: description for messages.
+        mem_mb: host memory in MB.
+        gpu: number of GPUs.
+        minutes: time limit of the first attempt on a cluster.
     """
 
     description: str
@@ -53,8 +64,8 @@ class WiredJob(Document):
     minutes: int = MINUTES
 
     @classmethod
-    def of(cls, spec: JobSpec) -> WiredJob:
-        """The needs of a job."""
+    def of(cls, spec: JobSpec) -> SnakemakeJob:
+        """Return the description and the resources of a job."""
         gpu = int(spec.device != "cpu")
         if not isinstance(spec, TrainingSpec):
             return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
@@ -64,48 +75,52 @@ class WiredJob(Document):
 
 
 class Wildcards(Protocol):
-    """What Snakemake hands to an input function."""
+    """Values of wildcards, which Snakemake passes to input functions."""
 
     hash: str
 
 
 def tables_in(folders: Iterable[Path]) -> list[str]:
-    """The tables that jobs write to their folders, `.../<stage>/<name of the job>`."""
+    """Return the paths of the tables that jobs write to their folders, `.../<stage>/<name of the job>`."""
     return [f"{folder}/{table}.parquet" for folder in folders for table in TABLES[folder.parent.name]]
 
 
-class Wiring(Document):
-    """The folders of a plan; its methods are the paths and input functions of the Snakefile.
+class SnakemakeInputs(Document):
+    """Everything that the Snakefile needs of a plan. Methods return path patterns, or are input functions.
 
     Args:
-        summary: the plan for people.
-        report_path: the file that tells the report what to show.
-        shown: what the site shows: merged tables and figures of all studies, those of kernels, parity, and
-            the checks of claims with their figures.
-        jobs: all jobs, and runs that are gathered, by their hash.
-        made_of: the files that a job reads, that are gathered or merged, or that figures show, by the hash of
-            what they become; a job may read what is gathered.
+        summary: text that is printed for the user.
+        config: the configuration.
+        report_path: path of the file with the plan for the report.
+        site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
+            parity, and property checks with their figures.
+        jobs: jobs, and gathered runs, by hash.
+        made_of: input files, by the hash of the job, of gathered runs, of merged tables, or of figures.
     """
 
     summary: str
     config: Config
     report_path: str
-    shown: tuple[str, ...]
-    jobs: dict[str, WiredJob]
+    site_inputs: tuple[str, ...]
+    jobs: dict[str, SnakemakeJob]
     made_of: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
-        """The text of the file."""
+        """Return the text of the file for job processes."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
     def results(self) -> Path:
-        """The results folder."""
+        """Results folder."""
         return self.config.results
 
     @property
     def job_command(self) -> str:
-        """What a job's rule runs: the shell and tee outlast a SIGTERM, so that the job can record its end."""
+        """Shell command of a job's rule.
+
+        The shell and `tee` ignore SIGTERM, so that they outlive the job, which records that it was
+        interrupted.
+        """
         minutes, between = self.config.minutes, self.config.checkpoint_minutes
         limit = "" if minutes is None else f" --minutes {minutes:g}"
         options = "" if between is None else f" --checkpoint-minutes {between:g}"
@@ -116,54 +131,53 @@ class Wiring(Document):
         )
 
     def spec(self, stage: str) -> str:
-        """The pattern of a stage's spec files."""
+        """Return the pattern of the paths of a stage's specifications."""
         return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
 
     def job_tables(self, stage: str) -> list[str]:
-        """The patterns of the tables that a stage's jobs write."""
+        """Return the patterns of the paths of the tables that jobs of a stage write."""
         return tables_in([Path(f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}")])
 
     def log(self, rule: str) -> str:
-        """The pattern of a rule's log files."""
-        who = JOB if rule in TABLES else "{hash}"
-        return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{who}.log"
+        """Return the pattern of the paths of a rule's log files."""
+        wildcards = JOB if rule in TABLES else "{hash}"
+        return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{wildcards}.log"
 
-    def pattern(self, what: str) -> str:
-        """The pattern of what is made of jobs, or of the file that tells it what to show (`PATTERNS`)."""
-        return f"{self.results}/{PATTERNS[what]}"
+    def pattern(self, output: str) -> str:
+        """Return the pattern of an output made from tables of jobs, or of its description (`PATTERNS`)."""
+        return f"{self.results}/{PATTERNS[output]}"
 
     def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
-        """The files that a job reads, that are gathered or merged, or that figures show."""
+        """Return the input files of a job, of gathered runs, of merged tables, or of figures."""
         return self.made_of[wildcards.hash]
 
     def description(self, wildcards: Wildcards) -> str:
-        """What messages call a job, or say of runs that are there when others begin."""
+        """Return the description of a job, or of gathered runs, for messages."""
         return self.jobs[wildcards.hash].description
 
     def mem_mb(self, wildcards: Wildcards) -> int:
-        """The memory of the host that a job needs, in MB."""
+        """Return the host memory that a job needs, in MB."""
         return self.jobs[wildcards.hash].mem_mb
 
     def gpu(self, wildcards: Wildcards) -> int:
-        """How many GPUs a job needs."""
+        """Return the number of GPUs that a job needs."""
         return self.jobs[wildcards.hash].gpu
 
     def minutes(self, wildcards: Wildcards, attempt: int) -> int:
-        """How long a training job may take on a cluster, in its attempt of a number."""
+        """Return the time limit of a job on a cluster, which grows with each attempt."""
         return self.jobs[wildcards.hash].minutes * attempt
 
     def merged(self) -> list[str]:
-        """The patterns of merged tables."""
+        """Return the patterns of the paths of merged tables."""
         return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
 
     def to_publish(self, wildcards: Wildcards) -> str:
-        """The plan of what is to be published, which is asked for before anything is computed.
+        """Return the plan to publish, after checking that it can be published, before anything is computed.
 
         Raises:
-            SystemExit: with the reason where it cannot be published: the set's name is missing, has other
-                letters than it may, or is taken; its seeds are those of another set; the page has no place
-                for a leaderboard; the files are not those of a commit. Snakemake would show a traceback of
-                an InputError.
+            SystemExit: if the set's name is missing, invalid or in use, its seeds are those of another set,
+                the page has no place for a leaderboard, or files differ from the commit. (An InputError would
+                make Snakemake print a traceback.)
         """
         try:
             check_name(self.config.name, NEW_SETS)
@@ -178,10 +192,10 @@ class Wiring(Document):
 
     @property
     def site_summary(self) -> str:
-        """The file with which the site is complete: its summary."""
+        """Path of the last file that rendering the site writes: its summary."""
         return f"{self.results}/logs/site.summary.txt"
 
     @property
     def readme_option(self) -> list[str]:
-        """What tells `curvebench sets publish` of the page; nothing without one."""
+        """Option of `curvebench sets publish` for the page with the leaderboard; empty without a page."""
         return ["--readme", str(self.config.readme)] if self.config.readme else []
