@@ -64,7 +64,7 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Make sure that segments are compiled for at least `room` steps, and runs of at least `steps` steps."""
+        """Extend the programs to runs of `steps` steps with segments of `room` steps, if these are longer."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
