@@ -216,8 +216,8 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
 def convert(args: Namespace) -> None:
     """Replace former names of keys in study files and published sets.
 
-    The keys get their present names. Nothing else in a file changes, neither comments nor layout. The checksum
-    of a set's plan is updated; a plan that did not match its checksum before stays invalid.
+    The keys get their present names. Nothing else in a file changes, neither comments nor layout. The
+    checksum of a set's plan is updated; a plan that did not match its checksum before stays invalid.
 
     Args:
         files: study files, and files plan.json of published sets

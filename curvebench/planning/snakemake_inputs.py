@@ -43,7 +43,7 @@ PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a b
 OTHER_MB = 2500  # host memory of a job without bundles
 GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
 # Time limits in minutes, for the first attempt of a training job, and of one with a single run.
-MINUTES, MINUTES_ALONE = 240, 720
+TRAINING_MINUTES, SINGLE_RUN_MINUTES = 240, 720
 
 
 class SnakemakeJob(Document):
@@ -61,7 +61,7 @@ class SnakemakeJob(Document):
     description: str
     mem_mb: int = OTHER_MB
     gpu: int = 0
-    minutes: int = MINUTES
+    minutes: int = TRAINING_MINUTES
 
     @classmethod
     def of(cls, spec: JobSpec) -> SnakemakeJob:
@@ -70,7 +70,7 @@ class SnakemakeJob(Document):
         if not isinstance(spec, TrainingSpec):
             return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
-        minutes = MINUTES_ALONE if isinstance(spec, RunsSpec) and spec.alone else MINUTES
+        minutes = SINGLE_RUN_MINUTES if isinstance(spec, RunsSpec) and spec.alone else TRAINING_MINUTES
         return cls(description=spec.description, mem_mb=memory, gpu=gpu, minutes=minutes)
 
 
@@ -175,7 +175,7 @@ class SnakemakeInputs(Document):
         """Return the plan to publish, after checking that it can be published, before anything is computed.
 
         Raises:
-            SystemExit: if the set's name is missing, invalid or in use, its seeds are those of another set,
+            SystemExit: if the set's name is missing, invalid or in use, it uses the seeds of another set,
                 the page has no place for a leaderboard, or files differ from the commit. (An InputError would
                 make Snakemake print a traceback.)
         """

@@ -3,8 +3,8 @@
 Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
 steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
 (`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
-of hours gains nothing, a GPU belongs to one process, step times are measured in a fresh process, and a user's
-code may change the state of libraries.
+of hours gains nothing, a GPU belongs to one process, and a user's code may change the state of libraries.
+Step times are measured by a worker that does nothing else.
 
 A worker outlives its first supervisor and is nobody's child, so that no supervisor learns how it died. If it
 dies during a job, the supervisor runs that job again in a child process, whose exit status tells the cause.
@@ -28,7 +28,6 @@ from typing import Any
 from curvebench.paths import WORKERS
 
 IDLE_SECONDS = 10.0  # time that a worker waits for a job; Snakemake starts the next job within 1 or 2 s
-STAGES = ("bases", "runs", "parity", "checks")  # stages whose jobs a worker may compute
 OWN_CODE = ("curvebench/", "data:")  # prefixes of sources that are a part of this project
 
 
@@ -43,12 +42,14 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     if not folder.is_dir():
         return None
     try:
-        if not is_for_workers(json.loads(spec.read_text())):
+        content = json.loads(spec.read_text())
+        if not is_for_workers(content):
             return None
     except (OSError, ValueError, LookupError):  # The process of the job reports errors of the spec.
         return None
-    (folder / threads).mkdir(exist_ok=True)
-    return folder / threads
+    folder /= f"timing-{threads}" if content["stage"] == "timing" else threads
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def is_for_workers(spec: Mapping[str, Any]) -> bool:
@@ -57,8 +58,8 @@ def is_for_workers(spec: Mapping[str, Any]) -> bool:
     Args:
         spec: the content of the job's spec file.
     """
-    short = spec["stage"] in STAGES and spec["device"] == "cpu" and not spec.get("alone")
-    return short and all(source.startswith(OWN_CODE) for source in spec["sources"])
+    short_on_cpu = spec["device"] == "cpu" and not spec.get("alone")
+    return short_on_cpu and all(source.startswith(OWN_CODE) for source in spec["sources"])
 
 
 class Worker:

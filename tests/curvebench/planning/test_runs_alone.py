@@ -9,7 +9,7 @@ import pytest
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
-from curvebench.planning.snakemake_inputs import MINUTES, MINUTES_ALONE, OTHER_MB
+from curvebench.planning.snakemake_inputs import OTHER_MB, SINGLE_RUN_MINUTES, TRAINING_MINUTES
 from curvebench.spec.job import BasesSpec, RunsSpec, read_spec
 from curvebench.stages import estimating
 from tests.curvebench.runs_alone import write_alone
@@ -184,9 +184,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
     assert found["runs", "torch"].mem_mb == OTHER_MB + 3 * 1024, "three GiB above the default"
     assert found["runs", "jax"].mem_mb == 8000
     assert found["bases", "jax"].mem_mb == 8000
-    assert found["runs", "jax"].minutes == MINUTES_ALONE > MINUTES
+    assert found["runs", "jax"].minutes == SINGLE_RUN_MINUTES > TRAINING_MINUTES
     asked = Asked(by_stage(plan, "runs")[0].spec.hash)
-    assert plan.snakemake.minutes(asked, attempt=2) == 2 * MINUTES_ALONE
+    assert plan.snakemake.minutes(asked, attempt=2) == 2 * SINGLE_RUN_MINUTES
     alone = len(by_stage(plan, "bases")) + len(of_rounds(plan, 0, 1)) + 12 + 1
     assert f"a GPU each for {alone} jobs" in plan.summary()
 
