@@ -16,10 +16,10 @@ import sys
 from snakemake.exceptions import WorkflowError
 
 from curvebench.spec.errors import InputError
-from curvebench.planning.workflow import wiring
+from curvebench.planning.workflow import snakemake_inputs
 
 try:
-    PLAN = wiring(config, workflow.is_main_process)
+    PLAN = snakemake_inputs(config, workflow.is_main_process)
 except InputError as error:
     raise WorkflowError(str(error))
 
@@ -29,8 +29,8 @@ if workflow.is_main_process:
 RUN = PLAN.job_command
 
 
-# Its limit of submissions leaves a timer behind for every finished job; each has all that waits looked at once a
-# second, which took a third of a processor after an hour.
+# Snakemake's limit of submissions starts a timer for every finished job, and every timer examines all waiting jobs
+# once a second. After an hour this took a third of a processor.
 onstart:
     workflow.scheduler.job_rate_limiter = None
 
@@ -43,7 +43,7 @@ wildcard_constraints:
     hash=r"[0-9a-f]{16}",
 
 
-# After the site, since what failed is on it: sums up, lists that, and fails where there is some.
+# Runs after the site, which shows failures: prints the summary, lists failures, and fails if there are any.
 rule reports:
     input:
         summary=PLAN.site_summary,
@@ -64,11 +64,11 @@ rule reports:
         "(cat {input.summary:q}; python -m curvebench failures --plan {input.plan:q}) 2>&1 | tee {log:q}"
 
 
-# Its output is no page, since Snakemake would delete it beforehand: the old site stays until the new one is complete.
+# The output is not a page, because Snakemake deletes outputs beforehand: the old site stays until the new is complete.
 rule site:
     input:
         plan=PLAN.report_path,
-        shown=PLAN.shown,
+        shown=PLAN.site_inputs,
     output:
         PLAN.site_summary,
     log:
@@ -86,8 +86,8 @@ rule site:
         "python -m curvebench site --plan {input.plan:q} --out {params.site:q} --summary {output:q} 2>&1 | tee {log:q}"
 
 
-# Has no output, so that it runs whenever it is asked for; the name is checked before anything is computed.
-# Not after `reports`, which ends with a failure where something failed: `waive=failures` lets that pass.
+# Has no output, so that it runs whenever it is requested; the name is checked before anything is computed. It does
+# not depend on `reports`, which fails if a job has failed, because `waive=failures` may allow that.
 rule publish:
     input:
         rules.site.output,
@@ -130,7 +130,7 @@ rule bases:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
-# All rounds of a method, those that tune it and the final one, as far as runs are not jobs of their own.
+# All rounds of a method, tuning and final, unless the scale or the workload divides them into several jobs.
 rule runs:
     input:
         PLAN.inputs,
@@ -215,7 +215,7 @@ rule checks:
         RUN + " --threads {threads} 2>&1 | tee {log:q}"
 
 
-# One for the many runs that are jobs of their own and that many others read: each would be an edge to each.
+# An empty file that represents the runs of a round. Without it, n jobs that read m runs each would need n m edges.
 rule gather:
     input:
         PLAN.inputs,

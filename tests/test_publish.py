@@ -72,7 +72,7 @@ def test_what_cannot_be_published_is_told(
     (tmp_path / "plan.json").write_text('{"scale": "quick", "studies": []}')
     plan = make_plan(read_config({"waive": "dirty", **folders, **config}))
     with pytest.raises(SystemExit, match=re.escape(told)):
-        plan.wiring.to_publish(SimpleNamespace())
+        plan.snakemake.to_publish(SimpleNamespace())
 
 
 @pytest.mark.slow

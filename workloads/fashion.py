@@ -71,7 +71,7 @@ def read_fashion(part: str) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         DataMissing: if a file does not exist.
-        DataDamaged: if a file is not that of Fashion-MNIST.
+        DataDamaged: if a file has other content than Fashion-MNIST.
     """
     paths = FASHION.required()
     images, labels = (_read_checked(paths[name], sha256) for name, sha256 in CONTENTS[part].items())
@@ -120,7 +120,14 @@ WINDOWS = (1, 2, 4, 7, 14)  # side lengths of squares into which an image can be
 # Both parts of both networks fit into the cache, so that the seeds of a job share 0.4 GB that are read once.
 @lru_cache(maxsize=4)
 def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pixels (examples, inputs) and labels (examples,) of the first classes in a standard part."""
+    """Return pixels (examples, inputs) and labels (examples,) of the standard set `part`, `train` or `test`.
+
+    Args:
+        part: name of the set.
+        classes: number of classes; images of further classes are left out.
+        pooling: side length of the squares of which only the largest pixel is used.
+        pixel_scale: divisor of the pixels.
+    """
     images, labels = read_fashion(part)
     selected = labels < classes
     pixels = max_pool(images[selected], pooling).reshape(np.count_nonzero(selected), -1)
@@ -153,7 +160,7 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """
 
     def network(settings: Settings) -> ReluNetwork:
-        """Return the network. PyTorch's default distribution is that of starts and EGOP samples (000 C.6)."""
+        """Return the network, with PyTorch's default distribution for starts and EGOP samples (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
         return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 

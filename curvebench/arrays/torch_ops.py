@@ -86,7 +86,8 @@ class SingleRunOps(TorchOps):
     def batch_norm(
         self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        if mean.requires_grad or variance.requires_grad:  # PyTorch has no gradient by them
+        # PyTorch's kernel has no derivative with respect to given statistics.
+        if mean.requires_grad or variance.requires_grad:
             return super().batch_norm(x, mean, variance, scale, shift, epsilon)
         return functional.batch_norm(x, mean, variance, scale, shift, False, 0.0, epsilon)
 

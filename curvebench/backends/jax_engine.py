@@ -28,6 +28,10 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # may be slower, which costs more than the compilation saves if the work is larger (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+# Programs with still less work are not optimized, which halves the time again. Steps of runs always are:
+# without optimization they round differently, and a chaotic run would leave its curve.
+MULTIPLICATIONS_WORTH_MORE = 3e8
+UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Lanes with at least this many examples are evaluated one after another on a CPU, which is then faster than
 # one batched program (docs/performance.md).
 MANY_EXAMPLES = 1_000
@@ -104,17 +108,25 @@ class JaxEngine(Engine):
         return jax.lax.scan(add, start, parts)[0]
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps)), self.device)
+        return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps), 1), self.device)
 
     def compiled(
         self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
     ) -> Callable[..., Any]:
-        return jax.jit(function).lower(*arguments).compile(self._options(multiplications))
+        options = self._options(multiplications, MULTIPLICATIONS_WORTH_MORE)
+        return jax.jit(function).lower(*arguments).compile(options)
 
-    def _options(self, multiplications: float) -> Options | None:
-        """Return the compiler's options for a program with this estimated work over all its calls."""
+    def _options(self, multiplications: float, unoptimized_below: float) -> Options | None:
+        """Return the compiler's options for a program.
+
+        Args:
+            multiplications: the estimated work of all its calls.
+            unoptimized_below: the work below which the program is not optimized.
+        """
         if self.device != "cpu":
             return None
+        if multiplications < unoptimized_below:
+            return IN_PLACE | UNOPTIMIZED
         return IN_PLACE | (QUICK if multiplications < MULTIPLICATIONS_WORTH_OPTIMIZING else {})
 
     def synchronize(self, value: Any) -> None:

@@ -31,7 +31,7 @@ class GradientSampling:
 
     Args:
         workload: workload whose training loss is differentiated.
-        settings: its settings; if there is a batch size, each gradient is that of a minibatch (000 C.6).
+        settings: its settings; if there is a batch size, each gradient is taken of a minibatch (000 C.6).
         count: number of samples M.
         normal_scale: standard deviation of a normal distribution of parameters; None for the distribution of
             initial parameters.
@@ -167,7 +167,7 @@ def _chunks(
 
 
 def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return one sample of parameters."""
+    """Draw parameters from the distribution of `sampling`."""
     if sampling.normal_scale is None:
         point = sampling.workload.sample_parameters(sampling.settings, rng)
         if sampling.around_start:

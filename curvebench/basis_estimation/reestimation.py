@@ -34,7 +34,11 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return how many gradients a run samples for bases until it has `gradients` of its own."""
+        """Return the number of gradients that a run has sampled for bases by some points of its course.
+
+        Args:
+            gradients: numbers of gradients for steps that the run has computed at these points.
+        """
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 
 
@@ -100,7 +104,10 @@ class Renewal:
         return carry._replace(coordinates=coordinates, state=state), after, seconds
 
     def _estimated(self, iterate: Problem, seed: int, steps: int) -> list[np.ndarray]:
-        """Return V of each group; nothing if a gradient is not finite, with a note that bases are kept."""
+        """Return V of each group.
+
+        If a gradient is not finite, return nothing, and note that the lane keeps its basis.
+        """
 
         def random(purpose: str, shared: bool = False) -> np.random.Generator:
             return self.randoms[seed](f"{purpose} after step {steps}", shared)

@@ -16,14 +16,14 @@ Names = tuple[str, ...]
 
 
 def check_inputs(workload: Workload, changes: Iterable[tuple[Names, Change]]) -> None:
-    """Check that the data enter linearly in the weight whose basis is applied to them.
+    """Check that a basis with `applied_to: data` changes only the weight that multiplies the data.
 
     Args:
         workload: workload of the run.
         changes: names of parameters, and the form of their change of basis.
 
     Raises:
-        InputError: if it is not so. The message says what to change in the study.
+        InputError: if it changes another weight, no weight multiplies the data alone, or data are streamed.
     """
     for names, change in changes:
         if change is not DATA:

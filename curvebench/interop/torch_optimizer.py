@@ -47,16 +47,16 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """A rule bound to the layout of a lane, and the structure of its state.
+    """A rule bound to the layout of a unit, and the structure of its state.
 
-    A lane is one parameter, or all parameters of a group if the rule sees the model. Lanes with equal kinds
+    A unit is one parameter, or all parameters of a group if the rule sees the model. Units with equal kinds
     and shapes share a form.
 
     Args:
         update: the rule bound to the layout.
         spec: structure of the state as a tree.
         names: names of the arrays of the state.
-        shapes: shapes of these arrays for the rule, without the axis of lanes.
+        shapes: shapes of these arrays for the rule, without the axis of units.
         stored: shapes in which `state` of the optimizer stores them: the shape of the parameter if an array
             has as many entries, as in the optimizers of PyTorch.
     """
@@ -69,7 +69,7 @@ class Form:
 
 
 def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Form:
-    """Bind a rule to the parameters of a lane.
+    """Bind a rule to the parameters of a unit.
 
     Args:
         rule: the rule.
@@ -107,35 +107,35 @@ def _key(entry: Any) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """Lanes of one form at the same step, which one call of the rule updates.
+    """Units of one form at the same step, which one call of the rule updates.
 
     Args:
-        form: the form of the lanes.
-        lanes: the parameters of each lane, in the order of the form. The state of a lane is stored with its
+        form: the form of the units.
+        units: the parameters of each unit, in the order of the form. The state of a unit is stored with its
             first parameter.
         values: hyperparameters, `step` and `schedule`, each (1, 1), and the values of the rule's needs.
         step: number of the step, from 1.
-        ops: array functions for the device and precision of the lanes.
+        ops: array functions for the device and precision of the units.
     """
 
     form: Form
-    lanes: Sequence[Tensors]
+    units: Sequence[Tensors]
     values: Mapping[str, Any]
     step: int
     ops: Ops
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """The parameters by their name in the form, each for all lanes."""
-        return ((str(number), column) for number, column in enumerate(zip(*self.lanes, strict=True)))
+        """The parameters by their name in the form, each for all units."""
+        return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Return a flat buffer (lanes, total) of values that `read` takes from each parameter."""
+        """Return a flat buffer (units, total) of values that `read` takes from each parameter."""
         arrays = {name: _stacked([read(param) for param in column]) for name, column in self.columns}
         return self.form.update.layout.flatten(self.ops, arrays, 1)
 
     def put(self, flat: torch.Tensor) -> None:
-        """Overwrite the parameters with the values of a flat buffer (lanes, total)."""
+        """Overwrite the parameters with the values of a flat buffer (units, total)."""
         arrays = self.form.update.layout.unflatten(self.ops, flat)
         for name, column in self.columns:
             for param, value in zip(column, arrays[name].unbind(0), strict=True):
@@ -346,7 +346,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form of lanes with these kinds and shapes; it is bound once."""
+        """Return the form of units with these kinds and shapes; it is bound once."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
@@ -392,23 +392,23 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
                 by_key.setdefault(self._batch_key(group, number), []).append(number)
             batches = list(by_key.values())
         for members in batches:
-            first_lane = members if self.rule.sees_model else members[:1]
-            shapes = tuple(tuple(params[number].shape) for number in first_lane)
+            first_unit = members if self.rule.sees_model else members[:1]
+            shapes = tuple(tuple(params[number].shape) for number in first_unit)
             kinds = tuple(
-                self._kind(group, number, shape) for number, shape in zip(first_lane, shapes, strict=True)
+                self._kind(group, number, shape) for number, shape in zip(first_unit, shapes, strict=True)
             )
             form = self._form_of(kinds, shapes)
             tensors = [params[number] for number in members]
-            lanes = [tensors] if self.rule.sees_model else [[tensor] for tensor in tensors]
+            units = [tensors] if self.rule.sees_model else [[tensor] for tensor in tensors]
             first, step = tensors[0], self._steps(tensors[0]) + 1
             arrays = {
                 name: torch.full((1, 1), value, dtype=first.dtype, device=first.device)
                 for name, value in {**values, "step": float(step)}.items()
             } | self._needed(form, step)
-            yield Batch(form, lanes, arrays, step, ops_of(str(first.device), first.dtype))
+            yield Batch(form, units, arrays, step, ops_of(str(first.device), first.dtype))
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
-        """Return the values of the rule's needs at a step by name, for lanes (1, ...)."""
+        """Return the values of the rule's needs at a step by name, each for one unit, (1, ...)."""
         return {}
 
     def _batch_key(self, group: Mapping[str, Any], number: int) -> Any:
@@ -465,38 +465,38 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     # --- updates -------------------------------------------------------------------------------------
 
     def _full_precision_for(self, batches: Sequence[Batch]) -> Any:
-        return in_full_precision({batch.lanes[0][0].device.type for batch in batches})
+        return in_full_precision({batch.units[0][0].device.type for batch in batches})
 
     def _stacked_state(self, batch: Batch) -> list[torch.Tensor]:
-        """Return the arrays of a batch's state, each (lanes, ...); lanes without a state get their first one.
+        """Return the arrays of a batch's state, each (units, ...); units without a state get their first one.
 
         Raises:
             InputError: when a stored state has other arrays than the rule requires.
         """
         form = batch.form
-        for lane in batch.lanes:
-            if not self.state.get(lane[0]):
-                self._init_state(batch, lane)
-            names, required = set(self.state[lane[0]]), {"step", *form.names}
+        for unit in batch.units:
+            if not self.state.get(unit[0]):
+                self._init_state(batch, unit)
+            names, required = set(self.state[unit[0]]), {"step", *form.names}
             if names != required:
                 raise InputError(
-                    f"the state of a parameter of shape {tuple(lane[0].shape)} has {sorted(names)}, and "
+                    f"the state of a parameter of shape {tuple(unit[0].shape)} has {sorted(names)}, and "
                     f"{label(self.rule)} needs {sorted(required)}; was it of another kind?"
                 )
         return [
-            _stacked([self.state[lane[0]][name].reshape(shape) for lane in batch.lanes])
+            _stacked([self.state[unit[0]][name].reshape(shape) for unit in batch.units])
             for name, shape in zip(form.names, form.shapes, strict=True)
         ]
 
-    def _init_state(self, batch: Batch, lane: Tensors) -> None:
-        """Store the first state of a lane."""
+    def _init_state(self, batch: Batch, unit: Tensors) -> None:
+        """Store the first state of a unit."""
         form = batch.form
-        single = Batch(form, [lane], batch.values, batch.step, batch.ops)
+        single = Batch(form, [unit], batch.values, batch.step, batch.ops)
         state = form.update.init(batch.ops, single.flat(torch.Tensor.detach))
-        for param in lane:
+        for param in unit:
             self.state[param]["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
         for name, leaf, shape in zip(form.names, pytree.tree_leaves(state), form.stored, strict=True):
-            self.state[lane[0]][name] = leaf.reshape(shape).clone(memory_format=torch.contiguous_format)
+            self.state[unit[0]][name] = leaf.reshape(shape).clone(memory_format=torch.contiguous_format)
 
     def _advance(self, batch: Batch) -> None:
         """Update the parameters and the state of a batch.
@@ -523,13 +523,13 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         for name, old, leaf, shape in zip(form.names, olds, leaves, form.stored, strict=True):
             if leaf is old:
                 continue
-            for lane, value in zip(batch.lanes, leaf.broadcast_to(old.shape).unbind(0), strict=True):
+            for unit, value in zip(batch.units, leaf.broadcast_to(old.shape).unbind(0), strict=True):
                 memory = value.untyped_storage()
                 owns_memory = memory.nbytes() == value.nbytes and memory.data_ptr() not in overwritten
-                self.state[lane[0]][name] = (value if owns_memory else value.clone()).reshape(shape)
+                self.state[unit[0]][name] = (value if owns_memory else value.clone()).reshape(shape)
         batch.put(new)
-        for lane in batch.lanes:
-            for param in lane:
+        for unit in batch.units:
+            for param in unit:
                 self.state[param]["step"] = self.state[param]["step"] + 1
 
     @contextmanager

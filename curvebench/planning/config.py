@@ -15,11 +15,10 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
 from curvebench.spec.study import Census, Tour, read_document
 
-TOUR, CENSUS = "tour.yaml", "census.yaml"  # beside the folder of studies
-ALL = "all"
 # Names of the files next to the folder of studies that list the studies of the tour, and the claims of the
 # sources.
 TOUR, CENSUS = "tour.yaml", "census.yaml"
+ALL = "all"
 
 
 def _path(value: Any) -> Any:
@@ -93,7 +92,7 @@ class Config(Document):
     checkpoint_minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     def with_tour(self) -> Config:
-        """Return the configuration with `studies` resolved: those of the tour by default, () if it is `all`.
+        """Return the configuration with the studies of the tour by default, and with () instead of `all`.
 
         Raises:
             InputError: if the file of the tour is damaged.

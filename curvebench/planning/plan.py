@@ -1,4 +1,4 @@
-"""The plan: which jobs answer the chosen studies, from which files to which files."""
+"""The plan of a call of Snakemake: the jobs that the requested studies need, and the files between them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
 from curvebench.paths import FAILED, stored_kernels
+from curvebench.planning import snakemake_inputs as inputs
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
 from curvebench.planning.studies.reading import read_studies
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
-from curvebench.planning.wiring import MERGED, PATTERNS, TABLES, WiredJob, Wiring, tables_in
 from curvebench.precision import policy_of
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import FOLDER, PACKAGE, PropertyClaim, claims_by_id, claims_of, file_of
@@ -42,19 +42,22 @@ from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
-ALL = "all"  # parity compares every backend with every other
-CLAIMS = "claims"  # what the checks of claims have for a study
-ARCHIVE = "archive"  # what the figures of published sets have
-VALUES = "curvebench.spec.values"  # of all documents the only one that decides what parity and checks compute
+ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
+CLAIMS = "claims"  # name of the property claims in place of a study
+ARCHIVE = "archive"  # name of the published sets in place of a study
+# The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
+# compute.
+VALUES = "curvebench.spec.values"
+# Distributions whose versions are part of a job's hash, by backend.
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
     "torch": ("numpy", "torch"),
     job_specs.HOST: ("jax", "jaxlib", "numpy"),
     ALL: ("jax", "jaxlib", "numpy", "torch"),
 }
-SHOWN = "plan.json"  # the site's copy of the plan that it shows
+SHOWN = "plan.json"  # name of the site's copy of the plan that it shows
 
-# The packages that decide what parity and property checks compute, beside optimizers and workloads.
+# Packages that decide the results of parity and property checks, in addition to optimizers and workloads.
 EXECUTION = tuple(
     f"curvebench.{name}"
     for name in (
@@ -62,62 +65,73 @@ EXECUTION = tuple(
         *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
+# Files whose change makes merged tables, or figures and the site, out of date.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
 
-# --- what the user asks for ----------------------------------------------------------------------
+# --- selection of studies ------------------------------------------------------------------------
 
 
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
-    """The studies asked for, by file stem or claim id; `claims` are the ids of property checks.
+    """Return the requested studies.
 
-    One that only repeats claims is among them where it is named, or what it repeats is and `repeats` is set.
+    A study that only repeats claims of others is selected if it is named, or if a selected study has one of
+    these claims and the configuration sets `repeats`.
+
+    Args:
+        studies: all studies of the folder.
+        claims: ids of the property claims, which may be named as well.
+        config: the configuration.
+
+    Raises:
+        InputError: if there is no study or claim of a requested name, or no study has the scale.
     """
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
-    known = [*by_name, *claims]
+    valid = [*by_name, *claims]
     for name in config.studies:
-        if name not in known:
-            where = f"{config.study_folder} (or benchmarks/claims)"
-            said = f"{where} has no study or claim {name!r}{nearest(name, known)}"
-            there = ", ".join(study.name for study in studies)
-            raise InputError(f"--config studies: {said} (studies: {there}; claims: curvebench list)")
-    wanted = {by_name[name].name for name in config.studies if name in by_name}
+        if name not in valid:
+            owner = f"{config.study_folder} (or benchmarks/claims)"
+            message = f"{owner} has no study or claim {name!r}{nearest(name, valid)}"
+            names = ", ".join(study.name for study in studies)
+            raise InputError(f"--config studies: {message} (studies: {names}; claims: curvebench list)")
+    selected = {by_name[name].name for name in config.studies if name in by_name}
     if not any(config.scale in study.scales for study in studies):
-        named = [study for study in studies if study.name in wanted] or studies
-        where = ", ".join(study.name for study in named) if wanted else str(config.study_folder)
-        scales = sorted({scale for study in named for scale in study.scales})
-        raise InputError(f"--config scale: {unknown(where, 'scale', config.scale, scales)}")
+        requested = [study for study in studies if study.name in selected] or studies
+        owner = ", ".join(study.name for study in requested) if selected else str(config.study_folder)
+        scales = sorted({scale for study in requested for scale in study.scales})
+        raise InputError(f"--config scale: {unknown(owner, 'scale', config.scale, scales)}")
     if not config.studies:
-        wanted = {study.name for study in studies if not study.only_repeats}
+        selected = {study.name for study in studies if not study.only_repeats}
     if config.repeats:
-        shown = {claim.id for study in studies if study.name in wanted for claim in study.claims}
-        wanted |= {study.name for study in studies if study.only_repeats and study.repeated & shown}
-    return tuple(study for study in studies if study.name in wanted)
+        claim_ids = {claim.id for study in studies if study.name in selected for claim in study.claims}
+        selected |= {study.name for study in studies if study.only_repeats and study.repeated & claim_ids}
+    return tuple(study for study in studies if study.name in selected)
 
 
 def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """Studies on the seeds of a published set, where the configuration names one and it has them."""
+    """Give the studies the seeds that they have in a published set, if the configuration names one."""
     if config.seeds_of is None:
         return studies
-    known = {
-        one.name: FirstSeeds(one.first_tuning_seed, one.first_final_seed)
-        for one in report_plans.read_plan(config.seeds_of).studies
+    seeds = {
+        plan.name: FirstSeeds(plan.first_tuning_seed, plan.first_final_seed)
+        for plan in report_plans.read_plan(config.seeds_of).studies
     }
-    return tuple(study.model_copy(update={"first_seeds": known.get(study.name)}) for study in studies)
+    return tuple(study.model_copy(update={"first_seeds": seeds.get(study.name)}) for study in studies)
 
 
 def _why_skipped(study: Study, config: Config) -> str | None:
+    """Return why a study cannot or should not be run with this configuration; None if it is run."""
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     if not study.backends_at(config.scale, config.backends):
         backends = ", ".join(config.backends or study.scales[config.scale].backends)
         used = ", ".join(study.backends_at(config.scale)) or "none"
         return f"it does not run on {backends} at this scale (it runs on: {used})"
-    alone = [one.name for one in study.workloads[config.scale] if find_workload(one.locator).separate_jobs]
-    if alone and not config.studies:
-        return f"each run of {' and '.join(alone)} takes minutes to hours; name the study to run it"
+    slow = [spec.name for spec in study.workloads[config.scale] if find_workload(spec.locator).separate_jobs]
+    if slow and not config.studies:
+        return f"each run of {' and '.join(slow)} takes minutes to hours; name the study to run it"
     return missing_of(study.workloads[config.scale])
 
 
@@ -126,14 +140,16 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The share of a study's runs or bases that one job makes, such as all rounds of one optimizer.
+    """Part of a study's runs or bases that one job computes, such as all rounds of one optimizer.
 
     Args:
-        seeds: of the final round, or of bases.
-        rounds: the numbers of the rounds; empty for bases.
-        tuning_seeds: of the other rounds.
-        alone: whether the job makes a single run (in the final round: the runs of a single seed).
-        setting: the index of that run's setting among those that its round tries; None: the job makes all.
+        workloads: workloads of the runs or bases.
+        bases: bases of the runs, or bases to estimate.
+        seeds: seeds of the final round, or of the bases.
+        rounds: numbers of the rounds; empty for bases.
+        tuning_seeds: seeds of the tuning rounds.
+        one_run_per_job: whether the job makes a single run; in the final round, the runs of a single seed.
+        setting: number of the setting of a single tuning run; None if the job makes the runs of all settings.
     """
 
     workloads: tuple[WorkloadSpec, ...]
@@ -141,34 +157,35 @@ class RunSelection:
     seeds: tuple[int, ...]
     rounds: tuple[int, ...] = ()
     tuning_seeds: tuple[int, ...] = ()
-    alone: bool = False
+    one_run_per_job: bool = False
     setting: int | None = None
 
     def reads(self, spec: job_specs.JobSpec, tuning: Tuning) -> bool:
-        """Whether an earlier job has settings or bases for it."""
+        """Return whether this selection needs results of another job, that is settings or bases."""
         if isinstance(spec, job_specs.BasesSpec):
             return (
                 any(basis in spec.bases for basis in self.bases)
                 and any(seed in spec.seeds for seed in (*self.seeds, *self.tuning_seeds))
-                and self.workloads[0] in spec.workloads  # where one is, all are
+                and self.workloads[0] in spec.workloads  # a job has either all these workloads or none
             )
         assert isinstance(spec, job_specs.RunsSpec)
-        if not (self.alone == spec.alone and spec.rounds[0] < self.rounds[0]):
+        if not (self.one_run_per_job == spec.alone and spec.rounds[0] < self.rounds[0]):
             return False
         if self.workloads[0] not in spec.workloads:
             return False
-        return not self.alone or spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
+        return not self.one_run_per_job or spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
 
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """One job with its place in the DAG.
+    """A job, and the jobs that it depends on.
 
     Args:
-        results: the results folder.
-        lanes: how many runs it holds; for bases how many estimates, for timing how many methods, for checks
-            how many claims.
-        upstream: the jobs whose tables it reads.
+        spec: specification of the job, which its process reads.
+        results: results folder.
+        lanes: number of runs in the job. For bases it is the number of estimates, for timing the number of
+            methods, for checks the number of claims.
+        upstream: jobs whose tables this job reads.
     """
 
     spec: job_specs.JobSpec
@@ -178,18 +195,18 @@ class PlannedJob:
 
     @property
     def spec_path(self) -> Path:
-        """Its spec file."""
+        """Path of the file with the specification."""
         return job_specs.spec_file(self.results, self.spec)
 
     @property
     def folder(self) -> Path:
-        """The folder of its tables."""
+        """Folder of the tables that the job writes."""
         return job_specs.job_folder(self.results, self.spec)
 
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study with its jobs and what is made of their tables."""
+    """A study, its jobs, and the description for the report of everything made from their tables."""
 
     study: Study
     jobs: tuple[PlannedJob, ...]
@@ -198,10 +215,14 @@ class PlannedStudy:
 
 @dataclass(frozen=True)
 class Planner:
-    """Makes the jobs of one study at one scale.
+    """Divides one study at one scale into jobs.
 
     Args:
-        size: what the scale has besides its study's plan.
+        study: plan of the study.
+        scale: name of the scale.
+        size: the scale as the study file has it.
+        results: results folder.
+        tree: hashes of the source files.
     """
 
     study: report_plans.StudyPlan
@@ -212,61 +233,62 @@ class Planner:
 
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
-        """The study's workloads as jobs have them."""
+        """Workloads of the study in the form that job specifications have."""
         return tuple(workload.spec for workload in self.study.workloads)
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
-        """The seeds that settings are tried on."""
+        """Seeds on which settings are compared."""
         first = self.study.first_tuning_seed
         return tuple(range(first, first + self.study.seeds.tuning))
 
     def final_seeds(self, backend: str) -> tuple[int, ...]:
-        """The seeds that methods are judged on, disjoint from the tuning seeds."""
+        """Return the seeds on which methods are compared. They are disjoint from the tuning seeds."""
         first = self.study.first_final_seed
         return tuple(range(first, first + self.size.final_seeds(backend)))
 
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """All jobs that the study's backends need, upstream jobs first."""
+        """Return all jobs of the study; a job follows its upstream jobs."""
         final_seeds = max(map(self.final_seeds, self.size.backends), key=len)
-        tried = tuple(one for one in self.study.bases if self.study.tuning.tries(one.label))
-        bases = self._bases(self.tuning_seeds, tried)
+        tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
+        bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        made: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # by the backend and optimizer that tune
+        planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # key: tuning backend, optimizer
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
             for optimizer in self._running(backend):
                 tuner = backend if optimizer.only_backend else self.study.tuned_on[backend]
                 key = tuner, optimizer.label
-                if key not in made:
+                if key not in planned:
                     seeds = self.final_seeds(tuner) if tuner in self.study.backends else ()
-                    made[key] = self._of_method(tuner, optimizer, (*bases, *final_bases), True, seeds)
-                own = made[key]
+                    planned[key] = self._of_method(tuner, optimizer, (*bases, *final_bases), True, seeds)
+                jobs = planned[key]
                 if tuner != backend:
-                    upstream = (*own, *final_bases)
-                    own = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
-                    made[backend, optimizer.label] = own
-                finals[backend] += (job for job in own if job.spec.seeds)
-        timed = self.size.timing and not self.study.joins  # seconds are those of one machine
+                    upstream = (*jobs, *final_bases)
+                    jobs = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
+                    planned[backend, optimizer.label] = jobs
+                finals[backend] += (job for job in jobs if job.spec.seeds)
+        # A submission comes from another machine, on which times cannot be compared with the study's.
+        timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
-        return (*bases, *final_bases, *(job for jobs in made.values() for job in jobs), *timings)
+        return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """The jobs that compute bases for some seeds; none where no basis is stored."""
+        """Return the jobs that estimate bases for some seeds; () if none of the bases has to be stored."""
         bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
-        first, where = next(iter(self.size.backends.items()))
+        first, use = next(iter(self.size.backends.items()))
         separate = [find_workload(workload.locator).separate_jobs for workload in workloads]
-        places = [job_specs.estimated_at(separate_jobs, first, where.device) for separate_jobs in separate]
+        targets = [job_specs.estimated_at(separate_jobs, first, use.device) for separate_jobs in separate]
         jobs = []
-        for backend, device in dict.fromkeys(places):
-            here = tuple(
-                one for one, place in zip(workloads, places, strict=True) if place == (backend, device)
+        for backend, device in dict.fromkeys(targets):
+            group = tuple(
+                spec for spec, target in zip(workloads, targets, strict=True) if target == (backend, device)
             )
             precision = self.study.training.precision
             if precision and backend == job_specs.HOST:
                 precision = policy_of(precision).computed
-            for share in self._shares(here, bases, seeds):
+            for share in self._shares(group, bases, seeds):
                 spec = job_specs.BasesSpec(
                     stage="bases",
                     device=device,
@@ -279,11 +301,11 @@ class Planner:
     def _shares(
         self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
     ) -> list[RunSelection]:
-        """Return the final runs of each final job, or the bases of each basis job (the scale's `jobs`)."""
-        parts = {"workload": [(one,) for one in workloads]}.get(self.size.jobs, [workloads])
+        """Divide final runs, or bases, into jobs, as the scale's `jobs` requires."""
+        groups = {"workload": [(workload,) for workload in workloads]}.get(self.size.jobs, [workloads])
         cut_bases = [(basis,) for basis in bases] if self.size.jobs in ("basis", "seed") else [bases]
         cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else [seeds]
-        return [RunSelection(*one) for one in product(parts, cut_bases, cut_seeds)]
+        return [RunSelection(*share) for share in product(groups, cut_bases, cut_seeds)]
 
     def _of_method(
         self,
@@ -293,12 +315,14 @@ class Planner:
         tunes: bool,
         seeds: tuple[int, ...],
     ) -> tuple[PlannedJob, ...]:
-        """Return the jobs that make an optimizer's runs on a backend, upstream jobs first.
+        """Return the jobs that make an optimizer's runs on a backend; a job follows its upstream jobs.
 
         Args:
-            upstream: the jobs of bases, and those that tune the optimizer on another backend.
-            tunes: whether the tuning rounds are made here.
-            seeds: of the final round; empty: it is not made here.
+            backend: backend of the runs.
+            optimizer: the optimizer.
+            upstream: jobs that estimate bases, and jobs that tune the optimizer on another backend.
+            tunes: whether to make the tuning rounds.
+            seeds: seeds of the final round; empty to leave it out.
         """
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
         tuning, jobs = self.study.tuning.for_optimizer(optimizer), upstream
@@ -309,7 +333,7 @@ class Planner:
                 tuning=tuning,
                 rounds=share.rounds,
                 tuning_seeds=share.tuning_seeds,
-                alone=share.alone,
+                alone=share.one_run_per_job,
                 setting=share.setting,
                 compared=self._compared(optimizer, share.bases) if share.seeds else (),
                 claim_rules=self.study.rules if share.seeds else {},
@@ -322,41 +346,41 @@ class Planner:
     def _selections(
         self, optimizer: OptimizerSpec, tunes: bool, seeds: tuple[int, ...]
     ) -> Iterator[RunSelection]:
-        """Yield the runs of each job of an optimizer: all rounds together where nothing else is said.
+        """Yield the runs of each job of an optimizer. By default, one job makes all rounds.
 
-        A scale that gives each basis or seed a final job of its own has all tuning rounds in a job before
-        those. Where each run of a workload is a job of its own, a round's jobs come after those of the
-        rounds before.
+        If the scale has a final job for each basis or seed, a first job makes all tuning rounds. For a
+        workload with separate jobs, there is a job for each run; jobs follow the jobs of earlier rounds.
         """
         bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
-        tried = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
+        tuned = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
         counts = self.study.tuning.for_optimizer(optimizer).rounds
         final, tuning_seeds = len(counts), self.tuning_seeds if tunes else ()
         rounds = tuple(range(final)) if tunes else ()
-        alone = tuple(one for one in self.workloads if find_workload(one.locator).separate_jobs)
-        together = tuple(one for one in self.workloads if one not in alone)
+        separate = tuple(spec for spec in self.workloads if find_workload(spec.locator).separate_jobs)
+        together = tuple(spec for spec in self.workloads if spec not in separate)
         shares = self._shares(together, bases, seeds) if together and seeds else []
-        apart = not shares or self.size.jobs in ("basis", "seed")
-        if together and rounds and apart:
-            yield RunSelection(together, tried, (), rounds, tuning_seeds)
-        made, tried_on = ((final,), ()) if apart else ((*rounds, final), tuning_seeds)
-        yield from (replace(share, rounds=made, tuning_seeds=tried_on) for share in shares)
+        tunes_first = not shares or self.size.jobs in ("basis", "seed")
+        if together and rounds and tunes_first:
+            yield RunSelection(together, tuned, (), rounds, tuning_seeds)
+        numbers, used_seeds = ((final,), ()) if tunes_first else ((*rounds, final), tuning_seeds)
+        yield from (replace(share, rounds=numbers, tuning_seeds=used_seeds) for share in shares)
         for number in rounds:
-            runs = product(alone, tried, self.tuning_seeds, range(counts[number]))
+            runs = product(separate, tuned, self.tuning_seeds, range(counts[number]))
             for workload, basis, seed, setting in runs:
                 yield RunSelection((workload,), (basis,), (), (number,), (seed,), True, setting)
-        for workload, basis, seed in product(alone, bases, seeds):
+        for workload, basis, seed in product(separate, bases, seeds):
             yield RunSelection((workload,), (basis,), (seed,), (final,), (), True)
 
     def _compared(self, optimizer: OptimizerSpec, bases: Iterable[BasisSpec]) -> tuple[str, ...]:
-        """Those of some bases in which claims of the study compare final runs of a method."""
+        """Return the labels of the bases in which claims compare final runs of the optimizer."""
         if not self.size.alternatives:
             return ()
-        compared = frozenset[str]().union(*(one.methods for one in self.study.claims))
+        compared = frozenset[str]().union(*(claim.methods for claim in self.study.claims))
         labels = [basis.label for basis in bases]
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
+        """Return the job that times the steps of all methods on a backend, with the first final seed."""
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
         common = self._common(backend, self._running(backend), share, upstream)
@@ -371,8 +395,8 @@ class Planner:
         share: RunSelection,
         upstream: tuple[PlannedJob, ...],
     ) -> dict[str, Any]:
-        """Return the fields that all jobs of the study have."""
-        locators = [name for one in optimizers for name in (one.locator, *named_in(one.options))]
+        """Return the fields that the specifications of all kinds of jobs have in common."""
+        locators = [name for spec in optimizers for name in (spec.locator, *named_in(spec.options))]
         return {
             "study": self.study.name,
             "scale": self.scale,
@@ -389,29 +413,30 @@ class Planner:
         }
 
     def _training(self, backend: str) -> dict[str, Any]:
-        """Return how, where and in what memory a backend runs methods."""
+        """Return training protocol, device and memory limit of a backend's runs, as fields of a spec."""
         device, memory = self.size.backends[backend].device, self.size.bundle_memory_bytes
         return {"training": self.study.training, "device": device, "bundle_memory_bytes": memory}
 
     def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """Return the optimizers that run on a backend: those of other libraries run on one alone."""
-        return tuple(one for one in self.study.optimizers if one.runs_on(backend))
+        """Return the optimizers that run on a backend; optimizers of other libraries run on only one."""
+        return tuple(optimizer for optimizer in self.study.optimizers if optimizer.runs_on(backend))
 
 
 def _gathered(spec: job_specs.JobSpec) -> list[str]:
-    """Return the upstream stages whose runs a job of a single run reads; empty for other jobs.
+    """Return the upstream stages whose runs are gathered before a job with a single run reads them.
 
-    The runs of such a stage are gathered in one file, and the jobs that read them wait for that file: n jobs
-    that each read m runs need n + m edges in Snakemake's graph instead of n m.
+    The runs of such a stage are represented by one empty file, for which the reading jobs wait. Otherwise n
+    jobs that read m runs each would need n m edges in Snakemake's graph; with the file there are n + m. Empty
+    for other jobs.
     """
-    alone = isinstance(spec, job_specs.RunsSpec) and spec.alone
-    return [stage for stage in spec.upstream if alone and stage != "bases"]
+    single = isinstance(spec, job_specs.RunsSpec) and spec.alone
+    return [stage for stage in spec.upstream if single and stage != "bases"]
 
 
 def parity_job(
     optimizers: tuple[str, ...], problems: tuple[ParityProblem, ...], results: Path, tree: SourceTree
 ) -> PlannedJob:
-    """The job that compares the backends on some optimizers; it belongs to no study and no scale."""
+    """Return the job that compares the steps of some optimizers on all backends; it belongs to no study."""
     workload_specs = tuple(problem.workload_spec for problem in problems)
     basis_specs = tuple(problem.basis_spec for problem in problems)
     engines = (f"curvebench.backends.{backend}_engine" for backend in BACKENDS)
@@ -433,7 +458,7 @@ def parity_job(
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """Return the job that checks the claims of a module of `benchmarks/claims`.
 
-    Claims look up rules, bases and workloads by name: the job's hash covers the sources of all of them.
+    Claims may look up rules, bases and workloads by name. Therefore the hash of the job covers all of them.
     """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
@@ -459,16 +484,17 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
 
 
 def describe_parity(tables: Iterable[Path]) -> report_plans.ParityPlan:
-    """The parity of backends as the report shows it: the problems, and where the tables are."""
+    """Return the report's description of parity: the problems, and the folders of the tables."""
     problems = tuple(map(report_plans.ProblemPlan.taken_from, PROBLEMS))
     return report_plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
 
 
 def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.ChecksPlan:
-    """Return the plan of all claims that property checks decide; its folder of figures is filled in later.
+    """Return the report's description of all property claims. The folder of their figures is filled in later.
 
     Args:
-        tables: the folder of each module's tables.
+        tables: folder of the tables of each module.
+        scale: scale of the checks.
     """
     claims = [
         report_plans.ClaimPlan.taken_from(
@@ -477,7 +503,7 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.Chec
             rule=check_rule(claim),
             missing=missing_of(at_defaults(claim.workloads)) or "",
             parts=tuple(
-                report_plans.PartPlan.taken_from(one, instances=one.count(scale)) for one in claim.checks
+                report_plans.PartPlan.taken_from(part, instances=part.count(scale)) for part in claim.checks
             ),
         )
         for module in tables
@@ -486,100 +512,102 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.Chec
     return report_plans.ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
 
 
-# --- the whole -----------------------------------------------------------------------------------
+# --- the plan ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of `snakemake reports`: all jobs, and the report that is rendered from them.
+    """The plan of `snakemake reports`: all jobs, and the report that is rendered from their tables.
 
     Args:
-        others: the jobs of no study: the parity of backends, and property checks.
-        report: what the site shows, with the hash of the code that shows it.
-        kernels: the files of kernel speed.
-        archive_figures: the folder of the figures of published sets.
+        config: the configuration.
+        studies: studies that are run, with their jobs.
+        extra_jobs: jobs that belong to no study: parity and property checks.
+        report: content of the site, with the hash of the code that renders it.
+        kernels: files of kernel times.
+        archive_figures: folder of the figures of published sets.
     """
 
     config: Config
     studies: tuple[PlannedStudy, ...]
-    others: tuple[PlannedJob, ...]
+    extra_jobs: tuple[PlannedJob, ...]
     report: report_plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
 
     @cached_property
     def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
-        """The folders of figures: what is drawn into each, and the tables that it is drawn from.
+        """For each folder of figures, the plan that says what to draw, and the tables that are needed.
 
-        A study that joins another has none: its methods are in the figures of the study that it joins.
+        A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
-        shown, report = self.report, partial(report_plans.ReportPlan, scale=self.config.scale)
-        own = [study for study in shown.studies if not study.joins]
-        drawn = {study.figures: (report(studies=(study,)), _merged([study])) for study in own}
-        if shown.checks:
-            tables = tuple(tables_in(shown.checks.tables))
-            drawn[shown.checks.figures] = report(studies=(), checks=shown.checks), tables
-        if shown.archive:
-            tables = _merged(study for plan in shown.archive for study in plan.studies)
-            drawn[self.archive_figures] = report(studies=(), archive=shown.archive), tables
-        return drawn
+        site, report = self.report, partial(report_plans.ReportPlan, scale=self.config.scale)
+        studies = [study for study in site.studies if not study.joins]
+        folders = {study.figures: (report(studies=(study,)), _merged([study])) for study in studies}
+        if site.checks:
+            tables = tuple(inputs.tables_in(site.checks.tables))
+            folders[site.checks.figures] = report(studies=(), checks=site.checks), tables
+        if site.archive:
+            tables = _merged(study for plan in site.archive for study in plan.studies)
+            folders[self.archive_figures] = report(studies=(), archive=site.archive), tables
+        return folders
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """All jobs, upstream first."""
-        return (*(job for planned in self.studies for job in planned.jobs), *self.others)
+        """All jobs; a job follows its upstream jobs."""
+        return (*(job for planned in self.studies for job in planned.jobs), *self.extra_jobs)
 
     @property
     def report_path(self) -> Path:
-        """The file that tells the report what to show; its name carries its hash."""
+        """Path of the file with the plan for the report; its name contains its hash."""
         return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
 
     @property
-    def wiring_path(self) -> Path:
-        """The file of the wiring; its name carries its hash."""
-        return self.config.results / "specs" / f"wiring.{_digest(self.wiring.to_json())}.json"
+    def snakemake_path(self) -> Path:
+        """Path of the file with the inputs for Snakemake; its name contains its hash."""
+        return self.config.results / "specs" / f"snakemake.{_digest(self.snakemake.to_json())}.json"
 
     @cached_property
-    def wiring(self) -> Wiring:
-        """What the Snakefile asks."""
-        shown = (
+    def snakemake(self) -> inputs.SnakemakeInputs:
+        """Paths, inputs and resources of all rules of the Snakefile."""
+        site_inputs = (
             *_merged(self.report.studies),
             *map(str, self.kernels),
-            *tables_in(job.folder for job in self.others),
+            *inputs.tables_in(job.folder for job in self.extra_jobs),
             *map(str, self.figures),
         )
         made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
         for study in self.studies:
-            made_of[_hash_of(study.plan.tables)] = tuple(tables_in(job.folder for job in study.jobs))
-        jobs = {job.spec.hash: WiredJob.of(job.spec) for job in self.jobs}
+            made_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
+        jobs = {job.spec.hash: inputs.SnakemakeJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
             spec, files = job.spec, []
             for stage in _gathered(spec):
-                runs = [one for one in job.upstream if one.spec.stage == stage]
+                runs = [run for run in job.upstream if run.spec.stage == stage]
                 hash_ = _digest([run.spec.hash for run in runs])
-                gathered = PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
+                gathered = inputs.PATTERNS["gathered"].format(study=spec.study, scale=spec.scale, hash=hash_)
                 files.append(f"{self.config.results}/{gathered}")
-                said = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
-                jobs[hash_] = WiredJob(description=said)
-                made_of[hash_] = tuple(tables_in(run.folder for run in runs))
-            direct = (one.folder for one in job.upstream if one.spec.stage not in _gathered(spec))
-            made_of[spec.hash] = (*files, *tables_in(direct))
-        return Wiring(
+                description = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
+                jobs[hash_] = inputs.SnakemakeJob(description=description)
+                made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
+            direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
+            made_of[spec.hash] = (*files, *inputs.tables_in(direct))
+        return inputs.SnakemakeInputs(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
-            shown=shown,
+            site_inputs=site_inputs,
             jobs=jobs,
             made_of=made_of,
         )
 
     def summary(self) -> str:
-        """The plan for people: jobs and runs by study and stage, and what is skipped."""
+        """Return the plan as text: numbers of jobs and runs by study and stage, and skipped studies."""
         lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
         for planned in self.studies:
             stages = [
                 f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
-                for stage in TABLES
+                for stage in inputs.TABLES
                 if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
             ]
             lines.append(
@@ -589,13 +617,13 @@ class Plan:
         kinds = {"parity": (f"parity of {' and '.join(BACKENDS)}", "problems")}
         kinds["checks"] = ("property checks", "claims")
         for stage, (name, unit) in kinds.items():
-            if jobs := [job for job in self.others if job.spec.stage == stage]:
+            if jobs := [job for job in self.extra_jobs if job.spec.stage == stage]:
                 lines.append(f"  {name}: {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {unit}")
         return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
 
     @property
     def left_out(self) -> list[str]:
-        """What is skipped, studies and property claims, in a line a reason."""
+        """Lines on the studies and property claims that are skipped, one for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
@@ -603,37 +631,38 @@ class Plan:
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:
+    """Return the number of jobs as text."""
     return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
 
 
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
-    """What to know of some jobs: whose runs are jobs of their own, and how many take a GPU."""
+    """Yield remarks on a study's jobs: workloads with separate jobs, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
-    alone = {
+    separate = {
         spec.workloads[0].name: None for spec in specs if isinstance(spec, job_specs.RunsSpec) and spec.alone
     }
-    if alone:
-        yield f"each run of {' and '.join(alone)} a job of its own"
+    if separate:
+        yield f"each run of {' and '.join(separate)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
     if on_gpus:
         yield f"a GPU each for {on_gpus} jobs"
 
 
-LANES = {"bases": "matrices", "timing": "methods"}
+LANES = {"bases": "matrices", "timing": "methods"}  # unit of the lanes of a stage, if they are not runs
 
 
 def make_plan(config: Config, root: Path = ROOT) -> Plan:
-    """The plan of a configuration. Writes nothing, imports neither torch nor jax.
+    """Return the plan of a configuration. Writes nothing, and imports neither torch nor jax.
 
     Args:
-        config: what the user asks for.
-        root: the folder of the first-party packages, whose sources are hashed.
+        config: the configuration.
+        root: folder of the package, whose sources are hashed.
 
     Raises:
-        InputError: for bad studies or a configuration that they do not know.
+        InputError: if a study is invalid, or the configuration names something that does not exist.
     """
     names, config = config.studies, config.with_tour()
-    names = names and config.studies  # none for the tour and for all
+    names = names and config.studies  # names the user gave; empty for the tour, and for `all`
     planned, skipped = [], []
     scale, results = config.scale, config.results
     tree = SourceTree(root)
@@ -647,29 +676,30 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             skipped.append(study.skipped(scale, reason))
         else:
             planned.append(_planned(study, config, tree, reports_code, results_code))
-    named = (*names, *(one.plan.joins for one in planned if one.plan.joins)) if names else ()
-    archive = archive_of(named, [one.plan for one in planned])
+    requested = (*names, *(study.plan.joins for study in planned if study.plan.joins)) if names else ()
+    archive = archive_of(requested, [study.plan for study in planned])
     sums = checksums_of(
-        (plan.published for plan in archive), (one for plan in archive for one in plan.studies)
+        (plan.published for plan in archive), (item for plan in archive for item in plan.studies)
     )
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
-    own = {"study_folder", "seeds_of"}  # the studies of published sets are the checkout's
-    folders = {key: folder for key, folder in config.other_folders.items() if key not in own}
-    parity = [parity_job(*one, results, tree) for one in _compared(planned, config)]
+    # Commands that reproduce a published set use the studies of the checkout, not of another folder.
+    checkout_keys = {"study_folder", "seeds_of"}
+    folders = {key: folder for key, folder in config.other_folders.items() if key not in checkout_keys}
+    parity = [parity_job(*job, results, tree) for job in _compared(planned, config)]
     modules = {module: None for name, (module, _) in claims.items() if name in (config.studies or claims)}
     checks = {module: checks_job(module, scale, results, tree) for module in modules}
-    planned = [_with_joined(one, archive, config) for one in planned]
-    others = (*parity, *checks.values())
+    planned = [_with_joined(study, archive, config) for study in planned]
+    extra_jobs = (*parity, *checks.values())
     kernels = _kernels(results)
     report = report_plans.ReportPlan(
         scale=scale,
-        studies=tuple(one.plan for one in planned),
+        studies=tuple(study.plan for study in planned),
         skipped=tuple(skipped),
         parity=describe_parity(job.folder for job in parity) if parity else None,
         checks=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
         code=reports_code,
-        jobs=sum(len(one.jobs) for one in planned) + len(others),
+        jobs=sum(len(study.jobs) for study in planned) + len(extra_jobs),
         kernels=stored_kernels(results) if kernels else None,
         folders=config.other_folders,
         archive=tuple(
@@ -680,14 +710,14 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     if not names:
         census = _census(config, studies, claims, set(_decided(report)))
         report = report.model_copy(update={"census": census})
-    return Plan(config, tuple(planned), others, report, kernels, archive_figures)
+    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures)
 
 
 def _decided(plan: report_plans.ReportPlan) -> Iterator[str]:
-    """The ids of all claims that a plan, what it leaves out, and its archive decide."""
-    for one in (plan, *plan.archive):
-        yield from (claim.id for study in (*one.studies, *one.skipped) for claim in study.claims)
-        yield from (claim.id for claim in (one.checks.claims if one.checks else ()))
+    """Yield the ids of all claims that are in a plan, including skipped studies and published sets."""
+    for report in (plan, *plan.archive):
+        yield from (claim.id for study in (*report.studies, *report.skipped) for claim in study.claims)
+        yield from (claim.id for claim in (report.checks.claims if report.checks else ()))
 
 
 def _census(
@@ -696,35 +726,35 @@ def _census(
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
 ) -> tuple[report_plans.UnrunClaim, ...]:
-    """The claims of studies and of checks that are not decided, and why not.
+    """Return the claims that are neither decided by this plan nor by published sets.
 
     Raises:
-        InputError: when the census is damaged, or names a claim that none of these decides.
+        InputError: if the census is damaged, or names a claim that no study and no property check has.
     """
     unrun = partial(report_plans.UnrunClaim.taken_from, reason="neither run here nor published")
-    known = {
-        one.id: unrun(
-            one,
+    by_id = {
+        claim.id: unrun(
+            claim,
             study=study.name,
-            scale=study.scale_deciding(one, config.scale),
+            scale=study.scale_deciding(claim, config.scale),
             cost=study.cost,
         )
         for study in studies
-        for one in study.claims
-        if not one.repeats
+        for claim in study.claims
+        if not claim.repeats
     }
-    known |= {name: unrun(one, study=file_of(module)) for name, (module, one) in checked.items()}
+    by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
     for claim in config.census():
-        if claim not in known:
+        if claim not in by_id:
             path = config.study_folder.parent / CENSUS
-            raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, known)}")
-    return tuple(claim for claim in known.values() if claim.id not in decided)
+            raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, by_id)}")
+    return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 
 def _with_joined(
     planned: PlannedStudy, archive: Sequence[report_plans.ReportPlan], config: Config
 ) -> PlannedStudy:
-    """A study with what joins its published version; the name of its figures carries the hash of that."""
+    """Add the submissions that join a study's published version. The name of its figures has their hash."""
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
@@ -734,15 +764,15 @@ def _with_joined(
 
 
 def _merged(studies: Iterable[report_plans.StudyPlan]) -> tuple[str, ...]:
-    """The merged tables of studies, and of those that join them."""
-    folders = (one.tables for study in studies for one in (study, *study.joining))
-    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in MERGED)
+    """Return the paths of the merged tables of studies and of submissions that join them."""
+    folders = (plan.tables for study in studies for plan in (study, *study.joining))
+    return tuple(f"{folder}/{name}.parquet" for folder in folders for name in inputs.MERGED)
 
 
 def _shown_claims(
     checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]
 ) -> report_plans.ChecksPlan:
-    """The checks of claims as the report shows them; the name of their figures carries their hash."""
+    """Return the description of property claims with a folder of figures, whose name contains its hash."""
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])
     return described.model_copy(
@@ -753,9 +783,10 @@ def _shown_claims(
 def _property_claims(
     names: Sequence[str], config: Config, root: Path
 ) -> dict[str, tuple[str, PropertyClaim]]:
-    """The claims that property checks decide, with their modules, by id.
+    """Return module and claim by id for all property claims.
 
-    None where each name that is asked for is a study's file: a broken module is then in nobody's way.
+    If all requested names are names of study files, no module is imported, so that a broken one does not get
+    in the way.
     """
     files = {path.stem for path in config.study_folder.glob("*.yaml")}
     if names and files.issuperset(names):
@@ -764,35 +795,36 @@ def _property_claims(
 
 
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
-    """Check that a name that is asked for can mean one thing only."""
-    homes = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
+    """Check that no id belongs to both a study, or one of its claims, and a property claim."""
+    paths = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
     problems = Problems()
     for name, (module, _) in claims.items():
-        if name in homes:
-            problems.add(f"{file_of(module)}: the id {name!r} is also in {homes[name]}; ids must differ")
+        if name in paths:
+            problems.add(f"{file_of(module)}: the id {name!r} is also in {paths[name]}; ids must differ")
     problems.check()
 
 
 def _compared(
     planned: Iterable[PlannedStudy], config: Config
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
-    """The optimizers whose backends are compared, with the problems, by job.
+    """Return the optimizers and the problems of each parity job.
 
-    Those of the studies on all problems; where all studies are shown, the others on a few. None where what is
-    shown ran on one backend, or parity is not asked for.
+    Optimizers of the studies are compared on all problems; if all studies are run, further optimizers on the
+    core problems. There are no jobs if the studies run on one backend only, or the configuration turns parity
+    off.
     """
     if not config.parity:
         return []
     if not {backend for study in planned for backend in study.plan.backends}.issuperset(BACKENDS):
         return []
     used = {optimizer.locator for study in planned for optimizer in study.plan.optimizers}
-    shown = [name for name in rules() if name in used]
-    others = [name for name in rules() if name not in used and not config.studies]
-    return [((name,), PROBLEMS) for name in shown] + ([(tuple(others), CORE)] if others else [])
+    studied = [name for name in rules() if name in used]
+    unused = [name for name in rules() if name not in used and not config.studies]
+    return [((name,), PROBLEMS) for name in studied] + ([(tuple(unused), CORE)] if unused else [])
 
 
 def _kernels(results: Path) -> tuple[Path, ...]:
-    """The files in which asv has stored the speed of kernels; none where it has measured nothing."""
+    """Return the files of kernel times that asv has stored; () if nothing has been measured."""
     stored = stored_kernels(results)
     files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
     measured = any(path.parent != stored and path.name != "machine.json" for path in files)
@@ -802,6 +834,7 @@ def _kernels(results: Path) -> tuple[Path, ...]:
 def _planned(
     study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
 ) -> PlannedStudy:
+    """Return a study with its jobs, and with folders whose names contain the hashes of their content."""
     described = study.at(config.scale, config.backends)
     jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
     tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
@@ -815,15 +848,18 @@ def _planned(
 
 
 def _digest(content: str | list[Any]) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of a text or of JSON values."""
     text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _hash_of(folder: Path) -> str:
+    """Return the hash in the name of a folder of tables or figures."""
     return folder.name.rpartition(".")[2]
 
 
 def _code(root: Path, patterns: Iterable[str]) -> str:
+    """Return the hash of the files that match one of the patterns."""
     return files_hash({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}, root)
 
 
@@ -831,28 +867,31 @@ def _code(root: Path, patterns: Iterable[str]) -> str:
 
 
 def write_specs(plan: Plan) -> None:
-    """Write the spec files and the report's plan, each only where absent, so that times stay as they are.
+    """Write the specifications of jobs, and the plans for the report and Snakemake.
+
+    Existing files are not written again, because Snakemake compares modification times.
 
     Raises:
-        InputError: when the results folder cannot be written to, before any compute is spent.
+        InputError: if the results folder cannot be written to; raised before anything is computed.
     """
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = plan.report.to_json()
-    files[plan.wiring_path] = plan.wiring.to_json()
+    files[plan.snakemake_path] = plan.snakemake.to_json()
     specs = plan.report_path.parent
-    for folder, (drawn, _) in plan.figures.items():
-        files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = drawn.to_json()
-    for study in plan.studies:  # on a command line they would be too many
+    for folder, (figure_plan, _) in plan.figures.items():
+        files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = figure_plan.to_json()
+    for study in plan.studies:  # the list of folders is a file, because a command line has a limited length
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
     try:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()  # the folder may be there and yet be read-only
+            tempfile.TemporaryFile(dir=folder).close()  # an existing folder may be read-only
         write_texts({path: text for path, text in files.items() if not path.exists()})
-        before = plan.config.site / SHOWN
-        if not before.exists() or before.read_text() != files[plan.report_path]:
-            os.utime(plan.report_path)  # the site is gone or shows another plan: newer input renders it
+        rendered = plan.config.site / SHOWN
+        if not rendered.exists() or rendered.read_text() != files[plan.report_path]:
+            # The site is missing or shows another plan. It is rendered if one of its inputs is newer.
+            os.utime(plan.report_path)
         _touch_failed(plan)
     except OSError as error:
         raise InputError(
@@ -862,21 +901,21 @@ def write_specs(plan: Plan) -> None:
 
 
 def _touch_failed(plan: Plan) -> None:
-    """Have jobs of which something failed run again: a spec that is newer than their tables does that."""
+    """Let Snakemake run jobs with failures again, or keep them, by modification times of their specs."""
     for job in plan.jobs:
         if (job.folder / FAILED).exists():
             os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
 
 
 def with_data(config: Config) -> Config:
-    """The configuration, whose folder of data this process and its children read from now on."""
+    """Set the folder of data for this process and its children, and return the configuration."""
     if config.data is not None:
         os.environ[FOLDER_VARIABLE] = str(config.data)
     return config
 
 
 def prepare(raw: Mapping[str, Any]) -> Plan:
-    """The plan for a Snakefile's `config`, with its spec files in place.
+    """Return the plan for the `config` of the Snakefile, after writing its files.
 
     Raises:
         InputError: for bad input of any kind.

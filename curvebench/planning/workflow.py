@@ -1,4 +1,4 @@
-"""What the Snakefile starts with: the main process makes a plan, the processes of jobs read it."""
+"""Entry point of the Snakefile: the main process makes a plan, and the processes of jobs read it."""
 
 from __future__ import annotations
 
@@ -13,45 +13,49 @@ from typing import Any
 from pydantic import ValidationError
 
 from curvebench.paths import WORKERS
-from curvebench.planning.wiring import Wiring
+from curvebench.planning.snakemake_inputs import SnakemakeInputs
 from curvebench.spec.errors import InputError
 
-VARIABLE = "CURVEBENCH_WIRING"  # set by the main process, inherited by the processes of jobs: the file
+# Environment variable with the path of the file of inputs; job processes inherit it from the main process.
+VARIABLE = "CURVEBENCH_SNAKEMAKE_INPUTS"
 
 
-def read_wiring(path: Path) -> Wiring:
-    """Read what the main process wrote.
+def read_inputs(path: Path) -> SnakemakeInputs:
+    """Read the file that the main process has written.
 
     Raises:
-        InputError: when the file is missing or damaged.
+        InputError: if the file is missing or damaged.
     """
     try:
-        return Wiring.model_validate_json(path.read_bytes())
+        return SnakemakeInputs.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise InputError(
             f"{path}: not the plan that this job belongs to ({error}); run snakemake again"
         ) from error
 
 
-def wiring(raw: Mapping[str, Any], is_main_process: bool) -> Wiring:
-    """The wiring for a Snakefile's `config`: planned, with its files in place, or read in a job's process.
+def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> SnakemakeInputs:
+    """Return the inputs for the `config` of the Snakefile.
 
-    A job that waited in a queue so belongs to the plan that submitted it, whatever was edited since.
+    The main process makes a plan and writes its files. A job's process reads the file of the main process.
+    Thus a job that has waited in a queue belongs to the plan that submitted it, even if sources were edited
+    since.
 
     Args:
-        raw: the Snakefile's `config`.
-        is_main_process: false in a process that Snakemake started to run one job.
+        raw: `config` of the Snakefile.
+        is_main_process: whether this is not a process that Snakemake has started for one job.
 
     Raises:
         InputError: for bad input of any kind.
     """
-    written = os.environ.get(VARIABLE)
-    if written and not is_main_process:
-        return read_wiring(Path(written))
-    from curvebench.planning.plan import prepare  # needs libraries that processes of jobs do without here
+    path = os.environ.get(VARIABLE)
+    if path and not is_main_process:
+        return read_inputs(Path(path))
+    # Imported here, because it imports libraries that processes of jobs do not need.
+    from curvebench.planning.plan import prepare
 
     plan = prepare(raw)
-    os.environ[VARIABLE] = str(plan.wiring_path)
+    os.environ[VARIABLE] = str(plan.snakemake_path)
     os.environ[WORKERS] = tempfile.mkdtemp(prefix="curvebench-workers-")
     atexit.register(shutil.rmtree, os.environ[WORKERS], ignore_errors=True)
-    return plan.wiring
+    return plan.snakemake

@@ -17,7 +17,7 @@ from typing import Any
 from curvebench.engine.checkpoints import remove_with_empty_parents
 from curvebench.engine.clock import PHASES, Clock
 from curvebench.paths import FAILED, checkpoints_folder
-from curvebench.planning.wiring import TABLES
+from curvebench.planning.snakemake_inputs import TABLES
 from curvebench.results import schema
 from curvebench.results.provenance import provenance
 from curvebench.results.temporary import write_texts
@@ -64,7 +64,7 @@ def run_job(
         supervision: information from the supervisor; None if the job is not supervised.
         keep_failed: if something failed in the last call, write its failure again and compute nothing.
         checkpoint_minutes: time between two checkpoints of a run; None for
-            `curvebench.engine.checkpoints.EVERY`.
+            `curvebench.engine.checkpoints.CHECKPOINT_SECONDS`.
 
     Returns:
         The job's folder.

@@ -201,7 +201,7 @@ def trajectory(bundle: Bundle, backend: Engine, clock: Clock) -> Trajectory:
         loaded = load(bundle, backend, clock)
         carry, constants, program = loaded.carry, loaded.constants, loaded.program
         with clock.phase("compile"):
-            segment = backend.segment(loaded, segment_inputs(bundle, backend, 0, 1), parity_problems.STEPS)
+            segment = backend.segment(loaded, segment_inputs(bundle, backend, 0, 1), steps=0)
         with clock.phase("step"):
             for step in range(len(bundle.schedule)):
                 inputs = segment_inputs(bundle, backend, step, 1)

@@ -3,8 +3,8 @@
 Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
 steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
 (`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
-of hours gains nothing, a GPU belongs to one process, step times are measured in a fresh process, and a user's
-code may change the state of libraries.
+of hours gains nothing, a GPU belongs to one process, and a user's code may change the state of libraries.
+Step times are measured by a worker that does nothing else.
 
 A worker outlives its first supervisor and is nobody's child, so that no supervisor learns how it died. If it
 dies during a job, the supervisor runs that job again in a child process, whose exit status tells the cause.
@@ -19,8 +19,7 @@ import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -29,7 +28,6 @@ from typing import Any
 from curvebench.paths import WORKERS
 
 IDLE_SECONDS = 10.0  # time that a worker waits for a job; Snakemake starts the next job within 1 or 2 s
-STAGES = ("bases", "runs", "parity", "checks")  # stages whose jobs a worker may compute
 OWN_CODE = ("curvebench/", "data:")  # prefixes of sources that are a part of this project
 
 
@@ -44,12 +42,14 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     if not folder.is_dir():
         return None
     try:
-        if not is_for_workers(json.loads(spec.read_text())):
+        content = json.loads(spec.read_text())
+        if not is_for_workers(content):
             return None
     except (OSError, ValueError, LookupError):  # The process of the job reports errors of the spec.
         return None
-    (folder / threads).mkdir(exist_ok=True)
-    return folder / threads
+    folder /= f"timing-{threads}" if content["stage"] == "timing" else threads
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def is_for_workers(spec: Mapping[str, Any]) -> bool:
@@ -58,8 +58,8 @@ def is_for_workers(spec: Mapping[str, Any]) -> bool:
     Args:
         spec: the content of the job's spec file.
     """
-    short = spec["stage"] in STAGES and spec["device"] == "cpu" and not spec.get("alone")
-    return short and all(source.startswith(OWN_CODE) for source in spec["sources"])
+    short_on_cpu = spec["device"] == "cpu" and not spec.get("alone")
+    return short_on_cpu and all(source.startswith(OWN_CODE) for source in spec["sources"])
 
 
 class Worker:
@@ -85,7 +85,13 @@ class Worker:
         connection, of_worker = socket.socketpair()
         with of_worker:
             of_worker.set_inheritable(True)
-            command = [sys.executable, "-m", __name__, str(of_worker.fileno()), str(folder)]
+            command = [
+                sys.executable,
+                "-m",
+                "curvebench.commands.worker",
+                str(of_worker.fileno()),
+                str(folder),
+            ]
             no_files = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
             pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=no_files)
         return cls(connection, pid)
@@ -125,15 +131,22 @@ class Worker:
 # --- in the process of a worker -------------------------------------------------------------------
 
 
-def work(connection: socket.socket, folder: Path) -> None:
-    """Compute a job for the supervisor at the other end of a connection, then jobs of other supervisors."""
+def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], int]) -> None:
+    """Compute a job for the supervisor at the other end of a connection, then jobs of other supervisors.
+
+    An exception ends the worker.
+
+    Args:
+        folder: the sockets of workers that have no job.
+        main: runs a command of `curvebench` and returns its exit status.
+    """
     following: socket.socket | None = connection
     while following is not None:
-        _compute(following)
+        _compute(following, main)
         following = _next_supervisor(folder) if _memory_bytes() < _memory_limit_bytes() else None
 
 
-def _compute(connection: socket.socket) -> None:
+def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> None:
     """Compute one job and send its exit status."""
     text, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not text.endswith(b"\n"):
@@ -149,7 +162,10 @@ def _compute(connection: socket.socket) -> None:
     leash = Thread(target=_end_with_supervisor, args=(connection, done), daemon=True)
     leash.start()
     job = json.loads(text)
-    status = _status(job["arguments"], {**job["supervision"], "journal": journal, "since": time.monotonic()})
+    supervision = {**job["supervision"], "journal": journal, "since": time.monotonic()}
+    status = main([*job["arguments"], "--supervision", json.dumps(supervision)])
+    sys.stdout.flush()
+    sys.stderr.flush()
     os.close(journal)
     with Path(os.devnull).open("wb") as nothing:  # The reader of the output now sees its end.
         for number in (1, 2):
@@ -160,22 +176,6 @@ def _compute(connection: socket.socket) -> None:
         connection.send(bytes([status]))
     leash.join()
     connection.close()
-
-
-def _status(arguments: Sequence[str], supervision: Mapping[str, Any]) -> int:
-    """Run `curvebench ARGUMENTS` and return its exit status."""
-    from curvebench.__main__ import main
-
-    try:
-        return main([*arguments, "--supervision", json.dumps(supervision)])
-    except SystemExit as error:
-        return error.code if isinstance(error.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
@@ -224,12 +224,6 @@ def _memory_limit_bytes() -> int:
 
     It is the memory that Snakemake reserves for a job without data.
     """
-    from curvebench.planning.wiring import PROCESS_MB
+    from curvebench.planning.snakemake_inputs import PROCESS_MB
 
     return PROCESS_MB << 20
-
-
-if __name__ == "__main__":
-    os.setsid()  # An interrupt from the terminal goes to the supervisor only, with which the worker ends.
-    work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
-    os._exit(0)

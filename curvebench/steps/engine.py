@@ -1,4 +1,4 @@
-"""Interface of an engine: what a backend adds to a program.
+"""Interface of an engine, which executes programs with the library of a backend.
 
 An engine provides automatic differentiation, mapping over lanes, compilation, and transfers between host and
 device. `curvebench.backends` implements it for JAX and PyTorch; `curvebench.engine` runs bundles with it.
@@ -85,7 +85,7 @@ class Engine(Derivatives, Protocol):
         Args:
             loaded, inputs: examples of its arguments, whose shapes and types it is compiled for.
             steps: number of steps of the run, by which the engine decides whether compilation is worth its
-                time; None to always compile.
+                time; None to always compile with full effort, 0 to compile with the least.
         """
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
@@ -117,7 +117,7 @@ class Engine(Derivatives, Protocol):
         Args:
             function: the result of `unbatched` or `value_and_grad`.
             multiplications: estimated work of all its calls together.
-            call: calls the function with arguments like those of the run, so that it is compiled now.
+            call: calls the function with arguments like the run's, so that it is compiled now.
             what: name of the function in the notes for the provenance.
 
         Returns:

@@ -114,13 +114,13 @@ def drawn_positions(
 
 
 def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
-    """Return the rows and columns from `drawn_positions` of images (examples, channels, side, side)."""
+    """Shift images (examples, channels, side, side) by the random numbers of `drawn_positions`."""
     images = ops.take_along_axis(images, noise["rows"][:, None, :, None], axis=2)
     return ops.take_along_axis(images, noise["columns"][:, None, None, :], axis=3)
 
 
 def partners(ops: Ops, values: Array) -> Array:
-    """Return the values (examples, ...) with those of each pair of examples exchanged.
+    """Return values (examples, ...) after exchanging the two examples of each pair.
 
     Raises:
         InputError: for an odd number of examples.

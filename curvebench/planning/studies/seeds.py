@@ -39,8 +39,8 @@ def first_seeds(
     instead: then these runs, too, get new seeds when a decision rule or a setting changes.
 
     Args:
-        of_backends: final seeds of each backend of the scale; None for a backend that uses those of the
-            scale.
+        of_backends: final seeds of each backend of the scale; None for a backend that uses the seeds of
+            the scale.
         published_seeds: first seeds of the published set that is reproduced, or None.
     """
     count = study.seeds.tuning
@@ -62,7 +62,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     seeds that nobody has seen. Values that equal their defaults are left out of the hash, so that a new
     option of an optimizer changes no seeds.
     """
-    claims, training = study.claims, study.training
+    claims, training, kinds = study.claims, study.training, bases()
     if not claims:
         return FIRST_FINAL_SEED
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
@@ -78,11 +78,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
             for spec in study.workloads
         ],
         "bases": [
-            {
-                "label": spec.label,
-                "name": spec.name,
-                "options": _set(spec.options, bases()[spec.name].options),
-            }
+            {"label": spec.label, "name": spec.name, "options": _set(spec.options, kinds[spec.name].options)}
             for spec in study.bases
         ],
         "optimizers": [

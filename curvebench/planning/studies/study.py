@@ -1,4 +1,4 @@
-"""A study, that is a question and the grid of runs that answers it, at all scales and at one of them."""
+"""A study, which is a question with the grid of runs that answers it, and its plan at one scale."""
 
 from __future__ import annotations
 

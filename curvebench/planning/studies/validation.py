@@ -80,7 +80,7 @@ class _Reader:
             in_letters(self.path.stem)
         ids = [claim.id for claim in file.claims]
         problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
-        resolved = self.known, self.optimizers, self.bases
+        resolved = self.workloads, self.optimizers, self.bases
         # If a workload, optimizer or basis is unknown, every claim about it would give a second message.
         if not problems:
             self._check_metrics()
@@ -108,7 +108,7 @@ class _Reader:
     # --- names -----------------------------------------------------------------------------------
 
     @cached_property
-    def known(self) -> dict[str, StudyWorkload]:
+    def workloads(self) -> dict[str, StudyWorkload]:
         """Workloads of the study by label, or by their own name if they have no label."""
         pairs: list[tuple[str, StudyWorkload]] = []
         for entry in self.file.workloads:
@@ -123,7 +123,7 @@ class _Reader:
     @cached_property
     def metrics(self) -> dict[str, Metric]:
         """Metrics that every workload of the study measures."""
-        first, *others = [entry.workload.metrics for entry in self.known.values()]
+        first, *others = [entry.workload.metrics for entry in self.workloads.values()]
         return {name: metric for name, metric in first.items() if all(name in other for other in others)}
 
     @cached_property
@@ -188,8 +188,8 @@ class _Reader:
     def _workloads(self, scale: str) -> tuple[WorkloadSpec, ...]:
         """Return the workloads with all their settings at a scale, whose settings override the study's."""
         changed, specs = self.file.scales[scale].settings, []
-        self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.known)
-        for name, (entry, locator, workload) in self.known.items():
+        self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.workloads)
+        for name, (entry, locator, workload) in self.workloads.items():
             with self.problems.caught(f"workloads.{name}: "):
                 settings = workload.complete({**entry.options, **changed.get(name, {})})
                 specs.append(WorkloadSpec(name, settings, locator))
@@ -208,7 +208,7 @@ class _Reader:
         return used | {key: condition.metric for key, condition in _conditions(file.claims)}
 
     def _check_metrics(self) -> None:
-        owner = "the study" if len(self.known) == 1 else "the list of what all workloads measure"
+        owner = "the study" if len(self.workloads) == 1 else "the list of what all workloads measure"
         for key, metric in self._named_metrics.items():
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
@@ -248,16 +248,15 @@ class _Reader:
 
     def _check_workloads(self) -> None:
         """Check that targets and conditions name workloads of the study."""
-        file, check_known = self.file, partial(self.problems.known, owner="the study", kind="workload")
+        file = self.file
+        check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
             # A submission may leave out workloads of the study that it joins, but copies the targets of all.
             if isinstance(values, dict) and not file.joins:
-                check_known(f"targets.{metric}", names=sorted(values), valid=self.known)
+                check_known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
-            check_known(f"{key}.workload", names=filter(None, [condition.workload]), valid=self.known)
-            check_known(
-                f"{key}.control_workload", names=filter(None, [condition.control_workload]), valid=self.known
-            )
+            check_known(f"{key}.workload", names=filter(None, [condition.workload]))
+            check_known(f"{key}.control_workload", names=filter(None, [condition.control_workload]))
 
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
@@ -293,7 +292,8 @@ class _Reader:
         """Check that a workload evaluates each of these splits, and that no metric of another one is used."""
         if evaluated is None:
             return
-        valid = dict.fromkeys(split for use in self.known.values() for split in use.workload.evaluated_splits)
+        workloads = [entry.workload for entry in self.workloads.values()]
+        valid = dict.fromkeys(split for workload in workloads for split in workload.evaluated_splits)
         if valid:
             self.problems.known(key, "the list of what workloads evaluate", "split", evaluated, valid)
         self.problems.once(key, evaluated)

@@ -16,7 +16,7 @@ from curvebench.optimizers import rules
 from curvebench.planning.config import Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS
 from curvebench.planning.plan import PlannedJob, make_plan, prepare, write_specs
-from curvebench.planning.wiring import tables_in
+from curvebench.planning.snakemake_inputs import tables_in
 from curvebench.spec.errors import InputError
 from curvebench.spec.job import JOB_SPECS, RunsSpec, job_folder, read_spec, spec_file
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
@@ -244,8 +244,9 @@ def test_paths_are_those_of_the_harness_and_match_the_rules(config):
             job.spec.stage, ("tiny", "quick")
         )
         values = {"study": study, "scale": scale, "optimizer": who, "backend": backend, "hash": hash_}
-        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
-        assert str(job.folder / "jobs.parquet") == plan.wiring.job_tables(job.spec.stage)[-1].format(**values)
+        assert plan.snakemake.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        tables = plan.snakemake.job_tables(job.spec.stage)[-1]
+        assert str(job.folder / "jobs.parquet") == tables.format(**values)
 
 
 def test_specs_are_written_once_and_can_be_read_back(config):
@@ -359,7 +360,7 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
         jobs = [job for job in plan.jobs if job.spec.stage == "parity"]
         assert bool(plan.report.parity) == bool(jobs)
         shown = tables_in(job.folder for job in jobs)
-        assert set(shown) == {path for path in plan.wiring.shown if "/runs/parity/" in path}
+        assert set(shown) == {path for path in plan.snakemake.site_inputs if "/runs/parity/" in path}
         return {optimizer.name: len(job.spec.workloads) for job in jobs for optimizer in job.spec.optimizers}
 
     on_all, on_few = len(PROBLEMS), len(CORE)
@@ -386,7 +387,7 @@ def checks(config, toys, **changes):
     jobs = {job.spec.optimizers[0].name: job for job in plan.jobs if job.spec.stage == "checks"}
     assert bool(plan.report.checks) == bool(jobs)
     shown = tables_in(job.folder for job in jobs.values())
-    assert set(shown) == {path for path in plan.wiring.shown if "/runs/claims/" in path}
+    assert set(shown) == {path for path in plan.snakemake.site_inputs if "/runs/claims/" in path}
     return plan, jobs
 
 
@@ -404,7 +405,7 @@ def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, to
         *("late.mean", "late.other", "toy.mean", "toy.other"),
     ]
     assert "property checks: 2 jobs, 4 claims" in plan.summary()
-    assert str(plan.report.checks.figures) in plan.wiring.shown
+    assert str(plan.report.checks.figures) in plan.snakemake.site_inputs
     assert set(checks(config, toys, backends=("jax",))[1]) == {"late", "toy"}
     assert not checks(config, toys, studies=("tiny",))[1]
 
@@ -489,8 +490,8 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
     write_specs(plan)
     figures = plan.report.checks.figures
     named = {"study": "claims", "scale": "quick", "hash": figures.suffix.removeprefix(".")}
-    assert plan.wiring.pattern("figures").format(**named) == str(figures)
-    written = Path(plan.wiring.pattern("figures plan").format(**named)).read_bytes()
+    assert plan.snakemake.pattern("figures").format(**named) == str(figures)
+    written = Path(plan.snakemake.pattern("figures plan").format(**named)).read_bytes()
     assert ReportPlan.model_validate_json(written).checks == plan.report.checks
 
 
@@ -619,4 +620,4 @@ def test_stored_kernel_results_are_part_of_what_is_shown(config):
     assert plan.report.kernels == config.results / "kernels"
     files = {str(path) for path in stored.iterdir()}
     assert len(files) == 3
-    assert files <= {*plan.wiring.shown}, "the site is rendered anew when one of them changes"
+    assert files <= {*plan.snakemake.site_inputs}, "the site is rendered anew when one of them changes"

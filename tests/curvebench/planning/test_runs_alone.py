@@ -9,7 +9,7 @@ import pytest
 
 from curvebench.planning.config import Config
 from curvebench.planning.plan import Plan, PlannedJob, make_plan, write_specs
-from curvebench.planning.wiring import MINUTES, MINUTES_ALONE, OTHER_MB
+from curvebench.planning.snakemake_inputs import OTHER_MB, SINGLE_RUN_MINUTES, TRAINING_MINUTES
 from curvebench.spec.job import BasesSpec, RunsSpec, read_spec
 from curvebench.stages import estimating
 from tests.curvebench.runs_alone import write_alone
@@ -117,7 +117,7 @@ def test_names_say_method_setting_and_seed(config: Config):
     for job in jobs:
         who, backend, hash_ = job.folder.name.split(".")
         values = {"study": "tiny", "scale": "quick", "optimizer": who, "backend": backend, "hash": hash_}
-        assert plan.wiring.spec(job.spec.stage).format(**values) == str(job.spec_path)
+        assert plan.snakemake.spec(job.spec.stage).format(**values) == str(job.spec_path)
         assert read_spec(job.spec_path) == job.spec
     assert plan.summary().endswith("each run of long_squares a job of its own")
 
@@ -131,19 +131,18 @@ class Asked:
 
 def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     plan = make_plan(config)
-    wiring = plan.wiring
+    inputs = plan.snakemake
     refined = next(job for job in of_rounds(plan, 1) if job.spec.bases[0].label == "egop")
-    gathered, *bases = wiring.inputs(Asked(refined.spec.hash))
+    gathered, *bases = inputs.inputs(Asked(refined.spec.hash))
     (estimated,) = (job for job in refined.upstream if job.spec.stage == "bases")
     assert bases == [str(estimated.folder / "jobs.parquet")]
     hash_ = Path(gathered).name
-    assert gathered == wiring.pattern("gathered").format(study="tiny", scale="quick", hash=hash_)
-    tables = wiring.inputs(Asked(hash_))
+    assert gathered == inputs.pattern("gathered").format(study="tiny", scale="quick", hash=hash_)
+    tables = inputs.inputs(Asked(hash_))
     first = [job for job in refined.upstream if job.spec.stage == "runs"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in first]
-    said = wiring.description(Asked(hash_))
-    assert said.startswith("4 runs are there, the first of them sgd on long_squares")
-    edges = sum(len(wiring.made_of[job.spec.hash]) for job in of_rounds(plan, 1, 2))
+    assert inputs.description(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_")
+    edges = sum(len(inputs.made_of[job.spec.hash]) for job in of_rounds(plan, 1, 2))
     assert edges < 3 * len(of_rounds(plan, 1, 2))
 
 
@@ -152,7 +151,7 @@ def test_what_is_merged_is_listed_in_a_file(config: Config):
     write_specs(plan)
     (study,) = plan.studies
     hash_ = study.plan.tables.name.rpartition(".")[2]
-    listed = plan.wiring.pattern("tables jobs").format(study="tiny", scale="quick", hash=hash_)
+    listed = plan.snakemake.pattern("tables jobs").format(study="tiny", scale="quick", hash=hash_)
     assert Path(listed).read_text().splitlines() == [str(job.folder) for job in study.jobs]
 
 
@@ -177,7 +176,7 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
         config.study_folder, ON_GPUS, ("bundle_memory_bytes: 1", "bundle_memory_bytes: 4_294_967_296")
     )
     plan = make_plan(config)
-    found = {(job.spec.stage, job.spec.backend): plan.wiring.jobs[job.spec.hash] for job in plan.jobs}
+    found = {(job.spec.stage, job.spec.backend): plan.snakemake.jobs[job.spec.hash] for job in plan.jobs}
     assert {key for key, job in found.items() if job.gpu} == {
         (stage, "jax") for stage in ("bases", "runs", "timing")
     }
@@ -185,9 +184,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
     assert found["runs", "torch"].mem_mb == OTHER_MB + 3 * 1024, "three GiB above the default"
     assert found["runs", "jax"].mem_mb == 8000
     assert found["bases", "jax"].mem_mb == 8000
-    assert found["runs", "jax"].minutes == MINUTES_ALONE > MINUTES
+    assert found["runs", "jax"].minutes == SINGLE_RUN_MINUTES > TRAINING_MINUTES
     asked = Asked(by_stage(plan, "runs")[0].spec.hash)
-    assert plan.wiring.minutes(asked, attempt=2) == 2 * MINUTES_ALONE
+    assert plan.snakemake.minutes(asked, attempt=2) == 2 * SINGLE_RUN_MINUTES
     alone = len(by_stage(plan, "bases")) + len(of_rounds(plan, 0, 1)) + 12 + 1
     assert f"a GPU each for {alone} jobs" in plan.summary()
 

@@ -1,4 +1,4 @@
-"""The wiring: the main process writes it, the processes of jobs read it, whatever was edited meanwhile."""
+"""Inputs of the Snakefile: the main process writes them, jobs read them, whatever was edited meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from curvebench.paths import WORKERS
-from curvebench.planning.workflow import VARIABLE, wiring
+from curvebench.planning.workflow import VARIABLE, snakemake_inputs
 from curvebench.spec.errors import InputError
 from curvebench.stages.supervision import main
 from tests.curvebench.tiny import write_study
@@ -28,25 +28,25 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_a_job_reads_the_plan_that_submitted_it(config):
-    submitted = wiring(config, is_main_process=True)
+    submitted = snakemake_inputs(config, is_main_process=True)
     write_study(Path(config["study_folder"]), ("steps: 20", "steps: 40"))
-    assert wiring(config, is_main_process=False) == submitted
-    assert wiring(config, is_main_process=True) != submitted
+    assert snakemake_inputs(config, is_main_process=False) == submitted
+    assert snakemake_inputs(config, is_main_process=True) != submitted
 
 
 def test_a_job_without_a_written_plan_makes_its_own(config):
-    assert wiring(config, is_main_process=False).made_of
+    assert snakemake_inputs(config, is_main_process=False).made_of
 
 
 def test_a_lost_plan_is_named(config, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "gone.json"))
     with pytest.raises(InputError, match=r"gone\.json.*run snakemake again"):
-        wiring(config, is_main_process=False)
+        snakemake_inputs(config, is_main_process=False)
 
 
 def test_the_time_between_checkpoints_is_in_the_command_and_in_no_hash(config):
-    usual = wiring(config, is_main_process=True)
-    asked = wiring({**config, "checkpoint_minutes": "2.5"}, is_main_process=True)
+    usual = snakemake_inputs(config, is_main_process=True)
+    asked = snakemake_inputs({**config, "checkpoint_minutes": "2.5"}, is_main_process=True)
     assert asked.jobs == usual.jobs
     assert asked.made_of == usual.made_of
     assert "--checkpoint-minutes" not in usual.job_command

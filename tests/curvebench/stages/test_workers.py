@@ -61,7 +61,6 @@ def has_ended(pid: int) -> bool:
         ({}, True),
         ({"alone": True}, False),
         ({"device": "gpu"}, False),
-        ({"stage": "timing"}, False),
         ({"sources": {"curvebench/optimizers/adam.py": "", "data:digits.csv.gz": ""}}, True),
         ({"sources": {"curvebench/optimizers/adam.py": "", "mine.py": ""}}, False),
     ],
@@ -76,7 +75,8 @@ def test_a_run_of_snakemake_has_a_folder_of_workers_for_each_number_of_threads(
     spec = written(SHORT, tmp_path)
     monkeypatch.setenv(WORKERS, str(folder))
     assert folder_of_workers(spec, "2") == folder / "2"
-    assert folder_of_workers(written(of_stage("timing"), tmp_path), "1") is None
+    assert folder_of_workers(written(of_stage("timing"), tmp_path), "2") == folder / "timing-2"
+    assert folder_of_workers(written(SHORT.changed(device="gpu"), tmp_path), "2") is None
     assert folder_of_workers(tmp_path / "lost.json", "1") is None
     monkeypatch.setenv(WORKERS, str(folder / "gone"))  # as on another machine of a cluster
     assert folder_of_workers(spec, "1") is None

@@ -1,0 +1,16 @@
+"""The process of a worker, `python -m curvebench.commands.worker`, which supervisors start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from curvebench.__main__ import main
+from curvebench.stages.workers import work
+
+if __name__ == "__main__":
+    os.setsid()  # An interrupt from the terminal goes to the supervisor only, with which the worker ends.
+    work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), main)
+    os._exit(0)  # Libraries need up to 0.7 s for their shutdown.

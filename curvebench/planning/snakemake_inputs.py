@@ -1,0 +1,201 @@
+"""Inputs of the Snakefile: path patterns, input functions and resources, which job processes read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Protocol
+
+from curvebench.paths import NEW_SETS
+from curvebench.planning.config import Config
+from curvebench.results.provenance import check_committed
+from curvebench.spec.document import Document
+from curvebench.spec.errors import InputError
+from curvebench.spec.job import JobSpec, RunsSpec, TrainingSpec
+from curvebench.spec.sets import check_name, check_page, check_seeds
+
+# Tables that a job writes, by stage.
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "bases": ("jobs",),
+    "runs": ("runs", "curves", "jobs"),
+    "timing": ("timings", "memory", "jobs"),
+    "parity": ("parity", "jobs"),
+    "checks": ("checks", "series", "jobs"),
+}
+MERGED = ("runs", "curves", "timings", "memory", "jobs")  # tables of a study that are merged from its jobs
+JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
+STUDY = "{study}.{scale}.{hash}"
+# Path patterns in the results folder: merged tables of a study; an empty file that represents runs which
+# later jobs read; the list of the folders whose tables are merged; a folder of figures; the plan that says
+# what to draw in it.
+PATTERNS: Mapping[str, str] = {
+    "tables": f"tables/{STUDY}",
+    "gathered": "runs/{study}/{scale}/gathered/{hash}",
+    "tables jobs": "specs/{study}.{scale}.tables.{hash}.txt",
+    "figures": f"figures/{STUDY}",
+    "figures plan": "specs/{study}.{scale}.figures.{hash}.json",
+}
+
+
+PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a backend and compilation
+OTHER_MB = 2500  # host memory of a job without bundles
+GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
+# Time limits in minutes, for the first attempt of a training job, and of one with a single run.
+TRAINING_MINUTES, SINGLE_RUN_MINUTES = 240, 720
+
+
+class SnakemakeJob(Document):
+    """Description of a job for messages, and its resources.
+
+    A job that times steps uses one GPU but all processor cores, so that no other job runs at the same time.
+
+    Args:
+        description: description for messages.
+        mem_mb: host memory in MB.
+        gpu: number of GPUs.
+        minutes: time limit of the first attempt on a cluster.
+    """
+
+    description: str
+    mem_mb: int = OTHER_MB
+    gpu: int = 0
+    minutes: int = TRAINING_MINUTES
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> SnakemakeJob:
+        """Return the description and the resources of a job."""
+        gpu = int(spec.device != "cpu")
+        if not isinstance(spec, TrainingSpec):
+            return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
+        memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
+        minutes = SINGLE_RUN_MINUTES if isinstance(spec, RunsSpec) and spec.alone else TRAINING_MINUTES
+        return cls(description=spec.description, mem_mb=memory, gpu=gpu, minutes=minutes)
+
+
+class Wildcards(Protocol):
+    """Values of wildcards, which Snakemake passes to input functions."""
+
+    hash: str
+
+
+def tables_in(folders: Iterable[Path]) -> list[str]:
+    """Return the paths of the tables that jobs write to their folders, `.../<stage>/<name of the job>`."""
+    return [f"{folder}/{table}.parquet" for folder in folders for table in TABLES[folder.parent.name]]
+
+
+class SnakemakeInputs(Document):
+    """Everything that the Snakefile needs of a plan. Methods return path patterns, or are input functions.
+
+    Args:
+        summary: text that is printed for the user.
+        config: the configuration.
+        report_path: path of the file with the plan for the report.
+        site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
+            parity, and property checks with their figures.
+        jobs: jobs, and gathered runs, by hash.
+        made_of: input files, by the hash of the job, of gathered runs, of merged tables, or of figures.
+    """
+
+    summary: str
+    config: Config
+    report_path: str
+    site_inputs: tuple[str, ...]
+    jobs: dict[str, SnakemakeJob]
+    made_of: dict[str, tuple[str, ...]]
+
+    def to_json(self) -> str:
+        """Return the text of the file for job processes."""
+        return self.model_dump_json(indent=1) + "\n"
+
+    @property
+    def results(self) -> Path:
+        """Results folder."""
+        return self.config.results
+
+    @property
+    def job_command(self) -> str:
+        """Shell command of a job's rule.
+
+        The shell and `tee` ignore SIGTERM, so that they outlive the job, which records that it was
+        interrupted.
+        """
+        minutes, between = self.config.minutes, self.config.checkpoint_minutes
+        limit = "" if minutes is None else f" --minutes {minutes:g}"
+        options = "" if between is None else f" --checkpoint-minutes {between:g}"
+        options += " --keep-failed" if self.config.keep_failed else ""
+        return (
+            f"trap '' TERM; python -m curvebench.stages.supervision{limit} run {{input.spec:q}}"
+            f" --results {quote(str(self.results))}{options}"
+        )
+
+    def spec(self, stage: str) -> str:
+        """Return the pattern of the paths of a stage's specifications."""
+        return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
+
+    def job_tables(self, stage: str) -> list[str]:
+        """Return the patterns of the paths of the tables that jobs of a stage write."""
+        return tables_in([Path(f"{self.results}/runs/{{study}}/{{scale}}/{stage}/{JOB}")])
+
+    def log(self, rule: str) -> str:
+        """Return the pattern of the paths of a rule's log files."""
+        wildcards = JOB if rule in TABLES else "{hash}"
+        return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{wildcards}.log"
+
+    def pattern(self, output: str) -> str:
+        """Return the pattern of an output made from tables of jobs, or of its description (`PATTERNS`)."""
+        return f"{self.results}/{PATTERNS[output]}"
+
+    def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
+        """Return the input files of a job, of gathered runs, of merged tables, or of figures."""
+        return self.made_of[wildcards.hash]
+
+    def description(self, wildcards: Wildcards) -> str:
+        """Return the description of a job, or of gathered runs, for messages."""
+        return self.jobs[wildcards.hash].description
+
+    def mem_mb(self, wildcards: Wildcards) -> int:
+        """Return the host memory that a job needs, in MB."""
+        return self.jobs[wildcards.hash].mem_mb
+
+    def gpu(self, wildcards: Wildcards) -> int:
+        """Return the number of GPUs that a job needs."""
+        return self.jobs[wildcards.hash].gpu
+
+    def minutes(self, wildcards: Wildcards, attempt: int) -> int:
+        """Return the time limit of a job on a cluster, which grows with each attempt."""
+        return self.jobs[wildcards.hash].minutes * attempt
+
+    def merged(self) -> list[str]:
+        """Return the patterns of the paths of merged tables."""
+        return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
+
+    def to_publish(self, wildcards: Wildcards) -> str:
+        """Return the plan to publish, after checking that it can be published, before anything is computed.
+
+        Raises:
+            SystemExit: if the set's name is missing, invalid or in use, it uses the seeds of another set,
+                the page has no place for a leaderboard, or files differ from the commit. (An InputError would
+                make Snakemake print a traceback.)
+        """
+        try:
+            check_name(self.config.name, NEW_SETS)
+            check_seeds(self.config.seeds_of)
+            if self.config.readme is not None:
+                check_page(self.config.readme)
+            if "dirty" not in self.config.waive:
+                check_committed(otherwise=", or add waive=dirty, which the set then says")
+        except InputError as error:
+            sys.exit(f"error: publish: {error}")
+        return self.report_path
+
+    @property
+    def site_summary(self) -> str:
+        """Path of the last file that rendering the site writes: its summary."""
+        return f"{self.results}/logs/site.summary.txt"
+
+    @property
+    def readme_option(self) -> list[str]:
+        """Option of `curvebench sets publish` for the page with the leaderboard; empty without a page."""
+        return ["--readme", str(self.config.readme)] if self.config.readme else []
