@@ -1,9 +1,9 @@
 """curvebench: benchmarks of adaptive and curvature-aware optimizers.
 
 Everything that is needed to write rules, workloads, property claims and analyses is imported from here, for
-example `from curvebench import Rule, as_torch, load`. The public names are those of the imports below, which
-only type checkers execute. At run time a name is imported at its first use, so that `import curvebench` is
-fast and imports neither PyTorch nor JAX before they are needed.
+example `from curvebench import Rule, as_torch, load`. The imports below list the public names.
+Only type checkers execute them. At run time a name is imported at its first use, so that `import curvebench`
+is fast and imports neither PyTorch nor JAX before they are needed.
 """
 
 from __future__ import annotations

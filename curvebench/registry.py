@@ -27,7 +27,7 @@ SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 @dataclass(frozen=True)
 class Origin:
-    """Source code, apart from the engine, that decides what an optimizer or a workload computes.
+    """Source code of an optimizer or a workload, without the engine, that decides its results.
 
     Args:
         modules: modules of this project, by dotted name.
@@ -142,7 +142,7 @@ def known(kind: Kind) -> dict[str, Any]:
 
 
 def origin(kind: Kind, locator: str) -> Origin:
-    """Return the source code that decides what an optimizer or a workload computes."""
+    """Return the source code that decides the results of an optimizer or a workload."""
     if foreign.is_foreign(locator):
         source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:

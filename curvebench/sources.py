@@ -84,7 +84,7 @@ class SourceTree:
             rules: locators of the optimizers that the job runs.
             workloads: workloads that it runs.
             bases: bases that it uses.
-            packages: distributions whose versions count, in addition to those of the rules and workloads.
+            packages: further distributions whose versions count.
             followed: packages whose imports are followed.
         """
         origins = [origin(RULES, locator) for locator in rules]
@@ -102,7 +102,7 @@ class SourceTree:
         }
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
-        """Return the SHA-256 of Python files outside the project, and of what they import from `followed`.
+        """Return the SHA-256 of Python files outside the project, and of all they import from `followed`.
 
         Args:
             files: paths by key; a key is independent of the machine, and is used in the result.

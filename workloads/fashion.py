@@ -71,7 +71,7 @@ def read_fashion(part: str) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         DataMissing: if a file does not exist.
-        DataDamaged: if a file is not that of Fashion-MNIST.
+        DataDamaged: if a file has other content than Fashion-MNIST.
     """
     paths = FASHION.required()
     images, labels = (_read_checked(paths[name], sha256) for name, sha256 in CONTENTS[part].items())
@@ -160,7 +160,7 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """
 
     def network(settings: Settings) -> ReluNetwork:
-        """Return the network. PyTorch's default distribution is that of starts and EGOP samples (000 C.6)."""
+        """Return the network, with PyTorch's default distribution for starts and EGOP samples (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
         return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 

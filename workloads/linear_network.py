@@ -61,7 +61,7 @@ def _sample_parameters(settings: Settings, generator: np.random.Generator) -> di
 def _problem(settings: Settings, random: Random) -> Problem:
     """Draw A (inputs, examples) with sigma_k = k^-alpha and Y = M* A; split the examples (000 C.6).
 
-    The splits are not rescaled: the singular values are those of all examples together. The columns of A are
+    The splits are not rescaled: all examples together have these singular values. The columns of A are
     exchangeable, so that the first ones are a random training set.
     """
     generator = random("data")

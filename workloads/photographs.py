@@ -62,7 +62,7 @@ def _read_folder(value: Any) -> Any:
 
 
 def _missing(settings: Settings) -> str | None:
-    """Return what is missing and how to get it; None if the folder and its index exist."""
+    """Return a text on missing data and how to get it; None if the folder and its index exist."""
     name = settings["folder"]
     return missing_images(name, REMEDIES.get(name, "put it there, a folder a class"))
 
@@ -98,7 +98,7 @@ def _workload(
         outputs: function that computes the logits.
         augmentation: function from completed settings to the augmentation in training. Whether it mixes
             images must not depend on the settings.
-        settings: settings in addition to those of all these workloads.
+        settings: settings that only this workload has.
         check: raises a ValueError for settings that contradict each other, before the network is made.
         fields: further fields of the workload.
     """

@@ -31,7 +31,7 @@ def separate_copies(rows: int, columns: int) -> int:
 class Ops:
     """Array functions for one backend, device and precision.
 
-    Names and meanings are those of the array API standard where it has the function. Functions that create
+    Names and meanings follow the array API standard where it has the function. Functions that create
     arrays use the precision and device of this object, so that no Python scalar or default changes the
     precision.
 
@@ -44,9 +44,9 @@ class Ops:
     Functions that each backend implements are fields. Methods have one implementation in terms of the fields;
     the subclass of a backend overrides those for which the library has a faster kernel.
 
-    Derivatives where functions are not differentiable: those of `relu` and `abs` are 0 at 0. `maximum`,
-    `minimum` and `max` share the gradient equally between equal values. `max_pool2d` gives it to one of them,
-    on torch to the first.
+    Derivatives where functions are not differentiable: the derivatives of `relu` and `abs` are 0 at 0.
+    `maximum`, `minimum` and `max` share the gradient equally between equal values. `max_pool2d` gives it to
+    one of them, on torch to the first.
     """
 
     backend: str

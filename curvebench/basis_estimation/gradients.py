@@ -31,7 +31,7 @@ class GradientSampling:
 
     Args:
         workload: workload whose training loss is differentiated.
-        settings: its settings; if there is a batch size, each gradient is that of a minibatch (000 C.6).
+        settings: its settings; if there is a batch size, each gradient is taken of a minibatch (000 C.6).
         count: number of samples M.
         normal_scale: standard deviation of a normal distribution of parameters; None for the distribution of
             initial parameters.

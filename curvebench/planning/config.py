@@ -92,7 +92,7 @@ class Config(Document):
     checkpoint_minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     def with_tour(self) -> Config:
-        """Return the configuration with `studies` resolved: those of the tour by default, () if it is `all`.
+        """Return the configuration with the studies of the tour by default, and with () instead of `all`.
 
         Raises:
             InputError: if the file of the tour is damaged.

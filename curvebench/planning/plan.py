@@ -349,8 +349,7 @@ class Planner:
         """Yield the runs of each job of an optimizer. By default, one job makes all rounds.
 
         If the scale has a final job for each basis or seed, a first job makes all tuning rounds. For a
-        workload with separate jobs, there is a job for each run; those of a round follow those of the rounds
-        before.
+        workload with separate jobs, there is a job for each run; jobs follow the jobs of earlier rounds.
         """
         bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
         tuned = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
@@ -419,7 +418,7 @@ class Planner:
         return {"training": self.study.training, "device": device, "bundle_memory_bytes": memory}
 
     def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """Return the optimizers that run on a backend; those of other libraries run on one backend only."""
+        """Return the optimizers that run on a backend; optimizers of other libraries run on only one."""
         return tuple(optimizer for optimizer in self.study.optimizers if optimizer.runs_on(backend))
 
 
@@ -540,7 +539,7 @@ class Plan:
     def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
         """For each folder of figures, the plan that says what to draw, and the tables that are needed.
 
-        A submission has no figures of its own; its methods appear in those of the study that it joins.
+        A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
         site, report = self.report, partial(report_plans.ReportPlan, scale=self.config.scale)
         studies = [study for study in site.studies if not study.joins]
@@ -603,7 +602,7 @@ class Plan:
         )
 
     def summary(self) -> str:
-        """Return the plan as text: numbers of jobs and runs by study and stage, and what is skipped."""
+        """Return the plan as text: numbers of jobs and runs by study and stage, and skipped studies."""
         lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
         for planned in self.studies:
             stages = [

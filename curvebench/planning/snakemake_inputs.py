@@ -175,7 +175,7 @@ class SnakemakeInputs(Document):
         """Return the plan to publish, after checking that it can be published, before anything is computed.
 
         Raises:
-            SystemExit: if the set's name is missing, invalid or in use, its seeds are those of another set,
+            SystemExit: if the set's name is missing, invalid or in use, it uses the seeds of another set,
                 the page has no place for a leaderboard, or files differ from the commit. (An InputError would
                 make Snakemake print a traceback.)
         """

@@ -78,7 +78,7 @@ def _written(value: Any, texts: dict[str, str]) -> str:
 
 
 def _defined(thing: Any, texts: dict[str, str]) -> str:
-    """Return the name of a function or class; add its source, and that of what it uses, to `texts`.
+    """Return the name of a function or class; add its source, and the sources of all it uses, to `texts`.
 
     A lambda has no name, so that its source is returned.
     """

@@ -163,7 +163,7 @@ class Check:
             )
 
     def count(self, scale: str) -> int:
-        """Return the number of instances at a scale, without those that a search finds."""
+        """Return the number of instances at a scale, without instances from searches."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
 
     def at(self, scale: str) -> Measures:
@@ -179,7 +179,7 @@ class PropertyClaim:
 
     Args:
         id: stable identifier, such as `notes.regret`.
-        sentence: what is claimed.
+        sentence: the claim, in a sentence.
         source: file and place where it is claimed.
         setting: what is drawn and run, and choices made where the source is silent or wrong.
         checks: tests of its subclaims.
@@ -310,7 +310,7 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
 
 
 def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
-    """Yield all measures of all instances of one check; after those of each instance, its lines for figures.
+    """Yield the measures of all instances of one check, each followed by its lines for figures.
 
     An instance depends only on the claim's id, the subclaim, the rule and its number. If the rule is changed
     after its results were seen, the new rule is tested on new instances.

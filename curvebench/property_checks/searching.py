@@ -18,8 +18,8 @@ class Moved(np.random.Generator):
 
     Continuous draws are rotated: a standard normal z becomes z cos(step) + xi sin(step), which is standard
     normal too, so that every instance keeps its distribution. A uniform number is the normal distribution
-    function of a normal number, which is rotated. Integers, choices and permutations stay those of the
-    instance from `seed`.
+    function of a normal number, which is rotated. Integers, choices and permutations are drawn from
+    `seed` without change.
 
     Args:
         seed: seed of the original instance.

@@ -174,7 +174,7 @@ class _Compiled:
 
 
 def _copied(bundle: Bundle) -> Bundle:
-    """Return the bundle with its arrays copied, except for those that stay on the host."""
+    """Return the bundle with its arrays copied, except for arrays that stay on the host."""
     problems = [
         dataclasses.replace(
             problem,

@@ -120,7 +120,7 @@ def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
 
 
 def partners(ops: Ops, values: Array) -> Array:
-    """Return the values (examples, ...) with those of each pair of examples exchanged.
+    """Return values (examples, ...) after exchanging the two examples of each pair.
 
     Raises:
         InputError: for an odd number of examples.

@@ -47,7 +47,7 @@ class IndexedImage(NamedTuple):
 
 
 def images_folder(name: str) -> Path | None:
-    """Return the folder of this name in the one that `CURVEBENCH_DATA` names; None if there is none."""
+    """Return the folder of this name in the folder of data (`CURVEBENCH_DATA`), or None."""
     root = os.environ.get(FOLDER_VARIABLE)
     folder = None if not root else Path(root).expanduser() / name
     return folder if folder is not None and folder.is_dir() else None
@@ -59,7 +59,7 @@ def index_file(folder: Path) -> Path:
 
 
 def missing_images(name: str, remedy: str) -> str | None:
-    """Return what is missing to use a folder of images, and how to get it; None if folder and index exist.
+    """Return a text on a missing folder or index, and how to get it; None if folder and index exist.
 
     Args:
         name: name of the folder.

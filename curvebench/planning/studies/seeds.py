@@ -39,8 +39,8 @@ def first_seeds(
     instead: then these runs, too, get new seeds when a decision rule or a setting changes.
 
     Args:
-        of_backends: final seeds of each backend of the scale; None for a backend that uses those of the
-            scale.
+        of_backends: final seeds of each backend of the scale; None for a backend that uses the seeds of
+            the scale.
         published_seeds: first seeds of the published set that is reproduced, or None.
     """
     count = study.seeds.tuning
