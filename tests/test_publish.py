@@ -41,9 +41,9 @@ def publish(project: Path, activated: dict[str, str]) -> Callable[..., subproces
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"name": "Toy_Set"}, "--config name: 'Toy_Set' will not do; it begins with a small letter"),
-        ({"name": 2026}, "--config name: 2026 will not do"),
-        ({"waive": "dirty,durty"}, "--config waive: 'durty' is nothing that can be waived (valid: dirty,"),
+        ({"name": "Toy_Set"}, "--config name: 'Toy_Set' is not valid; it begins with a small letter"),
+        ({"name": 2026}, "--config name: 2026 is not valid"),
+        ({"waive": "dirty,durty"}, "--config waive: 'durty' cannot be waived (valid: dirty,"),
     ],
     ids=["letters", "number", "waiver"],
 )
@@ -57,7 +57,7 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     [
         ({}, "add --config name=NAME"),
         ({"name": "there"}, "published/there: is there already"),
-        ({"name": "toy", "seeds_of": "plan.json"}, "these runs are on the seeds of plan.json"),
+        ({"name": "toy", "seeds_of": "plan.json"}, "these runs took the seeds of plan.json"),
         ({"name": "toy", "readme": str(ROOT / "CITATION.cff")}, "CITATION.cff: needs the line"),
     ],
     ids=["no name", "taken", "known seeds", "no place"],

@@ -64,7 +64,7 @@ class Problems:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
     def once(
-        self, key: str, names: Iterable[str], message: str = "{!r} stands here twice; name it once"
+        self, key: str, names: Iterable[str], message: str = "{!r} is listed twice; list it once"
     ) -> None:
         """Report each name that occurs more than once.
 

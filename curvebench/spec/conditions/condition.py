@@ -56,7 +56,7 @@ def _share(value: Any, info: ValidationInfo) -> Any:
 def _methods(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return value
-    raise ValueError(f"{value!r} is no list of methods, such as [adam]")
+    raise ValueError(f"{value!r} is not a list of methods, such as [adam]")
 
 
 Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1), BeforeValidator(_methods)]
@@ -137,7 +137,7 @@ class Condition(Document):
             (number is None and unpaired, f"{counts}; give equally many, or pairs: all"),
             (
                 judges not in (None, self.which),
-                f"metric: {self.quantity} is of the {judges} value; say {judges}",
+                f"metric: {self.quantity} is defined for the {judges} value; write {judges}",
             ),
             (
                 number is not None and self.pairs == "all",

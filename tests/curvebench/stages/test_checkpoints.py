@@ -37,7 +37,7 @@ SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], settings
 def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are kept every 10 of their 400 steps."""
     monkeypatch.setattr(run_jobs, "Checkpoints", partial(Checkpoints, worth=0.0, share=math.inf))
-    monkeypatch.setattr(run_jobs, "EVERY", 0.0)
+    monkeypatch.setattr(run_jobs, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
     monkeypatch.setattr(inputs, "MIN_SEGMENTS", 40)
 

@@ -133,7 +133,7 @@ def short(runs: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("changes", "folders", "page", "told"),
     [
-        ({}, {"seeds_of": "old"}, "README.md", "these runs are on the seeds of old"),
+        ({}, {"seeds_of": "old"}, "README.md", "these runs took the seeds of old"),
         ({}, {}, "project/README.md", "does not lie below its folder"),
         ({"jobs": dirty}, {}, "README.md", r"digits_mlp: 4 of 4 jobs.*\n.*remedy: commit.*waive=dirty"),
         ({"runs": short}, {}, "README.md", r"would refuse it.*\n.*1001: 0 runs, and the plan has 1"),
