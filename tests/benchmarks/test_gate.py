@@ -112,11 +112,7 @@ def test_a_change_that_fresh_processes_do_not_confirm_is_undecided(
 
 @pytest.mark.parametrize(
     ("log_ratios", "status"),
-    [
-        (np.full(ROUNDS, 0.0), GOOD),
-        (np.full(ROUNDS, -1.0), GOOD),
-        (np.linspace(-1, 1, ROUNDS), UNDECIDED),
-    ],
+    [(np.full(ROUNDS, 0.0), GOOD), (np.full(ROUNDS, -1.0), GOOD), (np.linspace(-1, 1, ROUNDS), UNDECIDED)],
 )
 def test_what_is_not_slower_is_good_or_undecided(
     log_ratios: np.ndarray, status: int, monkeypatch: pytest.MonkeyPatch

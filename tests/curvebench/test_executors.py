@@ -50,10 +50,7 @@ ALL = {**RULES, **VARIANTS}
 ALL["kfac"] = RULES["kfac"].choose({"fisher": "empirical"})
 # What networks have that the regression lacks (noise, attention, convolutions) meets a rule by entries; the
 # regression meets one of each way that compiles in seconds. `make test-all` has all pairs.
-ON_NETWORKS = {
-    SMALL_CONVOLUTION.name: ("adam",),
-    SMALL_ATTENTION.name: ("adam",),
-}
+ON_NETWORKS = {SMALL_CONVOLUTION.name: ("adam",), SMALL_ATTENTION.name: ("adam",)}
 ON_JAX_ALONE = ("adam", "muon", "adagrad_norm", "shampoo averaged, every 3 steps")
 ON_TANH = ("sgd", "adam", "nesterov_lookahead", "adagrad_norm", "symo", "shampoo averaged, every 3 steps")
 # Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,

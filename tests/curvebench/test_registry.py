@@ -35,10 +35,7 @@ from tests.curvebench.user_files import user_file
 
 LION, BOWL, MINE = map(user_file, ("lion.py", "bowl.py", "mine.py"))
 # changes of the tiny study: no basis, and the backend that has nothing to compile
-IN_COORDINATES = (
-    "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
-    "[identity]",
-)
+IN_COORDINATES = ("[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", "[identity]")
 ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", "      torch: {}\n")
 
 
@@ -349,10 +346,7 @@ def test_the_files_of_a_package_are_found_again_wherever_it_lies(
     for folder in ("src", "one/spread", "two/spread"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "m.py").write_text(f"# {folder}\n")
-    homes = {
-        "mapped": [tmp_path / "src"],
-        "spread": [tmp_path / "one/spread", tmp_path / "two/spread"],
-    }
+    homes = {"mapped": [tmp_path / "src"], "spread": [tmp_path / "one/spread", tmp_path / "two/spread"]}
 
     def found(name: str) -> Any:
         spec = importlib.machinery.ModuleSpec(name, None, is_package=True)

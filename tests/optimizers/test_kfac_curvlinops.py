@@ -72,7 +72,7 @@ def _convolutions(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> 
 NETWORKS = {
     "perceptron": Network(
         nn.Sequential(
-            *(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, CLASSES)),
+            *(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, CLASSES))
         ).double(),
         (5,),
         _perceptron,

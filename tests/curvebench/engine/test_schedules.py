@@ -57,12 +57,7 @@ def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
     np.testing.assert_allclose(values[20:], 1 / np.sqrt(steps[:80]), rtol=1e-15)
 
 
-@given(
-    steps=st.integers(1, 60),
-    warmup=st.floats(0, 0.9),
-    share=st.floats(0, 1),
-    final=st.floats(0, 1),
-)
+@given(steps=st.integers(1, 60), warmup=st.floats(0, 0.9), share=st.floats(0, 1), final=st.floats(0, 1))
 def test_a_cool_down_lies_between_a_constant_and_a_linear_schedule(
     steps: int, warmup: float, share: float, final: float
 ) -> None:
@@ -157,9 +152,7 @@ def test_lanes_have_factors_of_their_own(backend: str) -> None:
     bundle = make_bundle(rule=rule, rates=(0.1, 0.1), basis=False)
     steps = len(bundle.schedule)
     bundle = replace(
-        bundle,
-        schedule=np.ones(steps),
-        hyperparameters={**bundle.hyperparameters, "rate_decay": factors},
+        bundle, schedule=np.ones(steps), hyperparameters={**bundle.hyperparameters, "rate_decay": factors}
     )
     found = execute(bundle, engine(backend, "float64")).metrics["train_loss"]
     for lane, factor in enumerate(factors):

@@ -341,11 +341,7 @@ def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], Any]):
         (128, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
         (128, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
         (None, 1, "all examples are one batch; a batch_size in the study would hold less"),
-        (
-            45,
-            1,
-            "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient",
-        ),
+        (45, 1, "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient"),
     ],
 )
 def test_want_of_memory_names_what_would_hold_half(batch_size: int | None, accumulation: int, said: str):

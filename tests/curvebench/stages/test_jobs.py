@@ -260,10 +260,7 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
         assert memory["host_baseline_bytes"].min() > 50e6  # type: ignore[operator]
 
 
-STAGES = [
-    "timing",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "runs")),
-]
+STAGES = ["timing", *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "runs"))]
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -33,8 +33,7 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
     chosen = gaining(gains[0])
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
-        chosen,
-        alternatives=tuple(Alternative((), share, tied, Bounds(each, each)) for each, share in others),
+        chosen, alternatives=tuple(Alternative((), share, tied, Bounds(each, each)) for each, share in others)
     )
 
 
