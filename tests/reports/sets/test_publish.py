@@ -68,10 +68,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Rows = list[dict[str, Any]]
 
 
-def kinds(jobs: Rows, runs: Rows, timings: Rows, tried_in: list[str] | None = None) -> list[str]:
+def kinds(jobs: Rows, runs: Rows, timings: Rows, tuned_bases: list[str] | None = None) -> list[str]:
     given = {"jobs": jobs, "runs": runs, "timings": timings, "memory": []}
     tables = {name: rows(name, *each) for name, each in given.items()}
-    return [each.kind for each in objections("toy", tables, tried_in)]
+    return [each.kind for each in objections("toy", tables, tuned_bases)]
 
 
 CLEAN = {"commit": COMMIT, "dirty": False}
@@ -107,7 +107,7 @@ SHARED = tuned("adam", 3) + tuned("adam", 0, basis="egop")
 
 
 @pytest.mark.parametrize(
-    ("runs", "tried_in", "found"),
+    ("runs", "tuned_bases", "found"),
     [
         (tuned("adam", 3) + tuned("sgd", 3), None, []),
         (tuned("adam", 3) + tuned("sgd", 3) + ON_TORCH, None, []),
@@ -119,8 +119,8 @@ SHARED = tuned("adam", 3) + tuned("adam", 0, basis="egop")
         (SHARED + tuned("sgd", 2), ["identity"], ["tuning"]),
     ],
 )
-def test_tuning_budgets_are_counted_by_method(runs: Rows, tried_in: list[str] | None, found: list[str]):
-    assert kinds([CLEAN], runs, [], tried_in) == found
+def test_tuning_budgets_are_counted_by_method(runs: Rows, tuned_bases: list[str] | None, found: list[str]):
+    assert kinds([CLEAN], runs, [], tuned_bases) == found
 
 
 README = f"before\n{BEGIN}\nlast year\n{END}\nafter\n"
