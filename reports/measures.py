@@ -317,21 +317,16 @@ def complete_curves(
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
     lost = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
-    return joined.select(
-        *CELL,
-        "run",
-        "step",
-        "gradient_evaluations",
-        charged_evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-        value=pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
-    ).sort(*CELL, "run", "step")
+    charged = pl.col("gradient_evaluations") + pl.col("basis")
+    value = pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value")
+    columns = (*CELL, "run", "step", "gradient_evaluations")
+    return joined.select(*columns, charged_evaluations=charged, value=value).sort(*CELL, "run", "step")
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
     """Return the median and the quartiles over seeds at every step of `complete_curves`."""
-    axes = curves.group_by(*CELL, "step").agg(
-        pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
-    )
+    evaluations = pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
+    axes = curves.group_by(*CELL, "step").agg(evaluations)
     bands = quartile_bands(curves, [*CELL, "step"], "value")
     return bands.join(axes, on=[*CELL, "step"], how="left").sort(*CELL, "step")
 
