@@ -360,15 +360,12 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
         tuned itself).
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
-    tuned = (
-        runs.filter(stage="tuning")
-        .group_by(CELL)
-        .agg(
-            least=rate.min(),
-            greatest=rate.max(),
-            tried=rate.n_unique().cast(pl.Int64),
-            tuning_seeds=pl.col("seed").n_unique().cast(pl.Int64),
-        )
+    of_cell = runs.filter(stage="tuning").group_by(CELL)
+    tuned = of_cell.agg(
+        least=rate.min(),
+        greatest=rate.max(),
+        tried=rate.n_unique().cast(pl.Int64),
+        tuning_seeds=pl.col("seed").n_unique().cast(pl.Int64),
     )
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
