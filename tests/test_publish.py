@@ -62,9 +62,7 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     ],
     ids=["no name", "taken", "known seeds", "no place"],
 )
-def test_what_cannot_be_published_is_told(
-    config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_refusals_say_why(config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "studies")
     (tmp_path / "results/published/there").mkdir(parents=True)
@@ -76,9 +74,7 @@ def test_what_cannot_be_published_is_told(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_published_is_told_before_anything_is_computed(
-    publish: Callable[..., subprocess.CompletedProcess[str]], project: Path
-):
+def test_it_refuses_before_computing(publish: Callable[..., subprocess.CompletedProcess[str]], project: Path):
     before = (project / "README.md").read_text()
     done = publish("name=toy")
     assert done.returncode != 0

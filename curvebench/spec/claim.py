@@ -69,9 +69,7 @@ class Claim(Document):
                 "repeats, changed and bases: a claim that repeats another needs changed, and may have bases"
             )
         if all(condition.positive_control for condition in self.conditions):
-            raise ValueError(
-                "supported_if: all conditions are positive controls; give what decides the claim too"
-            )
+            raise ValueError("supported_if: all conditions are positive controls; add one that decides")
         return self
 
     @property

@@ -390,11 +390,8 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
         raise InputError(f"{key_of_claim}.{superfluous[0]}: is taken from {repeats}; leave it out")
     rule, bases = rules[repeats], raw.get("bases")
     bases = bases if isinstance(bases, Mapping) else {}
-    conditions = [
-        dict(condition)
-        for condition in documents.as_list(rule.get("supported_if"))
-        if isinstance(condition, Mapping)
-    ]
+    written = documents.as_list(rule.get("supported_if"))
+    conditions = [dict(condition) for condition in written if isinstance(condition, Mapping)]
     met: set[str] = set()
     for condition in conditions:
         for key in ("better", "no_worse", "same", "compared_to"):

@@ -125,9 +125,7 @@ def data(network: Network, loss: str) -> tuple[np.ndarray, np.ndarray]:
         ("convolutions", "mse", "expected", "jax"),
     ],
 )
-def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
-    name: str, loss: str, fisher: str, backend: str
-):
+def test_factors_and_directions_are_those_of_curvlinops(name: str, loss: str, fisher: str, backend: str):
     network = NETWORKS[name]
     module = network.module
     family, scale = LIKELIHOODS[loss]

@@ -173,9 +173,7 @@ def test_long_lists_of_runs_are_cut_into_pages(report: Report, monkeypatch: pyte
     assert [len(part) for part in parts] == [50, 50, 20]
 
 
-def test_a_column_of_runs_with_a_label_is_on_their_pages(
-    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_labelled_column_is_on_pages(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     declared = RUN_COLUMNS["basis_seconds"]._replace(label="Waiting", written="seconds", unit="for data")
     monkeypatch.setitem(RUN_COLUMNS, "basis_seconds", declared)
     before, after = (
@@ -202,9 +200,7 @@ def test_a_page_says_and_links_what_it_did(name: str, report: Report, frozen: Ca
     frozen(FROZEN / f"{name}.txt", Page(report.site / f"{name}.html").outline)
 
 
-def test_the_page_of_stored_kernels_says_and_links_what_it_did(
-    kernel_report: KernelReport, frozen: Callable[[Path, str], None]
-):
+def test_the_page_of_stored_kernels_is_kept(kernel_report: KernelReport, frozen: Callable[[Path, str], None]):
     frozen(FROZEN / "stored_kernels.txt", Page(kernel_report.site / "kernels.html").outline)
 
 
@@ -222,9 +218,7 @@ def change_claims(raw: dict[str, Any]) -> None:
     ]
 
 
-def test_claims_that_were_changed_or_limited_say_so(
-    report: Report, tmp_path: Path, frozen: Callable[[Path, str], None]
-):
+def test_changed_or_capped_claims_say_so(report: Report, tmp_path: Path, frozen: Callable[[Path, str], None]):
     site = changed_site(report, tmp_path, change_claims)
     frozen(FROZEN / "changed_claims.txt", Page(site / "claims.html").outline)
     pages = {name: (site / f"study_{name}.html").read_text() for name in ("digits_mlp", "convex")}
