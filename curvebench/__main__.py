@@ -23,18 +23,18 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "tables": (tables.export, tables.seconds, tables.merge),
 }
 EXAMPLES = """examples:
-  curvebench list                            print the names of workloads, optimizers, studies, claims
-  curvebench check convex                    is the study "convex" valid? (seconds)
-  curvebench try my.py:Lion                  how does my optimizer rank among the published? (minutes)
-  curvebench plan scale=paper                which jobs would be run? (computes and writes nothing)
-  curvebench estimate --scale paper          how long would the studies take? (measures for minutes)
-  curvebench parity adam                     does adam take equal steps on torch, jax and numpy?
-  curvebench claims check notes.regret       does this claim hold on random instances?
-  curvebench sets reproduce egop.convex      run one claim again and compare it with the published set
-  curvebench show 3f9a6c1e5b7d-0004          print one run: its settings, metrics and curves
+  curvebench list                          which workloads, optimizers, studies, claims are there?
+  curvebench check convex                  is the study "convex" valid? (seconds)
+  curvebench try my.py:Lion                how does my optimizer rank in the field? (minutes)
+  curvebench plan scale=paper              which jobs would be run? (computes and writes nothing)
+  curvebench estimate --scale paper        how long would all studies take? (measures for minutes)
+  curvebench parity adam                   does adam take equal steps on torch, jax and numpy?
+  curvebench claims check notes.regret     does this claim hold on random instances?
+  curvebench sets reproduce egop.convex    does a new run agree with the published set?
+  curvebench show 3f9a6c1e5b7d-0004        what are the settings, metrics and curves of this run?
 
-`curvebench COMMAND --help` explains a command and its options. The main job, which runs studies
-and renders the report, is `snakemake --cores all reports`; `snakemake -n reports` prints its plan."""
+`curvebench COMMAND --help` explains a command and its options. The main job runs studies and
+renders the report: `snakemake --cores all reports`. `snakemake -n reports` prints its plan."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -453,10 +453,7 @@ def test_another_python_is_refused_in_a_line_with_the_remedies(
 ):
     """Without uv, or where another Python is named: that is not passed over."""
     done = make(
-        without_environment,
-        "environment",
-        f"PATH={path_with(without_environment, *programs)}",
-        *arguments,
+        without_environment, "environment", f"PATH={path_with(without_environment, *programs)}", *arguments
     )
     assert done.returncode != 0
     (said, *_) = done.stderr.splitlines()

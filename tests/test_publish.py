@@ -41,9 +41,9 @@ def publish(project: Path, activated: dict[str, str]) -> Callable[..., subproces
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"name": "Toy_Set"}, "--config name: 'Toy_Set' will not do; it begins with a small letter"),
-        ({"name": 2026}, "--config name: 2026 will not do"),
-        ({"waive": "dirty,durty"}, "--config waive: 'durty' is nothing that can be waived (valid: dirty,"),
+        ({"name": "Toy_Set"}, "--config name: 'Toy_Set' is not valid; it begins with a small letter"),
+        ({"name": 2026}, "--config name: 2026 is not valid"),
+        ({"waive": "dirty,durty"}, "--config waive: 'durty' cannot be waived (valid: dirty,"),
     ],
     ids=["letters", "number", "waiver"],
 )
@@ -57,14 +57,12 @@ def test_a_bad_name_and_a_bad_waiver_are_no_configuration(config: dict[str, obje
     [
         ({}, "add --config name=NAME"),
         ({"name": "there"}, "published/there: is there already"),
-        ({"name": "toy", "seeds_of": "plan.json"}, "these runs are on the seeds of plan.json"),
+        ({"name": "toy", "seeds_of": "plan.json"}, "these runs took the seeds of plan.json"),
         ({"name": "toy", "readme": str(ROOT / "CITATION.cff")}, "CITATION.cff: needs the line"),
     ],
     ids=["no name", "taken", "known seeds", "no place"],
 )
-def test_what_cannot_be_published_is_told(
-    config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_refusals_say_why(config: dict[str, str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "studies")
     (tmp_path / "results/published/there").mkdir(parents=True)
@@ -76,9 +74,7 @@ def test_what_cannot_be_published_is_told(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_published_is_told_before_anything_is_computed(
-    publish: Callable[..., subprocess.CompletedProcess[str]], project: Path
-):
+def test_it_refuses_before_computing(publish: Callable[..., subprocess.CompletedProcess[str]], project: Path):
     before = (project / "README.md").read_text()
     done = publish("name=toy")
     assert done.returncode != 0

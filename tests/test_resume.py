@@ -144,9 +144,7 @@ def written(spec: JobSpec, project: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_job_killed_while_it_writes_leaves_the_same_tables_when_run_again(
-    tmp_path: Path, activated: dict[str, str]
-):
+def test_a_job_killed_while_it_writes_gives_the_same_tables_again(tmp_path: Path, activated: dict[str, str]):
     undisturbed, killed = (tmp_path / name for name in ("undisturbed", "killed"))
     jobs = {}
     for folder in (undisturbed, killed):

@@ -171,7 +171,7 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
 
 @pytest.mark.long
 @pytest.mark.slurm
-def test_a_quick_study_on_a_cluster_gives_the_tables_of_a_local_run(
+def test_a_cluster_gives_the_tables_of_a_local_run(
     cluster: Cluster, project: Path, activated: dict[str, str]
 ):
     local = project.with_name("local")

@@ -117,11 +117,7 @@ def _gradient_as_batch(
 
 
 def optimizer_step(
-    backend: str,
-    rule: Rule,
-    shapes: Shapes,
-    dtype: str,
-    steps: int | None = None,
+    backend: str, rule: Rule, shapes: Shapes, dtype: str, steps: int | None = None
 ) -> ReadyCase:
     """Prepare a step of a rule, as a compiled segment of the engine with one step and one lane.
 

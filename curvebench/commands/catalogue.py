@@ -21,7 +21,7 @@ from curvebench.spec.sources import sources
     STUDIES,
 )
 def list_names(args: Namespace) -> None:
-    """List workloads, optimizers, bases, backends, studies, scales and claims, one per line.
+    """List workloads, optimizers, bases, backends, studies, scales and claims.
 
     Args:
         names: show entries whose name starts with NAME, or that cite source NAME (e.g. 004), with their

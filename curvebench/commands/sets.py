@@ -96,7 +96,7 @@ def publish(args: Namespace) -> None:
 
 @command("sets renew", argument("folders", nargs="*", type=Path, metavar="FOLDER"))
 def renew(args: Namespace) -> None:
-    """Derive the verdicts and leaderboards of published sets again from their tables.
+    """Derive verdicts and leaderboards of published sets again from their tables.
 
     It is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
     checksums are replaced; the tables of runs are kept, and nothing is run.

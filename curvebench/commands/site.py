@@ -22,7 +22,7 @@ from curvebench.spec.errors import InputError
     argument("--summary", type=Path, metavar="FILE"),
 )
 def site(args: Namespace) -> None:
-    """Render the site of a report, and print a summary with the path of the first page.
+    """Render the site of a report, and print a summary.
 
     Args:
         --out: folder of the site (default: reports/site; required for the plan of a published set)
@@ -58,7 +58,10 @@ def _say(command: str, progress: str) -> None:
 
 @command("failures", PLAN)
 def failures(args: Namespace) -> int:
-    """List the failed runs of a report with their reasons; the status is 1 if there are any."""
+    """List the failed runs of a report with their reasons.
+
+    The status is 1 if a run failed.
+    """
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.spec.plan import read_plan
 

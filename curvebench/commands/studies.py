@@ -27,7 +27,7 @@ ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config
 
 @command("check", STUDY_NAMES, STUDIES)
 def check(args: Namespace) -> None:
-    """Validate study files without running them, and print what each scale would run.
+    """Validate study files without running them, and print their plans.
 
     To find errors before a run, it takes two steps of every optimizer of this project and one step of each
     optimizer of another library, and evaluates each workload once, on a few examples.
@@ -214,10 +214,10 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
 
 @command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
 def convert(args: Namespace) -> None:
-    """Replace former names of keys by the present ones in study files and in plans of published sets.
+    """Replace former names of keys in study files and published sets.
 
-    Nothing else in a file changes, neither comments nor layout. The checksum of a set's plan is updated; a
-    plan that did not match its checksum before stays invalid.
+    The keys get their present names. Nothing else in a file changes, neither comments nor layout. The
+    checksum of a set's plan is updated; a plan that did not match its checksum before stays invalid.
 
     Args:
         files: study files, and files plan.json of published sets

@@ -52,7 +52,7 @@ def export(args: Namespace) -> None:
 
 @command("tables seconds", argument("folders", type=Path, nargs="+", metavar="FOLDER"))
 def seconds(args: Namespace) -> None:
-    """Print how jobs spent their seconds, by study and scale, as a Markdown table.
+    """Print how jobs spent their seconds, as a Markdown table by study and scale.
 
     Args:
         folders: published sets, or folders of tables

@@ -48,7 +48,7 @@ def names(text: str) -> tuple[str, ...]:
     RESULTS_FOLDER,
 )
 def try_method(args: Namespace) -> int:
-    """Run a new optimizer on the problems of the published field, and rank it among the methods there.
+    """Run a new optimizer on the problems of the published field, and rank it.
 
     The field is a study whose results come with curvebench. The new method gets the same problems, seeds,
     targets and number of learning rates as the methods of the field, which are not run again. An interrupted

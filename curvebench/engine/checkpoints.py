@@ -1,7 +1,7 @@
 """Checkpoints of a bundle's run, from which it resumes bit for bit after its process was ended.
 
-A checkpoint is one file of NumPy (.npz). It is written between two segments of the run, at most once in EVERY
-seconds, and when the process receives SIGTERM.
+A checkpoint is one file of NumPy (.npz). Checkpoints are written between segments of the run: one after each
+CHECKPOINT_SECONDS, and one when the process receives SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from curvebench.results.temporary import taking_place
 
-EVERY = 15 * 60.0  # seconds between two checkpoints of a run
+CHECKPOINT_SECONDS = 15 * 60.0  # seconds between two checkpoints of a run
 # Largest share of a run's time that is spent on writing checkpoints. A slow disk gets fewer of them.
 MAX_SAVING_SHARE = 0.01
 MIN_SAVED_SECONDS = 60.0  # After SIGTERM, a run since whose last checkpoint less time has passed writes none.
@@ -109,7 +109,7 @@ class Checkpoints:
     folder: Path
     run: Mapping[str, Any]
     name: str = "run"
-    every: float = EVERY
+    every: float = CHECKPOINT_SECONDS
     worth: float = MIN_SAVED_SECONDS
     share: float = MAX_SAVING_SHARE
     notes: list[str] = field(default_factory=list)

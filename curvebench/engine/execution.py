@@ -57,7 +57,7 @@ class RunHistory:
         return metrics | {"seconds": self.seconds}
 
     def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Replace the history by that of a checkpoint.
+        """Restore the history from a checkpoint.
 
         Args:
             done: number of steps that were taken before the checkpoint.

@@ -151,7 +151,7 @@ def prefetch_inputs(
 ) -> AbstractContextManager[Iterator[Inputs]]:
     """Return a context with an iterator over the inputs of successive segments.
 
-    If inputs take time to make, a thread makes those of the next segment during the current one.
+    If inputs take time to make, a thread makes the next segment's inputs during the current segment.
 
     Args:
         lengths: number of steps of each segment. A length is read only when the inputs are made, so that it

@@ -43,8 +43,8 @@ def stacked(
 def cast_rule(rule: Rule, policy: Policy) -> Rule:
     """Return a rule that updates parameters in the precision in which the policy stores them.
 
-    If they are stored in a lower precision than that of computation, the rule is wrapped to round after the
-    update. An optimizer of PyTorch is not changed.
+    If the policy computes in a higher precision, the rule is wrapped to round its result. An optimizer of
+    PyTorch is not changed.
 
     Raises:
         OptionError: if the rule does not support the precision of parameters.

@@ -64,7 +64,7 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Raise `steps` and `room` to those of a run, so that the segments that are compiled for it fit."""
+        """Extend the programs to runs of `steps` steps with segments of `room` steps, if these are longer."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:

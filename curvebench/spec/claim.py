@@ -65,11 +65,11 @@ class Claim(Document):
     @model_validator(mode="after")
     def _says_what(self) -> Claim:
         if bool(self.repeats) != bool(self.changed) or (self.bases and not self.repeats):
-            raise ValueError("repeats, changed and bases: a claim that repeats another says what is changed")
-        if all(condition.positive_control for condition in self.conditions):
             raise ValueError(
-                "supported_if: all conditions are positive controls; give what decides the claim too"
+                "repeats, changed and bases: a claim that repeats another needs changed, and may have bases"
             )
+        if all(condition.positive_control for condition in self.conditions):
+            raise ValueError("supported_if: all conditions are positive controls; add one that decides")
         return self
 
     @property

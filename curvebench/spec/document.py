@@ -230,7 +230,7 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
             for name, field in model.model_fields.items()
             if step in (name, field.alias)
         ]
-        # An index, or a key of a mapping with free keys, is no field and leaves the models as they are.
+        # A location also contains indices, and keys of mappings such as scales; these are no fields.
         if fields:
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models

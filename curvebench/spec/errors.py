@@ -30,7 +30,7 @@ class Problems:
 
     def __init__(self, where: str = "") -> None:
         self.where = where
-        # A dictionary, so that a problem that is found twice is reported once, in the order of reports
+        # The keys of the dictionary are the lines: a problem found twice is reported once, and order is kept.
         self.lines: dict[str, None] = {}
 
     def __bool__(self) -> bool:
@@ -64,7 +64,7 @@ class Problems:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
     def once(
-        self, key: str, names: Iterable[str], message: str = "{!r} stands here twice; name it once"
+        self, key: str, names: Iterable[str], message: str = "{!r} is listed twice; list it once"
     ) -> None:
         """Report each name that occurs more than once.
 

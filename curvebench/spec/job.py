@@ -56,9 +56,8 @@ class JobSpec(Document):
     @model_validator(mode="after")
     def _hashed(self) -> Self:
         """Compute the hash; a given value is replaced."""
-        decisive = json.dumps(
-            under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED)), sort_keys=True
-        )
+        keys = under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED))
+        decisive = json.dumps(keys, sort_keys=True)
         digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
         # The usual assignment fails because the document is frozen.
         object.__setattr__(self, "hash", digest)

@@ -53,8 +53,8 @@ def check_letters(name: object) -> str:
     """
     if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise InputError(
-            f"name: {name!r} will not do; it begins with a small letter, and goes on with small letters, "
-            f"digits, and single dots or hyphens between them, {LONGEST_NAME} in all at most, {EXAMPLE}"
+            f"name: {name!r} is not valid; it begins with a small letter, followed by small letters, digits, "
+            f"and single dots or hyphens between them, at most {LONGEST_NAME} characters in all, {EXAMPLE}"
         )
     return name
 
@@ -72,7 +72,7 @@ def check_seeds(taken_from: Path | str | None) -> None:
     """
     if taken_from is not None:
         raise InputError(
-            f"seeds_of: these runs are on the seeds of {taken_from}; run them without, and publish those"
+            f"seeds_of: these runs took the seeds of {taken_from}; publish runs without seeds_of"
         )
 
 
@@ -84,7 +84,7 @@ def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:
     """
     for kind in kinds:
         if kind not in WAIVERS:
-            raise InputError(f"waive: {kind!r} is nothing that can be waived (valid: {', '.join(WAIVERS)})")
+            raise InputError(f"waive: {kind!r} cannot be waived (valid: {', '.join(WAIVERS)})")
     return tuple(kind for kind in WAIVERS if kind in kinds)
 
 

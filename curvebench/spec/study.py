@@ -47,15 +47,15 @@ def in_letters(value: str) -> str:
         ValueError: when it contains other characters than small letters, digits, `_` and `-`.
     """
     if not LETTERS.fullmatch(value):
-        raise ValueError(f"{value!r} is not made of small letters, digits, _ and -; files are named by it")
+        raise ValueError(f"{value!r} may have only small letters, digits, _ and -; files are named after it")
     return value
 
 
 def _label(value: str) -> str:
     if not value:
-        raise ValueError("is empty; leave it out, and tables have the name")
+        raise ValueError("is empty; leave it out to use the name")
     if value == NULL:
-        raise ValueError(f"{value!r} is what tables call a step without an optimizer; take another")
+        raise ValueError(f"{value!r} is the name of a step without an optimizer in tables; choose another")
     return in_letters(value)
 
 
@@ -196,7 +196,7 @@ class Scale(ScaleTraining):
             divisors = [n for n in range(1, budget + 1) if budget % n == 0]
             near = sorted(sorted(divisors, key=lambda n: abs(n - self.evaluations))[:MAX_OFFERED])
             raise ValueError(
-                f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal stretches "
+                f"evaluations: {self.evaluations} does not divide the {budget} {unit} into equal intervals "
                 f"(valid near it: {', '.join(map(str, near))})"
             )
         return self
@@ -265,7 +265,7 @@ class StudyFile(StudyQuestion, StudyTraining):
     @classmethod
     def _one_workload(cls, raw: Any) -> Any:
         if isinstance(raw, Mapping) and isinstance(raw.get("workload"), list):
-            raise ValueError("workload: is a single one; give a list under workloads")
+            raise ValueError("workload: must be a single workload; give a list under workloads")
         return raw
 
     @model_validator(mode="after")
@@ -341,7 +341,7 @@ def _completed(path: Path, chain: tuple[str, ...] = ()) -> dict[str, Any]:
 def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that a submission takes from the study that it joins: the protocol of all methods."""
     for key in raw.keys() - SUBMISSION_KEYS:
-        raise InputError(f"{path}: {key}: is that of {raw['joins']}, which it joins; leave it out")
+        raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
     joined = _inherited(path, raw["joins"], (path.stem,))
     protocol = {
         name: value for name, value in joined.items() if name not in ("claims", "contributed", "joins")
@@ -363,7 +363,7 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
     if name not in names:
         raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
     if name in chain:
-        raise InputError(f"{path}: like: {name} is like this one; one of them must be like none")
+        raise InputError(f"{path}: like: {name} is like this study in turn; remove one of the two keys")
     raw = _completed(path.parent / f"{name}.yaml", chain)
     # Names of figures contain the name of their study, here the other one.
     raw.pop("source_figures", None)
@@ -387,14 +387,11 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
         raise InputError(f"{key_of_claim}.repeats: {unknown(where, 'claim', repeats, rules)}")
     superfluous = [name for name in ("sentence", "source", "supported_if") if name in raw]
     if superfluous:
-        raise InputError(f"{key_of_claim}.{superfluous[0]}: it is that of {repeats}; leave it out")
+        raise InputError(f"{key_of_claim}.{superfluous[0]}: is taken from {repeats}; leave it out")
     rule, bases = rules[repeats], raw.get("bases")
     bases = bases if isinstance(bases, Mapping) else {}
-    conditions = [
-        dict(condition)
-        for condition in documents.as_list(rule.get("supported_if"))
-        if isinstance(condition, Mapping)
-    ]
+    written = documents.as_list(rule.get("supported_if"))
+    conditions = [dict(condition) for condition in written if isinstance(condition, Mapping)]
     met: set[str] = set()
     for condition in conditions:
         for key in ("better", "no_worse", "same", "compared_to"):

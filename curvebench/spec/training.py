@@ -47,7 +47,7 @@ class Schedule(Document):
         if self.final and self.name in ("inverse_sqrt", "exponential"):
             raise ValueError(f"final: {self.name} has none; remove it, or name another schedule")
         if self.cooldown and self.name != "constant":
-            raise ValueError(f"cooldown: it is of a constant schedule, and {self.name} falls by itself")
+            raise ValueError(f"cooldown: only a constant schedule has one, since {self.name} falls anyway")
         if self.warmup and self.warmup_epochs is not None:
             raise ValueError(
                 "warmup_epochs: warmup says the same as a share of the steps; give one of the two"

@@ -40,7 +40,7 @@ def _share(value: Any) -> Any:
     except (ValueError, ZeroDivisionError):
         share = Fraction()
     if not 0 < share <= 1:
-        raise ValueError(f"{value!r} is no share above 0 and up to 1, such as 1/4")
+        raise ValueError(f"{value!r} is not a fraction above 0 and at most 1, such as 1/4")
     return share
 
 
@@ -90,7 +90,7 @@ class Protocol(Document):
         if ties is None and self.floor is not None:
             raise ValueError("tie_break: is missing; say what decides between settings that tie at the floor")
         if ties is not None and (ties.which, ties.metric) == (self.choose.which, self.choose.metric):
-            raise ValueError("tie_break: is what settings tie by; give another criterion")
+            raise ValueError("tie_break: is the criterion by which settings tie; give another one")
         return self
 
     def sized(self, sizes: Mapping[str, Any]) -> Tuning:
@@ -108,7 +108,7 @@ class Protocol(Document):
         names = dict.fromkeys(name for protocol in PROTOCOLS for name in protocol.model_fields)
         valid = [name for name in names if name not in CRITERION]
         if wrong := sizes.keys() - set(valid):
-            raise ValueError(f"{min(wrong)}: is of the study's tuning; here are {', '.join(valid)}")
+            raise ValueError(f"{min(wrong)}: must be the same at all scales; valid here: {', '.join(valid)}")
         keys = dict(self)
         if sizes.get("protocol", keys["protocol"]) != keys["protocol"]:
             keys = {name: keys[name] for name in CRITERION}

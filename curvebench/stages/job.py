@@ -173,7 +173,7 @@ class Job:
 
         Args:
             precision: precision of the engine.
-            backend, device: another backend or device than those of the spec.
+            backend, device: backend and device, if they differ from the spec.
         """
         with self.clock.phase("import"):
             from curvebench.backends.engine import engine

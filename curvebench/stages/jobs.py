@@ -64,7 +64,7 @@ def run_job(
         supervision: information from the supervisor; None if the job is not supervised.
         keep_failed: if something failed in the last call, write its failure again and compute nothing.
         checkpoint_minutes: time between two checkpoints of a run; None for
-            `curvebench.engine.checkpoints.EVERY`.
+            `curvebench.engine.checkpoints.CHECKPOINT_SECONDS`.
 
     Returns:
         The job's folder.

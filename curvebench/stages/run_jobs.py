@@ -19,7 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.checkpoints import EVERY, Checkpoints
+from curvebench.engine.checkpoints import CHECKPOINT_SECONDS, Checkpoints
 from curvebench.engine.execution import execute
 from curvebench.engine.programs import Programs
 from curvebench.paths import checkpoints_folder
@@ -109,7 +109,7 @@ def _programs(
     Args:
         spec: the spec of the whole job, with all rounds.
         basis: the basis.
-        programs: the programs of each basis by its label; those of a new basis are added.
+        programs: the programs of each basis by its label. The programs of a new basis are added.
         bundle: all lanes of one round.
         instance: the problem of one of its seeds.
         engine: the backend.
@@ -384,7 +384,7 @@ class _CellRun:
             self.checkpoints_of_job / f"{self.key}-{lanes.numbers}",
             run,
             f"{self._name}, {len(lanes.pairs)} runs",
-            every=EVERY if minutes is None else 60 * minutes,
+            every=CHECKPOINT_SECONDS if minutes is None else 60 * minutes,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Interface of an engine: what a backend adds to a program.
+"""Interface of an engine, which executes programs with the library of a backend.
 
 An engine provides automatic differentiation, mapping over lanes, compilation, and transfers between host and
 device. `curvebench.backends` implements it for JAX and PyTorch; `curvebench.engine` runs bundles with it.
@@ -117,7 +117,7 @@ class Engine(Derivatives, Protocol):
         Args:
             function: the result of `unbatched` or `value_and_grad`.
             multiplications: estimated work of all its calls together.
-            call: calls the function with arguments like those of the run, so that it is compiled now.
+            call: calls the function with arguments like the run's, so that it is compiled now.
             what: name of the function in the notes for the provenance.
 
         Returns:

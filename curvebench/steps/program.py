@@ -50,7 +50,7 @@ class StepProtocol:
 
     @property
     def gradient_copies(self) -> int:
-        """Number of gradients that a step stores in addition to the one that the rule receives.
+        """Number of gradients that a step stores in addition to the rule's argument.
 
         Accumulation stores the sum over microbatches, clipping the gradient before clipping.
         """

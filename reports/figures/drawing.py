@@ -37,10 +37,7 @@ Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 # Paths of an SVG, and decimals of their coordinates that are dropped: 0.01 points cannot be seen.
-PATHS, DECIMALS = (
-    re.compile(r'<path (id="[^"]*" )?d="[^"]*"'),
-    re.compile(r"(\.\d\d)\d+"),
-)
+PATHS, DECIMALS = (re.compile(r'<path (id="[^"]*" )?d="[^"]*"'), re.compile(r"(\.\d\d)\d+"))
 STYLE = TEMPLATES / "figures.mplstyle"  # The house style except its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
 COLOURS = {

@@ -33,15 +33,15 @@ def all_objections(
 
 
 def objections(
-    study: str, tables: Mapping[str, pl.DataFrame], tried_in: Sequence[str] | None
+    study: str, tables: Mapping[str, pl.DataFrame], tuned_bases: Sequence[str] | None
 ) -> list[Objection]:
     """Return the objections to publishing the tables of one study.
 
     Args:
         study: name of the study.
         tables: `jobs`, and for studies also `runs`, `timings` and `memory`.
-        tried_in: bases in which tuning tries settings; None for all of them. Other bases take the setting of
-            the identity basis, so that they have no tuning runs.
+        tuned_bases: bases in which tuning tries settings; None for all of them. Other bases take the setting
+            of the identity basis, so that they have no tuning runs.
     """
     raised = [*_dirty(study, tables["jobs"]), *_failures(study, tables["jobs"])]
     if "runs" in tables:
@@ -52,7 +52,7 @@ def objections(
             for _, _, backend, names in several_machines(measured)
         ]
         runs = tables["runs"]
-        tuned = runs if tried_in is None else runs.filter(pl.col("basis").is_in(list(tried_in)))
+        tuned = runs if tuned_bases is None else runs.filter(pl.col("basis").is_in(list(tuned_bases)))
         raised += _unequal_tuning(study, tuned)
     return raised
 

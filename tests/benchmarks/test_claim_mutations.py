@@ -19,10 +19,10 @@ from tests.curvebench.property_checks.claim_rows import part_rows
 
 TABLE = tuple(mutations())
 UNBROKEN = {  # it misses as it is: nothing is left to break
-    ("notes.amsgrad", "and little later, steady gradients"),
+    ("notes.amsgrad", "and little later, steady gradients")
 }
 UNMEASURED = {  # on spectra that are given: those of networks take minutes
-    *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density"),
+    *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density")
 }
 LONG = {  # an instance is an ensemble or a sweep of networks, one in two precisions, or thousands of steps
     "notes.weight-decay",
@@ -42,9 +42,7 @@ FIRST = {row.claim.split(".")[0]: number for number, row in reversed([*enumerate
     "row",
     [  # `make test` runs the first row of each source, CI and `make test-all` all of them
         pytest.param(
-            row,
-            id=f"{row.claim}-{number}",
-            marks=[] if number in FIRST.values() else [pytest.mark.long],
+            row, id=f"{row.claim}-{number}", marks=[] if number in FIRST.values() else [pytest.mark.long]
         )
         for number, row in enumerate(TABLE)
     ],

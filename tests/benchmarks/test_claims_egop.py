@@ -19,11 +19,7 @@ from curvebench.benchmarks.claims._smooth_objectives import (
     least_sum,
     sphere_rule,
 )
-from curvebench.benchmarks.claims._spectra import (
-    eigenvalues,
-    exponential_fit,
-    power_law_fit,
-)
+from curvebench.benchmarks.claims._spectra import eigenvalues, exponential_fit, power_law_fit
 from curvebench.benchmarks.claims.egop_bounds import ADAGRAD_BOUND, SMOOTHNESS_BOUND, projected
 from curvebench.benchmarks.claims.egop_hessians import HESSIAN_SANDWICH
 from curvebench.benchmarks.claims.egop_landscape import AXIS_ALIGNED, LogSumExp, draw_problem

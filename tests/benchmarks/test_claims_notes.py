@@ -7,11 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from curvebench.benchmarks.claims import (
-    notes_curvature,
-    notes_online,
-    notes_rates,
-)
+from curvebench.benchmarks.claims import notes_curvature, notes_online, notes_rates
 from curvebench.benchmarks.claims._online_games import Game, Losses, play
 
 # --- curvature ---

@@ -21,10 +21,7 @@ from curvebench.benchmarks.claims._randomization import (
     matrix_statistics,
     mean_statistics,
 )
-from curvebench.benchmarks.claims._symmetries import (
-    Perceptron,
-    draw_matrix,
-)
+from curvebench.benchmarks.claims._symmetries import Perceptron, draw_matrix
 from curvebench.benchmarks.claims.symo_ensembles import RELU_3
 from curvebench.benchmarks.claims.symo_factors import (
     BETAS,

@@ -89,9 +89,7 @@ def test_a_slowdown_of_a_tenth_is_found_nine_times_of_ten():
     assert shares(0.04, slowdown=0.10, comparisons=500)["slower"] >= 0.9
 
 
-def test_a_change_that_fresh_processes_do_not_confirm_is_undecided(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_unconfirmed_changes_are_open(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     near = np.linspace(-0.001, 0.001, ROUNDS)
     answers = iter([{"a.b": near + 1, "ab": near + 1, "c": near}, {"a.b": near, "ab": near + 1}])
     patterns = []
@@ -112,15 +110,9 @@ def test_a_change_that_fresh_processes_do_not_confirm_is_undecided(
 
 @pytest.mark.parametrize(
     ("log_ratios", "status"),
-    [
-        (np.full(ROUNDS, 0.0), GOOD),
-        (np.full(ROUNDS, -1.0), GOOD),
-        (np.linspace(-1, 1, ROUNDS), UNDECIDED),
-    ],
+    [(np.full(ROUNDS, 0.0), GOOD), (np.full(ROUNDS, -1.0), GOOD), (np.linspace(-1, 1, ROUNDS), UNDECIDED)],
 )
-def test_what_is_not_slower_is_good_or_undecided(
-    log_ratios: np.ndarray, status: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_slowdown_is_good_or_open(log_ratios: np.ndarray, status: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gate, "measure", lambda *given: {"a": log_ratios})
     assert gate.compare({}, "", ROUNDS, 0.05) == status
 

@@ -173,9 +173,7 @@ def test_the_kernels_import_each_other_relatively():
     assert not wrong
 
 
-def test_every_peer_gets_a_line_and_a_row_and_every_backend_a_mean(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
+def test_every_peer_gets_a_row_and_every_backend_a_mean(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     table = tmp_path / "ratios.csv"
     assert main(["--case", r"sgd\.many_tiny", "--repetitions", "2", "--out", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()

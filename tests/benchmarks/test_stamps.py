@@ -65,9 +65,7 @@ def test_the_set_has_its_classes_in_the_folder_layout(made: Path):
     assert {(line.height, line.width, line.damage) for line in lines} == {(24, 24, "")}
 
 
-def test_held_out_images_have_photographs_that_training_has_not(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_held_out_images_have_other_photographs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Corners are mostly of the photograph, which the stand-ins' red tells where it is not tinted."""
     monkeypatch.setattr(stamps, "TINT_FACTORS", (1.0, 1.0))
     made = tmp_path / "stamps"

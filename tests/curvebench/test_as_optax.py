@@ -153,10 +153,7 @@ def test_groups_have_learning_rates_of_their_own(optimizer: str) -> None:
 
 @pytest.mark.parametrize(
     "kinds",
-    [
-        {name: "embedding" if name == "twin" else None for name in SHAPES},
-        {"twin": "embedding"}.get,
-    ],
+    [{name: "embedding" if name == "twin" else None for name in SHAPES}, {"twin": "embedding"}.get],
     ids=["tree", "function"],
 )
 def test_a_mask_leaves_parameters_out(kinds: Any) -> None:

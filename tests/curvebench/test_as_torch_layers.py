@@ -467,10 +467,7 @@ def test_a_tied_weight_may_be_left_to_the_others():
 @pytest.mark.parametrize(
     ("fisher", "message"),
     [
-        (
-            "sampled",
-            r"the layer 'first' has no statistics: .* sampled from the model inside `with optimizer",
-        ),
+        ("sampled", r"the layer 'first' has no statistics: .* sampled from the model inside `with optimizer"),
         ("empirical", "the layer 'first' has no statistics: .* on the data before the step, .* the model as"),
     ],
 )

@@ -41,9 +41,7 @@ def ended_by(case: tuple[str, str, str], folder: Path, moment: Moment) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_a_run_killed_at_twenty_moments_is_the_undisturbed_one(
-    case: tuple[str, str, str], tmp_path: Path
-) -> None:
+def test_a_run_killed_at_twenty_moments_is_the_undisturbed_one(case: tuple[str, str, str], tmp_path: Path):
     """In a step with its refreshes and changes of basis, an evaluation, or the writing of a checkpoint."""
     undisturbed, killed = (tmp_path / name for name in ("undisturbed", "killed"))
     for folder in (undisturbed, killed):

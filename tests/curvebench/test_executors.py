@@ -50,10 +50,7 @@ ALL = {**RULES, **VARIANTS}
 ALL["kfac"] = RULES["kfac"].choose({"fisher": "empirical"})
 # What networks have that the regression lacks (noise, attention, convolutions) meets a rule by entries; the
 # regression meets one of each way that compiles in seconds. `make test-all` has all pairs.
-ON_NETWORKS = {
-    SMALL_CONVOLUTION.name: ("adam",),
-    SMALL_ATTENTION.name: ("adam",),
-}
+ON_NETWORKS = {SMALL_CONVOLUTION.name: ("adam",), SMALL_ATTENTION.name: ("adam",)}
 ON_JAX_ALONE = ("adam", "muon", "adagrad_norm", "shampoo averaged, every 3 steps")
 ON_TANH = ("sgd", "adam", "nesterov_lookahead", "adagrad_norm", "symo", "shampoo averaged, every 3 steps")
 # Rules that use eigenvectors of singular statistics, which each library chooses: equal at full rank alone,
@@ -110,7 +107,7 @@ def assert_equal(one: Trajectories, other: Trajectories, tolerance: float) -> No
     ],
     ids=named,
 )
-def test_a_lane_equals_the_run_alone(workload: Workload, variant: str, backend: str, steps: int) -> None:
+def test_a_lane_equals_the_run_alone(workload: Workload, variant: str, backend: str, steps: int):
     bundle = bundle_of(workload, VARIANTS[variant], steps=steps)
     together, alone = run(bundle, backend), run(bundle.subset(slice(1, 2), slice(1, 2)), backend)
     assert (together.diverged_at == 0).all()
@@ -172,7 +169,7 @@ def compiled_steps(bundle: Bundle, made: Engine) -> tuple[dict[str, np.ndarray],
     ],
     ids=named,
 )
-def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str) -> None:
+def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload, variant: str):
     """No leaf is eager on torch either: a compiled function that would fall back fails, and notes say it."""
     bundle = bundle_of(workload, ALL[variant])
     bundle = bundle if workload.mapped else bundle.subset(slice(0, 1), slice(0, 1))
@@ -193,7 +190,7 @@ def test_backends_agree_and_the_second_step_compiles_nothing(workload: Workload,
 
 @pytest.mark.long
 @pytest.mark.parametrize("variant", ["adamw", "shampoo averaged, every 3 steps", "muon"])
-def test_compiled_updates_equal_eager_ones(variant: str) -> None:
+def test_compiled_updates_equal_eager_ones(variant: str):
     """By the compiler that runs use, with lanes that stop and stay."""
     bundle = bundle_of(TANH, ALL[variant])
     bundle = changed(bundle, orders=None, stop_gradient_norm=0.3)
@@ -203,7 +200,7 @@ def test_compiled_updates_equal_eager_ones(variant: str) -> None:
     assert (eager.stopped_at == compiled.stopped_at).all()
 
 
-def test_no_compiler_is_a_named_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_is_a_named_fallback(monkeypatch: pytest.MonkeyPatch):
     def missing() -> str:
         raise InvalidCxxCompiler
 
@@ -214,7 +211,7 @@ def test_no_compiler_is_a_named_fallback(monkeypatch: pytest.MonkeyPatch) -> Non
     assert made.notes == ["adam: eager updates; torch.compile finds no C++ compiler on this machine"]
 
 
-def test_what_cannot_be_compiled_is_eager_and_said() -> None:
+def test_what_cannot_be_compiled_is_eager_and_said():
     def broken(graph: Any, inputs: Any) -> Any:
         raise KeyError("buf1")
 
@@ -226,7 +223,7 @@ def test_what_cannot_be_compiled_is_eager_and_said() -> None:
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_new_state_may_be_what_the_update_overwrites(compiled: bool) -> None:
+def test_new_state_may_be_what_the_update_overwrites(compiled: bool):
     """Old parameters and old state that go on as other state: torch writes in place, and must copy first."""
 
     class Lagged(NamedTuple):
@@ -249,7 +246,7 @@ def test_new_state_may_be_what_the_update_overwrites(compiled: bool) -> None:
     assert_equal(run(bundle, "jax"), execute(bundle, made), 1e-11)
 
 
-def test_metrics_and_model_state_may_be_parameters() -> None:
+def test_metrics_and_model_state_may_be_parameters():
     """A checkpoint keeps its value, and lagged weights stay those of their step."""
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
@@ -280,7 +277,7 @@ def test_metrics_and_model_state_may_be_parameters() -> None:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: str) -> None:
+def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: str):
     """002 Lemma S.10: at a constant rate the gradients are taken at the same points, in a basis too."""
     made = engine(backend, "float64")
     norms, points = {}, {}
@@ -298,7 +295,7 @@ def test_looking_ahead_is_double_momentum_seen_from_its_fast_weights(backend: st
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backend: str) -> None:
+def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backend: str):
     """Two lanes: rate 1 arrives, rate 1/2 halves the distance, whose square is the loss above the minimum."""
     workload = workloads()["least_squares"]
     settings = workload.complete({"n": 40, "d": 12, "alpha": 1.0})
@@ -331,7 +328,7 @@ def kept(carry: Carry, made: Engine) -> dict[str, np.ndarray]:
     [(one, "torch") for one in ALL]
     + [(one, "jax") for one in ("adam", "nesterov_lookahead", "shampoo averaged, every 3 steps")],
 )
-def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str) -> None:
+def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str):
     """After 5 of 8 steps, which is between two refreshes where there is a cadence."""
     bundle, made = bundle_of(TANH, ALL[variant], steps=8), engine(backend, "float64")
     with made.context():
@@ -349,7 +346,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(variant: str, backend: str)
 
 
 @pytest.mark.parametrize("variant", ["adam", "shampoo averaged, every 3 steps", "torch:torch.optim.Adam"])
-def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str) -> None:
+def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str):
     """Stretches of lengths A, B, A: each length has a program of its own, in the same buffers."""
     rule = ALL[variant] if variant in ALL else find_rule(variant)
     bundle = make_bundle(rule=rule, seeds=(0,), rates=(0.05,), steps=8, basis=False)
@@ -366,9 +363,7 @@ def test_evaluations_that_do_not_divide_the_steps_change_nothing(variant: str) -
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("starts", [False, True])
 @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5, 6]), (4, [1, 5]), (None, [1])])
-def test_refresh_is_done_on_the_steps_of_its_cadence(
-    every: int | None, steps: list[int], starts: bool, backend: str
-) -> None:
+def test_refresh_follows_its_cadence(every: int | None, steps: list[int], starts: bool, backend: str):
     """A rule whose refresh notes the step that it is done before, as a sum of powers of two.
 
     With work of its own at the start, that step counts as step 0. The steps are cut in two stretches.
@@ -402,7 +397,7 @@ def test_refresh_is_done_on_the_steps_of_its_cadence(
     assert found.tolist() == [sum(2.0**step for step in steps) - (1 if starts else 0)]
 
 
-def test_equal_leaves_are_one_array() -> None:
+def test_equal_leaves_are_one_array():
     """Neighbours of one kind and shape are updated together; a rotated block keeps its own order."""
     seen: list[tuple[int, ...]] = []
 
@@ -427,9 +422,7 @@ def test_equal_leaves_are_one_array() -> None:
     ],
     ids=named,
 )
-def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
-    workload: Workload, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streaming_changes_nothing(workload: Workload, backend: str, monkeypatch: pytest.MonkeyPatch):
     held = bundle_of(workload, VARIANTS["adam"])
     metrics = {name: one for name, one in workload.metrics.items() if name != GRADIENT_NORM}  # needs all data
     held = dataclasses.replace(
@@ -443,7 +436,7 @@ def test_streamed_batches_and_evaluation_in_pieces_change_nothing(
 
 
 @pytest.mark.parametrize("workload", NETWORKS.values(), ids=lambda workload: workload.name)
-def test_noise_is_that_of_seed_and_step(workload: Workload) -> None:
+def test_noise_is_that_of_seed_and_step(workload: Workload):
     made = engine("jax", "float64")
     bundle = bundle_of(workload, VARIANTS["sgd"])
     with made.context():
@@ -455,7 +448,7 @@ def test_noise_is_that_of_seed_and_step(workload: Workload) -> None:
         assert not np.array_equal(np.asarray(values)[0], np.asarray(values)[1]), name
 
 
-def test_noise_reaches_the_loss() -> None:
+def test_noise_reaches_the_loss():
     bundle = bundle_of(SMALL_ATTENTION, VARIANTS["sgd"])
     draw = SMALL_ATTENTION.noise
     assert draw is not None

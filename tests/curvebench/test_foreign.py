@@ -55,11 +55,7 @@ def run(locator: str, evaluations: int = STEPS, **arguments: Any) -> Trajectorie
 Params = dict[str, torch.Tensor]
 
 
-def by_hand(
-    make: Callable[[Params], list[Any]],
-    closure: bool = False,
-    averaged: bool = False,
-) -> float:
+def by_hand(make: Callable[[Params], list[Any]], closure: bool = False, averaged: bool = False) -> float:
     """The last training loss of the same run by a plain loop over optimizers of PyTorch."""
     bundle = alone("torch:torch.optim.SGD")
     problem, ops = bundle.problems[0], engine("torch", "float64").ops

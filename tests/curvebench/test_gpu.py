@@ -67,7 +67,7 @@ BOUNDS = {"float32": (0.0, 1e-4), "tf32": (0.0, 3e-2), "mixed": (1e-4, 0.1), "bf
         *(pytest.param(name, "jax", marks=pytest.mark.long) for name in ("small_resnet", "small_hiera")),
     ],
 )
-def test_gradients_are_as_exact_as_the_precision(name: str, backend: str, device: str) -> None:
+def test_gradients_are_as_exact_as_the_precision(name: str, backend: str, device: str):
     # four compilations on JAX
     network = TINY if (backend, device) == ("jax", "cpu") else NETWORKS[name]
     exact = gradients(network, "torch", "float64", "cpu")
@@ -78,7 +78,7 @@ def test_gradients_are_as_exact_as_the_precision(name: str, backend: str, device
 
 
 @pytest.mark.gpu
-def test_tf32_is_used_on_a_gpu_where_it_is_asked_for_alone() -> None:
+def test_tf32_is_used_on_a_gpu_where_it_is_asked_for_alone():
     network = NETWORKS["small_vit"]
     exact = gradients(network, "torch", "float64", "cpu")
     for backend in ("torch", "jax"):
@@ -91,7 +91,7 @@ def test_tf32_is_used_on_a_gpu_where_it_is_asked_for_alone() -> None:
 @DEVICES
 @BOTH
 @pytest.mark.parametrize("name", RULES)
-def test_a_small_network_trains_in_half_precision(name: str, backend: str, device: str) -> None:
+def test_a_small_network_trains_in_half_precision(name: str, backend: str, device: str):
     bundle = TINY.bundle(RULES[name], BATCH, 10)
     found = execute(bundle, engine(backend, "bfloat16", device))
     assert not found.diverged_at.any()
@@ -101,7 +101,7 @@ def test_a_small_network_trains_in_half_precision(name: str, backend: str, devic
 @pytest.mark.gpu
 @pytest.mark.parametrize("network", SMALL, ids=lambda network: network.name)
 @pytest.mark.parametrize("name", RULES)
-def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> None:
+def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork):
     import torch
 
     made = engine("torch", "mixed", "gpu")
@@ -124,7 +124,7 @@ def test_steps_never_wait_for_the_device(name: str, network: TimedNetwork) -> No
 @DEVICES
 def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     device: str, capsys: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setitem(NETWORKS, "small_vit", TINY)
     arguments = ["--device", device, "--networks", "small_vit", "--precisions", "mixed", "--backends", "jax"]
     arguments += ["--optimizers", "muon", "--batch-size", "4", "--repetitions", "1"]
@@ -142,7 +142,7 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     assert not capsys.readouterr().out  # what is in the file is not measured again
 
 
-def test_each_network_is_timed_in_its_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_network_is_timed_in_its_precisions(monkeypatch: pytest.MonkeyPatch):
     timed = []
 
     def measured(network: TimedNetwork, backend: str, precision: str, *sizes: Any) -> Iterator[Any]:

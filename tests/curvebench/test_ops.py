@@ -347,9 +347,7 @@ def test_max_pooling_gives_a_tie_to_one_of_the_greatest():
 @pytest.mark.parametrize("settings", [1, 3, 5, 8, 11])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("rows", "columns", "forms"), [(LARGE + 1, LARGE, 2), (3 * LARGE, LARGE - 1, 1)])
-def test_large_bases_apart_give_the_same_products(
-    rows: int, columns: int, forms: int, settings: int, dtype: str
-):
+def test_large_bases_give_equal_products(rows: int, columns: int, forms: int, settings: int, dtype: str):
     rng = np.random.default_rng(settings)
     matrices = rng.standard_normal((2, rows, columns)) / np.sqrt(rows)
     coordinates, vectors = (rng.standard_normal((2, settings, size)) for size in (columns, rows))

@@ -35,10 +35,7 @@ from tests.curvebench.user_files import user_file
 
 LION, BOWL, MINE = map(user_file, ("lion.py", "bowl.py", "mine.py"))
 # changes of the tiny study: no basis, and the backend that has nothing to compile
-IN_COORDINATES = (
-    "[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]",
-    "[identity]",
-)
+IN_COORDINATES = ("[identity, {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}]", "[identity]")
 ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", "      torch: {}\n")
 
 
@@ -88,7 +85,7 @@ def run_all(
 # --- packages ------------------------------------------------------------------------------------
 
 
-def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path) -> None:
+def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path):
     study = write_study(tmp_path / "studies", ("[sgd, adam]", "[lion, adam]"))
 
     def hashes() -> dict[str, str]:
@@ -114,7 +111,7 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
     assert changed == {name for name in before if " lion " in name}
 
 
-def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
+def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
     assert find_rule("lion").source == "Chen et al. 2023"
     assert find_workload("bowl").description == "least squares under another name"
     assert {"lion", "adam"} <= set(known(RULES))
@@ -134,7 +131,7 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path) -> None:
         ("", "RULES is missing"),
     ],
 )
-def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str) -> None:
+def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str):
     (package / "prowess/rules.py").write_text(content)
     with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
         find_rule("lion")
@@ -143,9 +140,7 @@ def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_module_of_ours_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "broken").mkdir()
     ours = "from curvebench.optimizers.adam import RULES\n"
     contents = {"__init__": "", "a": ours, "b": ours, "c": "RULES = (\n", "d": "RULES = ('adam',)\n"}
@@ -160,7 +155,7 @@ def test_a_broken_module_of_ours_is_named_with_what_would_be_right(
     assert "broken/d.py: RULES is missing, or is no tuple of Rule" in said
 
 
-def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path) -> None:
+def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path):
     folder = tmp_path / "studies"
     study = write_study(
         folder,
@@ -187,9 +182,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
         check_unchanged(final)
 
 
-def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_relative_to_the_study_or_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "studies"
     assert canonical("adam", folder) == "adam"
@@ -201,13 +194,13 @@ def test_a_path_is_relative_to_the_study_and_stored_relative_to_the_working_fold
     assert outside == (tmp_path.parent / "lion.py").as_posix()
 
 
-def test_a_name_of_a_file_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_name_of_a_file_that_is_taken_is_named(tmp_path: Path):
     (tmp_path / "lion.py").write_text(LION.replace('"lion"', '"momentum"'))
     with pytest.raises(InputError, match="the name 'momentum' is taken; rename the optimizer"):
         find_rule(canonical("lion.py", tmp_path))
 
 
-def test_a_file_with_several_rules_wants_a_name(tmp_path: Path) -> None:
+def test_a_file_with_several_rules_wants_a_name(tmp_path: Path):
     (tmp_path / "same.py").write_text(LION.replace("RULES = (LION,)", "RULES = (LION, LION)"))
     assert find_rule(f"{tmp_path}/same.py").name == "lion"  # one name is enough
     two = LION + 'from dataclasses import replace\nRULES = (LION, replace(LION, name="tiger"))\n'
@@ -225,9 +218,7 @@ FILES = """{torch:own/mine.py:Descent: {betas: [0.8, 0.9]}}, {optax:own/mine.py:
 
 
 @pytest.mark.long
-def test_optimizers_of_other_libraries_run_in_the_same_protocol(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_optimizers_of_other_libraries_run_in_our_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """All stages, timing too, in the problem's coordinates; bases: further down and in a notebook."""
     monkeypatch.setattr(timing_jobs, "REPETITIONS", 1)
     (tmp_path / "studies/own").mkdir(parents=True)
@@ -279,7 +270,7 @@ def searched(folder: Path, space: str = OWN) -> Path:
     )
 
 
-def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path) -> None:
+def test_an_optimizer_may_have_a_search_space_of_its_own_and_the_budget_of_all(tmp_path: Path):
     study = searched(tmp_path / "studies")
     runs = run_all(study, tmp_path / "results")
     theirs = runs.filter(pl.col("optimizer") == "theirs")
@@ -302,7 +293,7 @@ def bundle_of(locator: str, arguments: dict[str, Any], basis: bool, **values: tu
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str) -> None:
+def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: str):
     """Adam in blocks of rotated coordinates."""
     same: dict[str, tuple[str, dict[str, Any]]] = {
         "jax": ("optax:optax.adam", {"b1": 0.9, "b2": 0.999, "eps": 1e-8}),
@@ -317,7 +308,7 @@ def test_in_a_basis_an_entrywise_optimizer_of_another_library_is_ours(backend: s
     )
 
 
-def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
+def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer():
     rule, made = find_rule("torch:torch.optim.SGD"), engine("torch", "float64")
     bundle = make_bundle(TANH, rule, (0,), (0.3,), batch_size=None, basis=False, steps=40, evaluations=40)
     threshold = float(np.median(execute(bundle, made).metrics["gradient_norm"]))
@@ -329,12 +320,12 @@ def test_a_lane_that_stops_stays_where_it_is_with_a_torch_optimizer() -> None:
     assert losses[stopped - 1] < losses[stopped - 2]
 
 
-def test_a_state_may_begin_with_the_parameters() -> None:
+def test_a_state_may_begin_with_the_parameters():
     bundle = bundle_of("optax:optax.contrib.dog", {}, False, learning_rate=(1.0,))
     assert np.isfinite(execute(bundle, engine("jax", "float64")).metrics["train_loss"]).all()
 
 
-def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path) -> None:
+def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path):
     (package / "prowess/theirs.py").write_text("class Theirs:\n    def __init__(self, params, lr): ...\n")
     found = origin(RULES, "torch:prowess.theirs.Theirs")
     assert "package:prowess/theirs.py" in found.files
@@ -342,17 +333,12 @@ def test_the_files_of_a_package_decide_the_hash_of_its_contestants(package: Path
     assert origin(RULES, "torch:torch.optim.NAdam").files == {}
 
 
-def test_the_files_of_a_package_are_found_again_wherever_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_package_are_found_wherever_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In a folder of another name, as of editable installs, and in two, of which imports take the first."""
     for folder in ("src", "one/spread", "two/spread"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "m.py").write_text(f"# {folder}\n")
-    homes = {
-        "mapped": [tmp_path / "src"],
-        "spread": [tmp_path / "one/spread", tmp_path / "two/spread"],
-    }
+    homes = {"mapped": [tmp_path / "src"], "spread": [tmp_path / "one/spread", tmp_path / "two/spread"]}
 
     def found(name: str) -> Any:
         spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
@@ -365,7 +351,7 @@ def test_the_files_of_a_package_are_found_again_wherever_it_lies(
         assert contestants.located(f"package:{name}/m.py") == first / "m.py"
 
 
-def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path) -> None:
+def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path):
     study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
     plan = make_plan(config_of(study, backends=("jax",)))
     jobs = [job for planned in plan.studies for job in planned.jobs]

@@ -66,7 +66,7 @@ def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
 
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("workload", [SMALL_CONVOLUTION, SMALL_ATTENTION], ids=lambda workload: workload.name)
-def test_a_step_exchanges_nothing_with_the_host(workload: Workload, name: str) -> None:
+def test_a_step_exchanges_nothing_with_the_host(workload: Workload, name: str):
     bundle = bundle_of(workload, rules()[name], (0,), 1)
     few, many = exchanged(bundle, 1), exchanged(bundle, 6)
     assert few == many
@@ -107,7 +107,7 @@ def _wide(rule: str) -> Bundle:
 
 
 @pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3), ("muon", 2)])
-def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int) -> None:
+def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int):
     """As a plain loop with torch.optim holds them, gradients set to None: AdamW's 12 bytes a parameter."""
     bundle = _wide(rule)
     entries, before, seen = bundle.layout.total, alive_bytes("torch"), []
@@ -139,7 +139,7 @@ class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
 
 
 @pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3)])
-def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int) -> None:
+def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int):
     """As in a plain loop that sets gradients to None: none of the step before is there."""
     bundle = _wide(rule)
     made = engine("torch", "float32")
@@ -152,9 +152,7 @@ def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int)
 
 
 @pytest.mark.parametrize("rule", ["muon", "soap"])
-def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_leaves_that_are_alike_are_updated_a_few_at_once(rule: str, monkeypatch: pytest.MonkeyPatch):
     bundle = _wide(rule)
     together = execute(bundle, engine("torch", "float64"))
     pieces = len(bundle.update.groups)
@@ -166,7 +164,7 @@ def test_large_leaves_that_are_alike_are_updated_a_few_at_once(
         np.testing.assert_allclose(found.metrics[name], values, rtol=1e-9, err_msg=name)
 
 
-def test_state_that_cannot_be_written_to_is_copied() -> None:
+def test_state_that_cannot_be_written_to_is_copied():
     """One array twice, one broadcast and the parameters themselves."""
     rule = rules()["adam"]
 

@@ -30,7 +30,7 @@ def in_parts(state: Any) -> Any:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-13), ("float32", 2e-5)])
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> None:
+def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float):
     ops, rule = torch_ops("cpu", dtype), RULES[name]
     rng = np.random.default_rng(0)
     param = ops.asarray(rng.normal(size=257))
@@ -54,9 +54,7 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float) -> No
 @pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
 @pytest.mark.parametrize("basis", [True, False])
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_a_run_with_the_kernel_equals_the_rule_on_jax(
-    name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernel_equals_jaxs_rule(name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch_segment, "MIN_MEAN_LEAF_ENTRIES", worth)
     bundle = single(name, basis)
     torch_engine = engine("torch", "float64")
@@ -75,7 +73,7 @@ def single(name: str, basis: bool) -> Bundle:
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_another_rule_of_the_same_name_has_no_kernel(name: str) -> None:
+def test_another_rule_of_the_same_name_has_no_kernel(name: str):
     def update(ops: Any, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
         return RULES[name].update(ops, -grad, state, param, hyper)
 
@@ -83,7 +81,7 @@ def test_another_rule_of_the_same_name_has_no_kernel(name: str) -> None:
     assert native_of(dataclasses.replace(RULES[name], update=update)) is None
 
 
-def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
+def test_the_rule_runs_where_the_kernel_does_not_apply():
     """With epsilon 0 an entry without gradient stays; the kernel would divide 0 by 0."""
     rule = optimizers.rules()["adam"]
     bundle = make_bundle(rule=rule, seeds=(3,), rates=(0.02,))
@@ -107,19 +105,19 @@ def test_the_rule_runs_where_the_kernel_does_not_apply() -> None:
 )
 def test_updates_are_compiled_where_a_run_is_long_enough(
     device: str, worth: int | None, entries: int, steps: int | None, few: str | None
-) -> None:
+):
     made = TorchEngine("float32", device, worth_compiling=worth)
     assert made._too_few(entries, steps) == few
 
 
-def test_divergence_is_seen_at_its_step() -> None:
+def test_divergence_is_seen_at_its_step():
     bundle = make_bundle(rule=optimizers.rules()["sgd"], seeds=(3,), rates=(1e200,), steps=40)
     jax_run, torch_run = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))
     assert torch_run.diverged_at[0, 0] == jax_run.diverged_at[0, 0] > 0
 
 
 @pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
-def test_a_single_leaf_and_transposed_gradients(worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_leaf_and_transposed_gradients(worth: int, monkeypatch: pytest.MonkeyPatch):
     """One parameter is leaf and buffer at once; the gradient of a transposed use may lie in another order."""
     monkeypatch.setattr(torch_segment, "MIN_MEAN_LEAF_ENTRIES", worth)
 

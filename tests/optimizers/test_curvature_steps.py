@@ -67,9 +67,7 @@ def test_a_cholesky_factor_stays_triangular_with_a_positive_diagonal(seed: int, 
 
 
 @given(seeds, st.sampled_from(SHAPES))
-def test_with_half_of_the_scale_each_they_take_the_spectral_step_to_first_order(
-    seed: int, shape: tuple[int, int]
-):
+def test_with_half_the_scale_each_they_take_the_first_order_spectral_step(seed: int, shape: tuple[int, int]):
     begun, gradient = kronecker(seed, shape), np.random.default_rng(seed).standard_normal(shape)
     factors = (cholesky_of_inverse(begun.scale * begun.factor(0)), cholesky_of_inverse(begun.factor(1)))
 

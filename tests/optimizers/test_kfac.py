@@ -29,13 +29,7 @@ from curvebench.workloads import workloads
 from tests.curvebench.toys import advanced, begun
 
 STEPS, BATCH = 4, 24
-NUMBERS = {
-    "learning_rate": 0.01,
-    "damping": 1e-2,
-    "factor_decay": 0.8,
-    "momentum": 0.9,
-    "weight_decay": 0.1,
-}
+NUMBERS = {"learning_rate": 0.01, "damping": 1e-2, "factor_decay": 0.8, "momentum": 0.9, "weight_decay": 0.1}
 
 
 def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], seeds: int = 1) -> Bundle:
@@ -70,11 +64,7 @@ def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-CASES = [
-    ("kfac", "sampled", 1, 1),
-    ("kfac", "empirical", 3, 2),
-    ("kfac_as_004", "empirical_of_mean", 1, 1),
-]
+CASES = [("kfac", "sampled", 1, 1), ("kfac", "empirical", 3, 2), ("kfac_as_004", "empirical_of_mean", 1, 1)]
 
 
 @pytest.mark.parametrize(("name", "fisher", "factors", "inverses"), CASES)

@@ -72,7 +72,7 @@ def _convolutions(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> 
 NETWORKS = {
     "perceptron": Network(
         nn.Sequential(
-            *(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, CLASSES)),
+            *(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, CLASSES))
         ).double(),
         (5,),
         _perceptron,
@@ -125,9 +125,7 @@ def data(network: Network, loss: str) -> tuple[np.ndarray, np.ndarray]:
         ("convolutions", "mse", "expected", "jax"),
     ],
 )
-def test_factors_and_preconditioned_gradients_are_those_of_curvlinops(
-    name: str, loss: str, fisher: str, backend: str
-):
+def test_factors_and_directions_are_those_of_curvlinops(name: str, loss: str, fisher: str, backend: str):
     network = NETWORKS[name]
     module = network.module
     family, scale = LIKELIHOODS[loss]

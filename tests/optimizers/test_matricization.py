@@ -18,7 +18,7 @@ OPS = numpy_ops("float64")
 @pytest.mark.parametrize("leading", [(), (2, 1, 3)])
 def test_the_first_axis_counts_rows_and_entries_keep_their_order(
     shape: tuple[int, ...], matrix: tuple[int, ...], leading: tuple[int, ...]
-) -> None:
+):
     array = np.random.default_rng(0).standard_normal((*leading, *shape))
     found = as_matrix(OPS, array, len(shape))
     assert found.shape == (*leading, *matrix)

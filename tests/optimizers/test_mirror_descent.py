@@ -37,7 +37,7 @@ def moved(
     ties=st.booleans(),
 )
 @settings(max_examples=150)
-def test_the_projection_onto_the_simplex_is_nearest(seed: int, size: int, scale: float, ties: bool) -> None:
+def test_the_projection_onto_the_simplex_is_nearest(seed: int, size: int, scale: float, ties: bool):
     """p is nearest to v where (v - p) (u - p) <= 0 for every corner u, and the domain is their hull."""
     rng = np.random.default_rng(seed)
     drawn = rng.integers(-2, 3, size).astype(float) if ties else rng.standard_normal(size)
@@ -50,7 +50,7 @@ def test_the_projection_onto_the_simplex_is_nearest(seed: int, size: int, scale:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_projections_known_by_hand(backend: str) -> None:
+def test_projections_known_by_hand(backend: str):
     """Each row is a vector."""
     for domain, points, expected in (
         (
@@ -84,9 +84,7 @@ def excess(vector: np.ndarray, domain: str) -> float:
     shape=st.sampled_from([(), (1,), (5,), (3, 1), (1, 4), (3, 4), (2, 3, 2, 2)]),
 )
 @settings(max_examples=150)
-def test_every_vector_stays_in_the_domain(
-    seed: int, scale: float, way: tuple[str, str], shape: tuple[int, ...]
-) -> None:
+def test_vectors_stay_in_the_domain(seed: int, scale: float, way: tuple[str, str], shape: tuple[int, ...]):
     """From any start, inside or not."""
     rng = np.random.default_rng(seed)
     grads = [scale * rng.standard_normal(shape) for _ in range(4)]
@@ -101,7 +99,7 @@ def test_every_vector_stays_in_the_domain(
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_weights_below_the_range_of_numbers_come_back(backend: str, dtype: str) -> None:
+def test_weights_below_the_range_of_numbers_come_back(backend: str, dtype: str):
     """The mirrored point remembers them: g and then -g lead back to where the run began."""
     start, grad = np.array([0.25, 0.25, 0.5]), np.array([1e4, 0.0, 0.0])
     one, two = moved(start, grad, -grad, mirror="entropy", backend=backend, dtype=dtype)
@@ -111,13 +109,13 @@ def test_weights_below_the_range_of_numbers_come_back(backend: str, dtype: str) 
 
 
 @pytest.mark.parametrize("backend", ["numpy", "jax", "torch"])
-def test_weights_share_what_a_huge_gradient_leaves(backend: str) -> None:
+def test_weights_share_what_a_huge_gradient_leaves(backend: str):
     grad = np.array([-1e140, 1e140, -1e140])
     (found,) = moved(np.full(3, 1 / 3), grad, mirror="entropy", backend=backend)
     np.testing.assert_allclose(found, [0.5, 0.0, 0.5], rtol=1e-15)
 
 
-def test_a_weight_of_zero_stays_zero() -> None:
+def test_a_weight_of_zero_stays_zero():
     (found,) = moved(np.array([0.0, 0.25, 0.75]), np.array([-5.0, 0.0, 0.0]), mirror="entropy")
     np.testing.assert_allclose(found, [0.0, 0.25, 0.75], rtol=1e-15)
 
@@ -130,6 +128,6 @@ def test_a_weight_of_zero_stays_zero() -> None:
         ([0.0, 0.0], [0.5, 0.5]),
     ],
 )
-def test_a_start_outside_the_simplex_is_brought_into_it(start: list[float], expected: list[float]) -> None:
+def test_a_start_outside_the_simplex_is_brought_into_it(start: list[float], expected: list[float]):
     (found,) = moved(np.array(start), np.zeros(2), mirror="entropy")
     np.testing.assert_allclose(found, expected, rtol=1e-15)

@@ -99,7 +99,7 @@ def replayed(
 
 
 @pytest.mark.parametrize("optimizer", rules())
-def test_every_rule_is_in_the_battery_with_every_option(optimizer: str) -> None:
+def test_every_rule_is_in_the_battery_with_every_option(optimizer: str):
     assert not BATTERY[optimizer].options, "the entry named like the rule has its defaults"
     entries = [entry for entry in BATTERY.values() if entry.optimizer == optimizer]
     chosen = {name for entry in entries for name in entry.options}
@@ -108,7 +108,7 @@ def test_every_rule_is_in_the_battery_with_every_option(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("label", BATTERY)
-def test_an_entry_has_nothing_at_its_default(label: str) -> None:
+def test_an_entry_has_nothing_at_its_default(label: str):
     entry = BATTERY[label]
     assert entry.optimizer in rules()
     specs = entry.rule.hyperparameters
@@ -133,9 +133,7 @@ def test_an_entry_has_nothing_at_its_default(label: str) -> None:
     ],
     ids=lambda value: f"{len(value)} shapes" if isinstance(value, dict) else value,
 )
-def test_path_is_that_of_a_plain_loop(
-    label: str, backend: str, shapes: Mapping[str, tuple[int, ...]]
-) -> None:
+def test_path_is_that_of_a_plain_loop(label: str, backend: str, shapes: Mapping[str, tuple[int, ...]]):
     entry = BATTERY[label]
     params, grads = instance(entry.shapes_or(shapes))
     expected = entry.path(entry.begun(params), grads, entry.hyper)
@@ -154,7 +152,7 @@ def test_path_is_that_of_a_plain_loop(
         if getattr(entry, library)
     ],
 )
-def test_path_is_that_of_another_library(label: str, library: str) -> None:
+def test_path_is_that_of_another_library(label: str, library: str):
     entry, oracle = BATTERY[label], getattr(BATTERY[label], library)
     params, grads = instance(SHAPES, seed=1)
     params, grads = oracle.takes(params), [oracle.takes(grad) for grad in grads]
@@ -168,7 +166,7 @@ def test_path_is_that_of_another_library(label: str, library: str) -> None:
 
 
 @pytest.mark.parametrize("label", BATTERY)
-def test_a_schedule_multiplies_every_learning_rate(label: str) -> None:
+def test_a_schedule_multiplies_every_learning_rate(label: str):
     """Those of parts and of grafting too, and a decay that is said to follow the schedule alone."""
     entry, multiplier = BATTERY[label], 0.5
     params, grads = instance(entry.shapes_or(FEW))
@@ -186,7 +184,7 @@ def test_a_schedule_multiplies_every_learning_rate(label: str) -> None:
 
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
-def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
+def test_zero_gradients_move_nothing(label: str, backend: str):
     entry = BATTERY[label]
     params, _ = instance(entry.shapes_or(FEW))
     zeros = {name: np.zeros_like(value) for name, value in params.items()}
@@ -197,7 +195,7 @@ def test_zero_gradients_move_nothing(label: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize(("label", "backend"), SCALE_FREE)
-def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(label: str, backend: str) -> None:
+def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(label: str, backend: str):
     entry = BATTERY[label]
     vectors = [[0.0, 2.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0], [5.0, 1.0, 0.0, 0.0]]
     grads = [{**FEW_ZEROS, "vector": np.array(vector)} for vector in vectors]
@@ -218,9 +216,7 @@ def test_a_zero_entry_waits_without_epsilon_for_its_first_gradient(label: str, b
         if (pair[1], dtype) != ("jax", "float32")
     ],
 )
-def test_huge_and_tiny_gradients_move_like_ordinary_ones(
-    label: str, backend: str, dtype: str, scale: float
-) -> None:
+def test_huge_and_tiny_gradients_move_like_ordinary_ones(label: str, backend: str, dtype: str, scale: float):
     """002 eq. 47: without epsilon the update does not depend on the gradients' scale."""
     entry = BATTERY[label]
     assert entry.scale_free is not None
@@ -235,7 +231,7 @@ def test_huge_and_tiny_gradients_move_like_ordinary_ones(
 
 
 @pytest.mark.parametrize(("label", "backend"), DIVIDING)
-def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str) -> None:
+def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str):
     entry = BATTERY[label]
     grads = [{**FEW_ZEROS, "vector": np.array([1e-200, -1e-200, 0.0, 0.0])}] * 3
     for arrays in replayed(entry, FEW_ZEROS, grads, backend, entry.still):
@@ -243,7 +239,7 @@ def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str
 
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
-def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str) -> None:
+def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str):
     """At every step the same, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
     # for JAX those that it has compiled
@@ -271,7 +267,7 @@ def runs_in(label: str, dtype: str) -> bool:
 @pytest.mark.parametrize(
     ("label", "backend"), [pair for pair in EDGES if pair[1] != "jax" and runs_in(pair[0], "float32")]
 )
-def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> None:
+def test_float32_stays_float32_and_is_near_float64(label: str, backend: str):
     entry = BATTERY[label]
     params, grads = instance(entry.shapes_or(FEW), seed=4)
     path = replayed(entry, params, grads, backend, dtype="float32")
@@ -280,7 +276,7 @@ def test_float32_stays_float32_and_is_near_float64(label: str, backend: str) -> 
 
 
 @pytest.mark.parametrize("label", BATTERY)
-def test_a_rule_says_which_precision_it_runs_in(label: str) -> None:
+def test_a_rule_says_which_precision_it_runs_in(label: str):
     entry = BATTERY[label]
     params, grads = instance(entry.shapes_or(FEW))
     for dtype in ("float64", "float32"):
@@ -302,7 +298,7 @@ POISONED = (1, 2)  # the lane whose second gradient is NaN
         if runs_in(pair[0], dtype)
     ],
 )
-def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str) -> None:
+def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dtype: str):
     """Arrays (S, K, d) under hyperparameters (S, K, 1); a lane that gets a NaN keeps it to itself."""
     entry, rng = BATTERY[label], np.random.default_rng(5)
     shapes = entry.shapes_or(FEW)
@@ -365,7 +361,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
 
 
 @pytest.mark.parametrize(("label", "backend"), [pair for pair in EVERY if pair[0] in rules()])
-def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str) -> None:
+def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str):
     """Engines write into them and donate them: no two may share memory, nor one with the parameters."""
     made = None if backend == "numpy" else engine(backend, "float32")
     ops = numpy_ops("float32") if made is None else made.ops

@@ -20,7 +20,7 @@ RATE = {"learning_rate": 0.5, "epsilon": 0.0}
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("shape", [(8, 3), (3, 8), (6, 2, 2)])
-def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int, ...], backend: str) -> None:
+def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int, ...], backend: str):
     """Rounding in the null space is no curvature: its root would be 50 times a true one."""
     grad = np.random.default_rng(5).standard_normal(shape).astype(np.float32).astype(np.float64)
     start = np.zeros(shape)
@@ -41,9 +41,7 @@ def test_singular_statistics_in_float32_keep_the_size_of_steps(shape: tuple[int,
         ((3, 2, 2, 2), 2, [[(0, 2), (2, 3)], [(0, 2)], [(0, 2)], [(0, 2)]]),
     ],
 )
-def test_blocks_are_parameters_of_their_own(
-    shape: tuple[int, ...], size: int, cuts: list[list[tuple[int, int]]]
-) -> None:
+def test_blocks_are_parameters(shape: tuple[int, ...], size: int, cuts: list[list[tuple[int, int]]]):
     rng = np.random.default_rng(11)
     start, grads = rng.standard_normal(shape), [rng.standard_normal(shape) for _ in range(4)]
     hyper = {"learning_rate": 0.5, "epsilon": 0.1}
@@ -58,7 +56,7 @@ def test_blocks_are_parameters_of_their_own(
         np.testing.assert_allclose(whole[block], final(block), rtol=1e-9, atol=1e-10)
 
 
-def test_a_step_with_new_roots_adds_its_outer_products_once() -> None:
+def test_a_step_with_new_roots_adds_its_outer_products_once():
     """2 m n (m + n) + m^2 + n^2 operations less than twice: counted, with a root that costs nothing."""
     calls = 0
 

@@ -22,7 +22,7 @@ BARE = {"learning_rate": 0.5, "weight_decay": 0.0, "epsilon": 0.0}
 
 
 @pytest.mark.parametrize("basis", ["orthogonal_iteration", "eigendecomposition"])
-def test_with_diagonal_statistics_soap_is_adam_one_step_later(basis: str) -> None:
+def test_with_diagonal_statistics_soap_is_adam_one_step_later(basis: str):
     """G = diag(g): both statistics are diagonal, and every basis permutes entries."""
     rng = np.random.default_rng(2)
     sizes = np.array([8.0, 4.0, 2.0, 1.0])
@@ -41,9 +41,7 @@ def test_with_diagonal_statistics_soap_is_adam_one_step_later(basis: str) -> Non
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
-def test_without_epsilon_the_scale_of_gradients_does_not_matter(
-    dtype: str, scale: float, backend: str
-) -> None:
+def test_without_epsilon_the_scale_of_gradients_does_not_matter(dtype: str, scale: float, backend: str):
     params, grads = instance({"square": (3, 3), "tall": (3, 2), "vector": (4,)}, seed=7)
     hyper = {**SOAP, "epsilon": 0.0}
     scaled = [{name: scale * value for name, value in grad.items()} for grad in grads]
@@ -53,7 +51,7 @@ def test_without_epsilon_the_scale_of_gradients_does_not_matter(
     assert_paths_close(path, plain, 1e-11 if dtype == "float64" else 1e-3)
 
 
-def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameters() -> None:
+def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameters():
     """Statistics stay 0 and give some basis; the last gradient then moves by the rate in it."""
     tiny, late = np.full((3, 3), 1e-200), np.eye(3)
     path = replay("soap", {"w": np.zeros((3, 3))}, [{"w": tiny}] * 3 + [{"w": late}], BARE, "numpy")
@@ -73,7 +71,7 @@ def test_squares_that_underflow_and_a_late_first_gradient_leave_finite_parameter
         (None, [Work.START, Work.NONE, Work.NONE, Work.NONE]),
     ],
 )
-def test_the_first_step_decomposes_and_the_others_iterate(every: int | None, works: list[Work]) -> None:
+def test_the_first_step_decomposes_and_the_others_iterate(every: int | None, works: list[Work]):
     rule = rules()["soap"].choose({"refresh_every": every})
     for shape in ((3, 2), (3,)):
         update = Update(rule, layout({"w": shape}, {"w": Role("weight")}))

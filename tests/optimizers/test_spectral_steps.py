@@ -101,9 +101,7 @@ def test_lanes_with_rates_of_their_own_on_every_backend(backend: str, dtype: str
 
 
 @given(seeds, sizes, st.floats(0.01, 0.99))
-def test_the_truncated_map_differs_from_the_exact_one_by_the_eighth_power(
-    seed: int, size: int, length: float
-):
+def test_the_truncated_map_errs_by_the_eighth_power(seed: int, size: int, length: float):
     drawn = np.random.default_rng(seed).standard_normal((size, size))
     skew = drawn - drawn.T
     skew *= length / (np.linalg.norm(skew) or 1.0)

@@ -70,7 +70,7 @@ wide = st.builds(lambda x, k: x * 10.0**k, st.floats(-1, 1, width=16), st.intege
 
 @given(data=st.data(), norm=st.sampled_from(list(NORMS)), entries=st.sampled_from([few, wide]))
 @settings(max_examples=150)
-def test_the_trust_region_step_is_feasible_and_best(data: st.DataObject, norm: str, entries: Any) -> None:
+def test_the_trust_region_step_is_feasible_and_best(data: st.DataObject, norm: str, entries: Any):
     """With zeros and ties among the entries of both, and over twelve orders of magnitude."""
     n = data.draw(st.integers(1, 8))
     w, g = (np.array(data.draw(st.lists(entries, min_size=n, max_size=n))) for _ in range(2))
@@ -78,7 +78,7 @@ def test_the_trust_region_step_is_feasible_and_best(data: st.DataObject, norm: s
         check_direction(norm, g, w)
 
 
-def test_what_is_tied_gets_equal_shares() -> None:
+def test_what_is_tied_gets_equal_shares():
     """lambda = -1/2 leaves two entries at 1/2 and two at -1/2; of the cube's face all z are the signs."""
     w, g = np.ones(4), np.array([1.0, 1.0, 0.0, 0.0])
     np.testing.assert_allclose(direction("l1", g, w), [0.25, 0.25, -0.25, -0.25], atol=1e-15)
@@ -95,7 +95,7 @@ def test_what_is_tied_gets_equal_shares() -> None:
 
 
 @named
-def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
+def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]):
     rng = np.random.default_rng(5)
     w = rng.standard_normal((3, 4))
     path = path_of_one(optimizer, w, rng.standard_normal((200, 3, 4)), 0.1, options)
@@ -112,14 +112,14 @@ def test_lengths_do_not_drift(optimizer: str, options: dict[str, Any]) -> None:
 @named
 def test_huge_and_tiny_gradients_stay_on_the_sphere(
     optimizer: str, options: dict[str, Any], scale: float, dtype: str, backend: str
-) -> None:
+):
     w, *grads = np.random.default_rng(6).standard_normal((5, 4))
     for found in path_of_one(optimizer, w, [scale * g for g in grads], 0.5, options, backend, dtype):
         np.testing.assert_allclose(np.linalg.norm(found), np.linalg.norm(w), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("optimizer", "options"), [*RULES, FREE], ids=str)
-def test_what_has_no_direction_moves_nothing(optimizer: str, options: dict[str, Any]) -> None:
+def test_what_has_no_direction_moves_nothing(optimizer: str, options: dict[str, Any]):
     """Zeros; and a gradient along the vector, whose rounding a trust region must not blow up."""
     rng = np.random.default_rng(8)
     np.testing.assert_array_equal(
@@ -135,7 +135,7 @@ def test_what_has_no_direction_moves_nothing(optimizer: str, options: dict[str, 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @named
-def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, Any], backend: str) -> None:
+def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, Any], backend: str):
     w = np.ones((2, 3))
     for bad in (np.nan, np.inf):
         grad = np.array([[1.0, bad, 2.0], [1.0, 0.0, 2.0]])
@@ -146,7 +146,7 @@ def test_a_gradient_that_is_not_finite_shows(optimizer: str, options: dict[str, 
 
 
 @pytest.mark.usefixtures("all_passes")
-def test_compiled_programs_find_the_same_ties_at_each_use() -> None:
+def test_compiled_programs_find_the_same_ties_at_each_use():
     """XLA calculates z once for the step and once for its length: if they differed, so would lengths."""
     rng = np.random.default_rng(11)
     w, grads = rng.standard_normal((3, 2)), rng.standard_normal((300, 3, 2))

@@ -71,7 +71,7 @@ def moved(
 
 
 @pytest.mark.parametrize(("widths", "biases", "group"), NETWORKS)
-def test_blocks_are_coordinates_of_all_parameters(widths: Any, biases: bool, group: str) -> None:
+def test_blocks_are_coordinates_of_all_parameters(widths: Any, biases: bool, group: str):
     """There and back again, and lengths are kept."""
     shapes = network_shapes(widths, biases)
     arrays = {name: value[None] for name, value in drawn(shapes).items()}
@@ -84,7 +84,7 @@ def test_blocks_are_coordinates_of_all_parameters(widths: Any, biases: bool, gro
     np.testing.assert_allclose(sum(np.sum(matrix**2) for matrix in matrices), sum(squares))
 
 
-def test_copies_and_multiplicities_are_those_of_the_theorems() -> None:
+def test_copies_and_multiplicities_are_those_of_the_theorems():
     def sizes(widths: Any, group: str) -> dict[tuple[int, ...], tuple[int, int]]:
         return {block.layers: (block.copies, block.multiplicity) for block in blocks_of(widths, True, group)}
 
@@ -104,7 +104,7 @@ def test_copies_and_multiplicities_are_those_of_the_theorems() -> None:
 
 
 @pytest.mark.parametrize(("widths", "biases", "group"), NETWORKS)
-def test_second_moments_are_averages_over_the_group(widths: Any, biases: bool, group: str) -> None:
+def test_second_moments_are_averages_over_the_group(widths: Any, biases: bool, group: str):
     """The eigenvalues of the average of g g^T are those of the C's, each as often as its multiplicity."""
     shapes = network_shapes(widths, biases)
     arrays = drawn(shapes, 1)
@@ -125,7 +125,7 @@ def test_second_moments_are_averages_over_the_group(widths: Any, biases: bool, g
 
 
 @pytest.mark.parametrize(("widths", "biases", "group"), NETWORKS)
-def test_any_symmetric_matrix_of_the_form_is_its_blocks(widths: Any, biases: bool, group: str) -> None:
+def test_any_symmetric_matrix_of_the_form_is_its_blocks(widths: Any, biases: bool, group: str):
     """Sigma^(-1/2) g by the C's of a dense Sigma of full rank."""
     shapes = network_shapes(widths, biases)
     arrays, size = drawn(shapes, 2), sum(map(math.prod, shapes.values()))
@@ -141,7 +141,7 @@ def test_any_symmetric_matrix_of_the_form_is_its_blocks(widths: Any, biases: boo
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_an_ensemble_has_the_covariance_of_its_images_under_the_group(group: str) -> None:
+def test_an_ensemble_has_the_covariance_of_its_images_under_the_group(group: str):
     """004 eq. 3: centred, which changes what transforms trivially alone (AMBIGUITIES 24)."""
     widths, models = (2, 2, 2, 2), 5
     shapes = network_shapes(widths)
@@ -159,7 +159,7 @@ def test_an_ensemble_has_the_covariance_of_its_images_under_the_group(group: str
         np.testing.assert_allclose(found, factors_of_dense(OPS, block, sigma, shapes), atol=1e-13)
 
 
-def test_units_that_are_equal_have_no_standard_part() -> None:
+def test_units_that_are_equal_have_no_standard_part():
     """A rounded mean would leave a remainder, which the inverse root would make as large as any step."""
     shapes = network_shapes((2, 3, 2))
     grads = {
@@ -181,9 +181,7 @@ def test_units_that_are_equal_have_no_standard_part() -> None:
 
 @pytest.mark.parametrize("cross_layers", [True, False], ids=["", "psi0"])
 @pytest.mark.parametrize(("widths", "biases", "group"), NETWORKS)
-def test_steps_are_those_of_the_dense_covariance(
-    widths: Any, biases: bool, group: str, cross_layers: bool
-) -> None:
+def test_steps_are_those_of_the_dense_covariance(widths: Any, biases: bool, group: str, cross_layers: bool):
     """Three steps with momentum, by the average of g g^T over every element of the group."""
     params, grads = instance(network_shapes(widths, biases), seed=5, steps=3)
     expected = list(symo(params, grads, ALL, group, cross_layers, "float64"))
@@ -193,14 +191,14 @@ def test_steps_are_those_of_the_dense_covariance(
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize(("widths", "group"), [((4, 3, 3), "signed"), ((3, 3, 2, 2), "permutations")])
-def test_backends_agree(widths: Any, group: str, backend: str) -> None:
+def test_backends_agree(widths: Any, group: str, backend: str):
     params, grads = instance(network_shapes(widths), seed=6, steps=12)
     expected = moved(params, grads, {"group": group})
     assert_paths_close(moved(params, grads, {"group": group}, backend), expected, 1e-10)
 
 
 @pytest.mark.parametrize("widths", [(4, 3, 5), (2, 6, 3)])
-def test_the_first_step_is_a_polar_factor(widths: tuple[int, int, int]) -> None:
+def test_the_first_step_is_a_polar_factor(widths: tuple[int, int, int]):
     """L = 2 without biases: sqrt(d_1) times the polar factor of (G_1 | G_2^T)."""
     params, grads = instance(network_shapes(widths, biases=False), seed=7, steps=1)
     (found,) = moved(params, grads, {})
@@ -212,7 +210,7 @@ def test_the_first_step_is_a_polar_factor(widths: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e140), ("float64", 1e-140), ("float32", 1e-15)])
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_the_scale_of_gradients_does_not_matter(dtype: str, scale: float, backend: str) -> None:
+def test_the_scale_of_gradients_does_not_matter(dtype: str, scale: float, backend: str):
     params, grads = instance(network_shapes((3, 4, 2)), seed=10, steps=3)
     larger = [{name: scale * value for name, value in grad.items()} for grad in grads]
     expected = moved(params, grads, {"precision": "any"})
@@ -220,7 +218,7 @@ def test_the_scale_of_gradients_does_not_matter(dtype: str, scale: float, backen
     assert_paths_close(found, expected, 1e-10 if dtype == "float64" else 1e-3)
 
 
-def test_a_cutoff_below_rounding_is_that_of_rounding() -> None:
+def test_a_cutoff_below_rounding_is_that_of_rounding():
     """At rank 1, all else of C is rounding, of 1e-16 of its eigenvalue."""
     widths = (6, 5, 4)
     shapes = network_shapes(widths, biases=False)
@@ -235,7 +233,7 @@ def test_a_cutoff_below_rounding_is_that_of_rounding() -> None:
 # --- layers -------------------------------------------------------------------------------------------------
 
 
-def test_layers_are_numbered_by_the_order_of_weights() -> None:
+def test_layers_are_numbered_by_the_order_of_weights():
     def layers(order: str, kinds: Mapping[str, Any] | None = None) -> list[int]:
         known = {"W1": (3, 2), "b1": (3,), "W2": (3, 3), "b2": (3,), "W3": (1, 3), "n": (3,)}
         shapes = {name: known[name] for name in order.split()}
@@ -250,7 +248,7 @@ def test_layers_are_numbered_by_the_order_of_weights() -> None:
     assert layers("W2 W1", {"W2": Role("weight", 1), "W1": Role("weight", 0)}) == [1, 0]
 
 
-def test_roles_count_and_not_the_order_of_parameters() -> None:
+def test_roles_count_and_not_the_order_of_parameters():
     shapes = network_shapes((3, 2, 2, 2))
     params, grads = instance(shapes, seed=13, steps=2)
     kinds = {name: Role(kind, int(name[1:]) - 1) for name, kind in kinds_of(shapes).items()}
@@ -264,13 +262,13 @@ def test_roles_count_and_not_the_order_of_parameters() -> None:
 CHAIN = {"W1": (3, 2), "W2": (2, 3)}
 
 
-def test_no_basis_is_taken() -> None:
+def test_no_basis_is_taken():
     params = {name: np.ones(shape) for name, shape in CHAIN.items()}
     with pytest.raises(InputError, match="run it without a basis"):
         Online("symo", params, HYPER, basis=np.eye(12))
 
 
-def test_float32_is_refused_by_name_and_taken_where_asked_for() -> None:
+def test_float32_is_refused_by_name_and_taken_where_asked_for():
     params, grads = instance(CHAIN, steps=1)
     with pytest.raises(InputError, match=r"symo: runs in float64, .*give it float64, .*any"):
         replay("symo", params, grads, HYPER, "numpy", "float32")
@@ -280,7 +278,7 @@ def test_float32_is_refused_by_name_and_taken_where_asked_for() -> None:
         as_torch("symo", single, **HYPER)
 
 
-def test_without_a_network_it_has_no_update() -> None:
+def test_without_a_network_it_has_no_update():
     with pytest.raises(OptionError, match="for_model"):
         rules()["symo"].init(OPS, np.ones(3))
 
@@ -289,7 +287,7 @@ def test_without_a_network_it_has_no_update() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_torch_model_is_updated_as_by_the_engine(group: str) -> None:
+def test_a_torch_model_is_updated_as_by_the_engine(group: str):
     """The order of `model.parameters()` is that of the layers."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).double()
     named = dict(model.named_parameters())

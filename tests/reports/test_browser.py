@@ -268,9 +268,7 @@ def test_the_pair_is_in_the_address_and_can_be_swapped_by_keyboard(page: Any, re
     assert page.locator("#second-head").text_content() == "adam"
 
 
-def test_the_theme_of_pages_and_figures_is_the_systems_until_one_is_chosen_and_light_on_paper(
-    page: Any, report: Report
-):
+def test_the_theme_is_the_systems_until_one_is_chosen_and_light_on_paper(page: Any, report: Report):
     page.emulate_media(color_scheme="dark")
     page.goto((report.site / "study_convex.html").as_uri())
     assert figures_theme(page) == "dark"
@@ -315,9 +313,7 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_seconds_of_jobs_on_gpus_are_bars_of_as_many_colours_as_phases(
-    page: Any, on_gpus: Path, theme: Any
-):
+def test_the_seconds_of_jobs_on_gpus_have_a_colour_for_each_phase(page: Any, on_gpus: Path, theme: Any):
     page.emulate_media(color_scheme=theme)
     page.goto((on_gpus / f"study_{LONG.name}.html").as_uri())
     table = page.get_by_label(re.compile("^Time by phase of")).locator("table")
@@ -381,9 +377,7 @@ def test_on_a_desk_the_tables_fit_their_boxes(page: Any, report: Report):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_comparison_of_two_sets_fits_a_phone_and_a_desk(
-    page: Any, report: Report, tmp_path: Path, width: int
-):
+def test_the_comparison_of_two_sets_fits_any_screen(page: Any, report: Report, tmp_path: Path, width: int):
     side = side_of(report.plan, "a-published-set.2026-11-22")
     (tmp_path / "changes.html").write_text(render(side, side))
     page.set_viewport_size({"width": width, "height": 844})

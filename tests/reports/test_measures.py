@@ -168,9 +168,7 @@ def test_a_study_holds_its_headline_metric_at_its_stop_and_marks_all_that_tie(re
         ({0.1: 0.0, 1.0: -1.0}, "maximize", None),
     ],
 )
-def test_a_forgiving_method_does_nearly_as_well_over_decades(
-    scores: dict[float, float], direction: Any, decades: float | None
-):
+def test_robustness_counts_decades(scores: dict[float, float], direction: Any, decades: float | None):
     rows = {"method": "adam", "learning_rate": list(scores), "value": list(scores.values()), "seed": 0}
     found = measures.lr_robustness_decades(
         pl.DataFrame(rows).sample(fraction=1.0, shuffle=True, seed=1), direction

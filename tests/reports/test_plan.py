@@ -34,17 +34,13 @@ def test_a_missing_or_broken_plan_names_its_file(tmp_path: Path, text: str | Non
         ({"metric": "train_loss", "which": "last"}, "compare.which .*'final' or 'best'"),
     ],
 )
-def test_a_comparison_that_cannot_be_made_is_refused(
-    report: Report, tmp_path: Path, compare: dict, message: str
-):
+def test_an_impossible_comparison_is_refused(report: Report, tmp_path: Path, compare: dict, message: str):
     changed_plan(report.plan_file, tmp_path, lambda raw: raw["studies"][0].update(compare=compare))
     with pytest.raises(InputError, match=message):
         read_plan(tmp_path)
 
 
-def test_a_page_says_which_bases_its_curves_are_not_charged_with_and_where_its_headline_is_rounding(
-    report: Report, changed: Path
-):
+def test_a_page_names_uncharged_bases_and_a_headline_of_rounding(report: Report, changed: Path):
     for site, anew in ((changed, True), (report.site, False)):
         page = (site / "study_digits_mlp.html").read_text()
         for words in (

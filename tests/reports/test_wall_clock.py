@@ -151,9 +151,7 @@ def test_a_job_of_several_methods_tells_nothing_of_one(study: StudyPlan, tables:
     assert rows_of(study, tables) == {}
 
 
-def test_a_step_has_the_pace_that_was_timed_or_else_that_of_its_jobs(
-    study: StudyPlan, tables: Tables, long: tuple[StudyPlan, Tables]
-):
+def test_steps_have_the_timed_pace(study: StudyPlan, tables: Tables, long: tuple[StudyPlan, Tables]):
     timed = paces(*problems_of(study, tables))
     assert timed["timed"].all()
     wanted = step_seconds(tables.timings.filter(backend="jax")).select("method", "median")

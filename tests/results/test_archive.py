@@ -80,9 +80,7 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
         ({"workloads": {"settings": {"batch_size": 7}}}, "is not among those of the published"),
     ],
 )
-def test_what_cannot_join_is_told_of_one_that_is_run_here(
-    field: ReportPlan, changes: dict[str, Any], told: str
-):
+def test_what_cannot_join_is_told_of_a_local_one(field: ReportPlan, changes: dict[str, Any], told: str):
     if "workloads" in changes:
         (workload,) = field.studies[0].workloads
         changes = {"workloads": (workload.model_copy(update=changes["workloads"]),)}
@@ -231,9 +229,7 @@ def test_a_target_may_go_by_workload():
     assert training.targets_on("other") == {"test_loss": 0.5}
 
 
-def test_figures_show_the_best_optimizers_and_those_that_join(
-    field: ReportPlan, monkeypatch: pytest.MonkeyPatch
-):
+def test_figures_show_the_best_and_those_that_join(field: ReportPlan, monkeypatch: pytest.MonkeyPatch):
     (study,) = with_joined([field], [newcomer(field)])[0].studies
     tables = read_tables(study.tables)
     assert drawn_part(study, tables) == (study, tables), "all where they are few"

@@ -131,9 +131,7 @@ def chosen_by(costs: np.ndarray, least: float, draws: np.ndarray) -> list[int]:
     st.sampled_from([-math.inf, 1.2]),
 )
 @settings(max_examples=40)
-def test_shares_of_choices_are_those_of_all_draws_one_by_one(
-    data: st.DataObject, number: int, sizes: tuple[int, int], least: float
-):
+def test_shares_count_every_draw(data: st.DataObject, number: int, sizes: tuple[int, int], least: float):
     """Of two methods, which share the draws; with ties, floors and runs that failed."""
     seeds, size = sizes
     both = [

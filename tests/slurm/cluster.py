@@ -60,10 +60,7 @@ def slurm(folder: Path, cpus: int) -> Iterator[Cluster]:
     if missing:
         raise SlurmError(f"{', '.join(missing)}: not installed (Debian's slurm-wlm and munge bring them)")
     _configure(folder, cpus)
-    variables |= {
-        "PATH": f"{folder / 'bin'}:{variables['PATH']}",
-        "SLURM_CONF": str(folder / "slurm.conf"),
-    }
+    variables |= {"PATH": f"{folder / 'bin'}:{variables['PATH']}", "SLURM_CONF": str(folder / "slurm.conf")}
     cluster = Cluster(variables)
     with ExitStack() as stack:
         paths = {name: str(folder / f"munge.{name}") for name in ("socket", "key", "pid", "log", "seed")}

@@ -211,9 +211,7 @@ def test_missing_files_name_the_folder_the_files_and_the_remedy(nowhere):
         read_fashion("train")
 
 
-def test_the_named_folder_counts_before_debians_and_its_subfolder_before_itself(
-    nowhere, tmp_path, monkeypatch
-):
+def test_the_named_folder_counts_before_debians_after_its_subfolder(nowhere, tmp_path, monkeypatch):
     fill(nowhere)
     assert [path.parent for path in FASHION.paths()] == [nowhere] * 4
     monkeypatch.setenv("CURVEBENCH_DATA", str(tmp_path / "own"))

@@ -66,7 +66,8 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     if not claims:
         return FIRST_FINAL_SEED
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
-    timed = {spec.metric for claim in claims for spec in claim.conditions if spec.meets_targets}
+    conditions = (condition for claim in claims for condition in claim.conditions)
+    timed = {condition.metric for condition in conditions if condition.meets_targets}
     if study.tuning.tie_break is not None and study.tuning.tie_break.which == "steps_to_target":
         timed.add(study.tuning.tie_break.metric)
     decisive = {
@@ -74,8 +75,8 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         "seeds": study.seeds,
         "backends": {name: seeds for name, seeds in of_backends.items() if seeds},
         "workloads": [
-            {**vars(spec.spec), "settings": _set(spec.settings, find_workload(spec.locator).settings)}
-            for spec in study.workloads
+            {**vars(plan.spec), "settings": _set(plan.settings, find_workload(plan.locator).settings)}
+            for plan in study.workloads
         ],
         "bases": [
             {"label": spec.label, "name": spec.name, "options": _set(spec.options, kinds[spec.name].options)}

@@ -76,7 +76,7 @@ class Study(Document):
     def backends_at(self, scale: str, among: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the backends that can run methods of the study at a scale; with `among`, only these."""
         names = (name for name in self.scales[scale].backends if not among or name in among)
-        return tuple(name for name in names if any(rule.runs_on(name) for rule in self.optimizers_at(scale)))
+        return tuple(name for name in names if any(spec.runs_on(name) for spec in self.optimizers_at(scale)))
 
     def scale_deciding(self, claim: Claim, preferred: str) -> str:
         """Return the scale at which a claim is decided: `preferred`, otherwise `paper`, otherwise the first.
@@ -98,6 +98,7 @@ class Study(Document):
         """
         file, size, optimizers = self.file, self.scales[scale], self.optimizers_at(scale)
         used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
+        labels = [optimizer.label for optimizer in optimizers]
         splits = size.evaluated_splits
         plan = StudyPlan.taken_from(
             file,
@@ -106,9 +107,7 @@ class Study(Document):
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
             notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
             optimizers=optimizers,
-            bases=tuple(
-                spec for spec in self.bases if any(spec.applies_to(rule.label) for rule in optimizers)
-            ),
+            bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
             workloads=tuple(_workload_plan(spec, splits) for spec in self.workloads[scale]),
             runs_on={
                 name: BackendPlan(

@@ -56,7 +56,7 @@ def _share(value: Any, info: ValidationInfo) -> Any:
 def _methods(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return value
-    raise ValueError(f"{value!r} is no list of methods, such as [adam]")
+    raise ValueError(f"{value!r} is not a list of methods, such as [adam]")
 
 
 Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1), BeforeValidator(_methods)]
@@ -131,22 +131,14 @@ class Condition(Document):
             f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `compared_to`"
         )
         unpaired = self.pairs == "matched" and len(self.methods) != len(self.controls)
+        defined = f"metric: {self.quantity} is defined for the {judges} value; write {judges}"
         elsewhere = "control_workload: name the workload of the treated methods, another one, in workload"
         refuse(
             (len(relations) != 1, "give exactly one of better, no_worse and same"),
             (number is None and unpaired, f"{counts}; give equally many, or pairs: all"),
-            (
-                judges not in (None, self.which),
-                f"metric: {self.quantity} is of the {judges} value; say {judges}",
-            ),
-            (
-                number is not None and self.pairs == "all",
-                "pairs: each method is compared with the number anyway; leave it out",
-            ),
-            (
-                None not in (control_workload, number),
-                "control_workload: a number has no workload; leave one of the two out",
-            ),
+            (judges not in (None, self.which), defined),
+            (number is not None and self.pairs == "all", "pairs: has no effect with a number; leave it out"),
+            (None not in (control_workload, number), "control_workload: a number has none; leave one out"),
             (control_workload is not None and self.workload in (None, control_workload), elsewhere),
         )
         return self
@@ -245,8 +237,6 @@ class Condition(Document):
         """
         control_workload = self.control_workload or workload
         return tuple(
-            ComparisonKey(
-                claim, index, workload, treated, control, None if control is None else control_workload
-            )
+            ComparisonKey(claim, index, workload, treated, control, control and control_workload)
             for treated, control in self.compared_pairs
         )

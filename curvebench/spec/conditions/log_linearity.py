@@ -29,9 +29,9 @@ class LogLinearity(Condition):
         """Yield reasons if runs stop above `until`, the metric is maximized, or the limit is out of reach."""
         number = self.number
         if stop is not None and stop >= self.until:
-            yield f"until: runs stop at {stop:g} before they get there; give more than that"
+            yield f"until: runs stop at {stop:g} before they reach it; give a larger value"
         if direction == "maximize":
             yield f"quantity: {self.metric} does not fall to 0; take one that is minimized"
         if number is not None and not 0 < number < 1 - (self.smallest_effect or 0.0):
-            problem = f"{number:g}, and better by the smallest effect, is no log-linearity to ask for"
-            yield f"compared_to: {problem}; both are between 0 and 1, and so is their sum"
+            problem = f"no log-linearity is better than {number:g} by the smallest effect"
+            yield f"compared_to: {problem}; the number and its sum with the effect must be between 0 and 1"

@@ -37,7 +37,7 @@ class Value(Condition):
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
             remedy = "give a positive number, or effect: difference"
-            yield f"compared_to: a ratio to {self.number:g} says nothing; {remedy}"
+            yield f"compared_to: a ratio to {self.number:g} is not defined; {remedy}"
 
     def effect_on(self, direction: Direction) -> Effect:
         """Return `effect` if it is given, otherwise the usual way to compare."""

@@ -110,9 +110,7 @@ def test_filters_and_rows_are_samples(place: str) -> None:
     sample = sampler(SAMPLING, made, PROBLEM, RANDOM)
     generator = np.random.default_rng(0)
     found, count = estimated(
-        groups(),
-        lambda group: EGOP.estimator(OPTIONS, group, generator, decompose),
-        sample(PROBLEM, RANDOM),
+        groups(), lambda group: EGOP.estimator(OPTIONS, group, generator, decompose), sample(PROBLEM, RANDOM)
     )
     assert count == PASSES
     for (name, egop), (v, eigenvalues) in zip(at_initializations().items(), found, strict=True):

@@ -46,9 +46,7 @@ def test_images_are_decoded_whole_or_not_at_all(tmp_path: Path, capsys: pytest.C
     assert decoded_file(folder).stat().st_size == 3 * pixels
 
 
-def test_a_folder_without_an_index_is_told_with_the_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_folder_without_an_index_names_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = write_set(tmp_path / "woof")
     assert main(["images", "decode", str(folder)]) == 2
     assert f"run `curvebench images index {folder}`" in capsys.readouterr().err

@@ -206,9 +206,7 @@ MISSING = ", missing=lambda settings: 'get it'"
         ("ops.absent", SCALARS, MISSING, None),  # without its data it is not evaluated
     ],
 )
-def test_a_workload_whose_loss_would_fail_in_every_run_is_named_with_the_line(
-    value, evaluated, more, said, tmp_path, capsys
-):
+def test_a_workload_whose_loss_fails_is_named_with_the_line(value, evaluated, more, said, tmp_path, capsys):
     text = user_file("own_workload.py").replace(SQUARES, value).replace(SCALARS, evaluated)
     (tmp_path / "own.py").write_text(text.replace("=evaluate)", f"=evaluate{more})"))
     write_study(tmp_path, ("{least_squares: {n: 8, d: 4}}", "{own.py: {n: 8, d: 4}}"))

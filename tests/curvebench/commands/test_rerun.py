@@ -84,9 +84,7 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
         assert "tiny: " in cell.name
 
 
-def test_a_basis_is_stored_in_the_precision_of_its_runs(
-    plan: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = []
 
     def estimated(job: Job) -> None:
@@ -118,9 +116,7 @@ def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[Run
         ("basis_gradient_evaluations", lambda _: 0, "basis_gradient_evaluations is 0"),
     ],
 )
-def test_what_a_run_says_otherwise_is_found(
-    plan: ReportPlan, anew: list[RunRecord], column: str, change: Any, told: str
-):
+def test_changed_runs_are_found(plan: ReportPlan, anew: list[RunRecord], column: str, change: Any, told: str):
     own = row(plan, optimizer="adam", basis="egop")
     curve = pl.read_parquet(plan.studies[0].tables / "curves.parquet").filter(run=own["run"])
     found, _ = differences(record({**own, column: change(own[column])}, curve), anew)
@@ -140,9 +136,7 @@ def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change
     assert any(each.startswith(told) for each in cell.differences), cell.differences
 
 
-def test_a_final_run_at_a_setting_that_tuning_does_not_choose_is_found(
-    published: Path, plan: ReportPlan, tmp_path: Path
-):
+def test_a_final_run_at_another_setting_is_found(published: Path, plan: ReportPlan, tmp_path: Path):
     def moved_finals(runs: pl.DataFrame) -> pl.DataFrame:
         final = pl.col("stage") == "final"
         return runs.with_columns(
@@ -209,9 +203,7 @@ def test_a_machine_that_cannot_compute_accuses_nobody(
         assert "invented" not in said
 
 
-def test_a_method_that_always_fails_can_be_published_and_is_not_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_method_that_always_fails_is_never_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(bundle: Bundle, *rest: Any) -> Trajectories:
         if bundle.rule.name == "sgd":
             raise MemoryError("40 GiB")
@@ -235,9 +227,7 @@ def test_the_same_seed_draws_the_same_runs_and_none_twice(plan: ReportPlan):
     assert sorted(every) == sorted(pl.read_parquet(plan.studies[0].tables / "runs.parquet")["run"])
 
 
-def test_an_invented_tuning_run_passes_the_check_and_not_the_rerun(
-    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_rerun_finds_invented_tuning(published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Tuning runs have no curves in a set, so that only computing them anew tells."""
 
     def invented(runs: pl.DataFrame) -> pl.DataFrame:

@@ -127,9 +127,7 @@ def assert_identical(one: Trajectories, other: Trajectories) -> None:
 
 
 @pytest.mark.parametrize(("name", "backend", "precision"), CASES)
-def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
-    name: str, backend: str, precision: str, tmp_path: Path
-) -> None:
+def test_a_run_ended_often_is_the_undisturbed_one(name: str, backend: str, precision: str, tmp_path: Path):
     bundle = BUNDLES[name](STEPS)
     undisturbed = execute(bundle, engine(backend, precision))
     chance, folder, found = random.Random(0), tmp_path / "run", None
@@ -146,7 +144,7 @@ def test_a_run_that_is_ended_again_and_again_is_the_undisturbed_one(
 
 
 @pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
-def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_path: Path) -> None:
+def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_path: Path):
     """A captured graph continues from a checkpoint; the real compiler changes nothing of that in 25 s."""
     bundle = make_bundle(rule=RULES["adamw"], seeds=(0,), rates=(0.01,), basis=False)
 
@@ -164,7 +162,7 @@ def test_a_run_whose_loss_and_updates_are_compiled_goes_on(compiler: str, tmp_pa
     assert any("compiled as one graph" in note for note in made.notes)
 
 
-def test_the_record_of_a_run_comes_back() -> None:
+def test_the_record_of_a_run_comes_back():
     lanes = np.arange(6.0).reshape(2, 3)
     rows = [{"loss": sign * lanes, "closure_gradients": np.array(count)} for sign, count in ((1, 0), (-1, 3))]
     record, again = RunHistory(lanes + 0.5, rows=rows), RunHistory(np.zeros_like(lanes))
@@ -196,7 +194,7 @@ def newest(kept: Checkpoints) -> int | None:
     return kept.newest(check)
 
 
-def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path) -> None:
+def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path):
     kept = checkpoints(tmp_path / "checkpoints" / "job" / "lanes")
     assert newest(kept) is None
     assert not (tmp_path / "checkpoints").exists(), "looking for one makes no folder"
@@ -212,7 +210,7 @@ def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path) -> 
 
 def test_what_is_noted_on_the_way_goes_from_checkpoint_to_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     """How often a run went on, after which step, and why not after another."""
     notes = ["compiled"]
     (tmp_path / "000000000008.npz").write_bytes(b"half")
@@ -234,9 +232,7 @@ def test_what_is_noted_on_the_way_goes_from_checkpoint_to_checkpoint(
 
 
 @given(st.data())
-def test_a_damaged_one_falls_back_to_the_one_before(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_damaged_one_is_passed_over(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     """Cut short, or with bytes that are others: what is read is right, or is not read."""
     kept = checkpoints(tmp_path_factory.mktemp("kept"))
     for done in (4, 8):
@@ -254,14 +250,14 @@ def test_a_damaged_one_falls_back_to_the_one_before(
     assert any("cannot go on after step 8" in note for note in kept.notes) == (found == 4)
 
 
-def test_one_of_another_run_is_refused(tmp_path: Path) -> None:
+def test_one_of_another_run_is_refused(tmp_path: Path):
     checkpoints(tmp_path).save(of(8))
     other = checkpoints(tmp_path, "two")
     assert newest(other) is None
     assert "another run" in other.notes[0]
 
 
-def test_a_disk_that_takes_none_is_noted_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_disk_that_takes_none_is_noted_and_the_run_goes_on(tmp_path: Path):
     (tmp_path / "file").write_text("")
     made, kept = engine("torch", "float64"), checkpoints(tmp_path / "file" / "run")
     bundle = make_bundle()
@@ -269,7 +265,7 @@ def test_a_disk_that_takes_none_is_noted_and_the_run_goes_on(tmp_path: Path) -> 
     assert any("no checkpoint after step 2" in note for note in made.notes)
 
 
-def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On a clock that goes on by 3 seconds a look: the next is due after 100 times what the last one took."""
     now = iter(range(0, 10**6, 3))
     monkeypatch.setattr("curvebench.engine.checkpoints.time.monotonic", lambda: float(next(now)))
@@ -305,9 +301,7 @@ def terminating(at: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("worth", [0.0, 3600.0])
-def test_a_run_that_is_asked_to_end_is_kept_where_it_is_worth_it(
-    worth: float, asked: list[int], tmp_path: Path
-) -> None:
+def test_a_run_asked_to_end_is_kept_where_it_is_worth_it(worth: float, asked: list[int], tmp_path: Path):
     kept = Checkpoints(tmp_path / "run", {}, worth=worth)
     with pytest.raises(Asked), kept.termination:
         execute(make_bundle(), engine("torch", "float64"), None, terminating(6), kept)
@@ -316,7 +310,7 @@ def test_a_run_that_is_asked_to_end_is_kept_where_it_is_worth_it(
     assert names == ([] if worth else ["000000000006.npz"])
 
 
-def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
+def test_a_sigterm_waits_and_is_handled_once(asked: list[int]):
     with DeferredTermination() as deferred:
         deferred.begin()
         for _ in range(2):  # Slurm tells every process, and its parent tells it again
@@ -328,7 +322,7 @@ def test_a_sigterm_waits_and_is_handled_once(asked: list[int]) -> None:
     assert len(asked) == 1
 
 
-def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(execution, "SEGMENT_SECONDS", 5.0)
     pace, found = Pace(), list[int]()
     then = (1.2, 60.0, 2.0, 0.01, 60.0, 60.0, 60.0, 60.0)  # seconds that a step of each takes
@@ -353,7 +347,7 @@ def test_pieces_are_cut_by_how_long_steps_took(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_pieces_of_long_runs_are_short_and_of_few_lengths(
     examples: int, steps: int, evaluations: int, longest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.undo()
     monkeypatch.setattr(Bundle, "batch_size", examples)
     bundle = make_bundle(batch_size=None, steps=steps, evaluations=evaluations)

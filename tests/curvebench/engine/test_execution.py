@@ -97,12 +97,12 @@ def same(one: Trajectories, other: Trajectories, tolerance: float) -> None:
 
 @pytest.mark.parametrize("workload", [TANH, TANH_SHARED], ids=lambda workload: workload.name)
 @pytest.mark.parametrize("batch_size", [10, None])
-def test_torch_equals_jax(workload: Workload, batch_size: int | None) -> None:
+def test_torch_equals_jax(workload: Workload, batch_size: int | None):
     bundle = make_bundle(workload, batch_size=batch_size)
     same(run(bundle, "jax"), run(bundle, "torch"), 1e-11)
 
 
-def test_bases_in_separate_arrays_give_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bases_in_separate_arrays_give_the_same_runs(monkeypatch: pytest.MonkeyPatch):
     bundle = make_bundle()
     whole = run(bundle, "jax")
     monkeypatch.setattr(ops, "LARGE", 12)
@@ -123,7 +123,7 @@ def test_bases_in_separate_arrays_give_the_same_runs(monkeypatch: pytest.MonkeyP
 )
 def test_lanes_in_turn_give_the_same_runs(
     workload: Workload, name: str, options: dict[str, Any], tolerance: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     bundle = make_bundle(workload, optimizers.rules()[name].choose(options), basis=False)
     at_once = run(bundle, "jax")
     turns: list[Any] = []
@@ -141,7 +141,7 @@ def test_lanes_in_turn_give_the_same_runs(
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_equals_a_plain_loop(backend: str) -> None:
+def test_equals_a_plain_loop(backend: str):
     """One lane by hand: momentum, cosine schedule, minibatches, written out in NumPy."""
     bundle = make_bundle(rates=(0.2,), seeds=(5,), basis=False)
     steps, end = steps_by_hand(bundle, 0, 0.2, momentum=0.9)
@@ -153,13 +153,13 @@ def test_equals_a_plain_loop(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_model_state_goes_in_and_out(backend: str) -> None:
+def test_model_state_goes_in_and_out(backend: str):
     seen = run(make_bundle(), backend).metrics["train_seen"][:, 0, 0]
     assert seen.tolist() == [0, 30, 60, 90, 120]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_diverged_lane_leaves_its_neighbours_alone(backend: str) -> None:
+def test_a_diverged_lane_leaves_its_neighbours_alone(backend: str):
     workload = dataclasses.replace(TANH, loss=steep_loss)
     wild = run(make_bundle(workload, rates=(0.001, 1e3), rule=SGD), backend)
     calm = run(make_bundle(workload, rates=(0.001,), rule=SGD), backend)
@@ -171,7 +171,7 @@ def test_a_diverged_lane_leaves_its_neighbours_alone(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_lane_stops_at_the_gradient_norm(backend: str) -> None:
+def test_a_lane_stops_at_the_gradient_norm(backend: str):
     """It stops at its first short gradient, and parameters, state and model state stay from there on."""
 
     def descend(**changes: Any) -> Trajectories:
@@ -189,7 +189,7 @@ def test_a_lane_stops_at_the_gradient_norm(backend: str) -> None:
             assert np.ptp(values[first:, s, 0]) == 0
 
 
-def test_the_clock_holds_every_phase() -> None:
+def test_the_clock_holds_every_phase():
     clock = Clock()
     execute(make_bundle(), engine("jax", "float64"), clock)
     assert set(clock.seconds) == {*PHASES, CHECKPOINT}
@@ -199,7 +199,7 @@ def test_the_clock_holds_every_phase() -> None:
     assert clock.parts["basis"] == 0
 
 
-def test_the_first_state_is_made_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_state_is_made_while_compiling(monkeypatch: pytest.MonkeyPatch):
     """Tracing its operations takes seconds on JAX, which no other phase may have."""
     start = Program.start
 
@@ -213,7 +213,7 @@ def test_the_first_state_is_made_while_compiling(monkeypatch: pytest.MonkeyPatch
     assert clock.seconds["compile"] > 0.5
 
 
-def test_bundle_size_follows_shapes_and_the_limit() -> None:
+def test_bundle_size_follows_shapes_and_the_limit():
     bundle = make_bundle(seeds=tuple(range(6)), rates=(0.1, 0.2, 0.3))
     assert lanes_per_bundle(bundle, 8, 1 << 30) == (6, 3)
     seeds, settings = lanes_per_bundle(bundle, 8, 60_000)
@@ -226,7 +226,7 @@ def test_bundle_size_follows_shapes_and_the_limit() -> None:
     assert lanes_per_bundle(alone, 8, 1 << 30) == (1, 1)
 
 
-def test_stretches_cover_the_steps() -> None:
+def test_stretches_cover_the_steps():
     assert equal_lengths(1000, 50) == [20] * 50
     assert sum(equal_lengths(17, 5)) == 17
     assert len(set(equal_lengths(17, 5))) <= 2

@@ -22,7 +22,7 @@ from curvebench.workloads.workload import Role
 from tests.curvebench.engine.test_execution import make_bundle
 
 
-def test_cosine_equals_torch() -> None:
+def test_cosine_equals_torch():
     """torch.optim.lr_scheduler.CosineAnnealingLR with T_max = steps, which 000 C.6 names."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=50)
@@ -44,11 +44,11 @@ def test_cosine_equals_torch() -> None:
         ({"name": "exponential", "warmup": 0.2}, [0.5] + [1] * 9),
     ],
 )
-def test_multipliers_by_hand(schedule: dict[str, Any], expected: list[float]) -> None:
+def test_multipliers_by_hand(schedule: dict[str, Any], expected: list[float]):
     np.testing.assert_allclose(multipliers(schedule, len(expected), 4), expected)
 
 
-def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
+def test_inverse_root_counts_from_the_end_of_warm_up():
     """eta_t = 1 / sqrt(t) (002 eq. 24), with t = 1 where warm-up has reached 1."""
     steps = np.arange(1, 101)
     np.testing.assert_allclose(multipliers({"name": "inverse_sqrt"}, 100), 1 / np.sqrt(steps), rtol=1e-15)
@@ -57,15 +57,8 @@ def test_inverse_root_counts_from_the_end_of_warm_up() -> None:
     np.testing.assert_allclose(values[20:], 1 / np.sqrt(steps[:80]), rtol=1e-15)
 
 
-@given(
-    steps=st.integers(1, 60),
-    warmup=st.floats(0, 0.9),
-    share=st.floats(0, 1),
-    final=st.floats(0, 1),
-)
-def test_a_cool_down_lies_between_a_constant_and_a_linear_schedule(
-    steps: int, warmup: float, share: float, final: float
-) -> None:
+@given(steps=st.integers(1, 60), warmup=st.floats(0, 0.9), share=st.floats(0, 1), final=st.floats(0, 1))
+def test_a_cool_down_is_between_constant_and_linear(steps: int, warmup: float, share: float, final: float):
     """Without a stable phase it is the linear schedule, and it never rises after warm-up."""
     whole = 1 - warmup
     values = multipliers({"warmup": warmup, "cooldown": share * whole, "final": final}, steps)
@@ -81,9 +74,7 @@ def test_a_cool_down_lies_between_a_constant_and_a_linear_schedule(
 
 
 @given(st.integers(1, 9), st.integers(1, 20), st.integers(0, 9), st.sampled_from(["cosine", "constant"]))
-def test_a_warm_up_in_epochs_is_that_share_of_the_steps(
-    epochs: int, epoch: int, warm: int, name: str
-) -> None:
+def test_a_warm_up_in_epochs_is_that_share_of_the_steps(epochs: int, epoch: int, warm: int, name: str):
     steps = epochs * epoch
     if warm > epochs:
         with pytest.raises(ValueError, match=f"warmup_epochs: {warm} are .* has {steps};"):
@@ -115,7 +106,7 @@ def stepped(rule: Rule, rates: list[float], schedules: list[float], **fixed: flo
 
 
 @pytest.mark.parametrize("name", sorted(WITH_PARTS))
-def test_a_rate_that_decays_is_that_of_a_schedule_that_falls(name: str) -> None:
+def test_a_rate_that_decays_is_that_of_a_schedule_that_falls(name: str):
     """Decoupled decay, parts, amortized work and gradients elsewhere see the rate of the step too."""
     rule = rules()[name].choose(WITH_PARTS[name])
     falling = [0.9**step for step in range(6)]
@@ -127,7 +118,7 @@ def test_a_rate_that_decays_is_that_of_a_schedule_that_falls(name: str) -> None:
     np.testing.assert_allclose(alone, stepped(rule, [0.1] * 6, [1.0] * 6), rtol=1e-12)
 
 
-def test_a_rule_of_a_model_decays_too() -> None:
+def test_a_rule_of_a_model_decays_too():
     rule = rules()["symo"]
     weights = {name: shape for name, shape in SHAPES.items() if name != "b1"}
     made = scheduled(rule, "exponential").for_model
@@ -145,21 +136,19 @@ def test_a_rule_of_a_model_decays_too() -> None:
         np.testing.assert_allclose(steps[0][name], steps[1][name] / 4, rtol=1e-12)
 
 
-def test_other_schedules_leave_a_rule_as_it_is() -> None:
+def test_other_schedules_leave_a_rule_as_it_is():
     assert scheduled(rules()["adam"], "cosine") is rules()["adam"]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_lanes_have_factors_of_their_own(backend: str) -> None:
+def test_lanes_have_factors_of_their_own(backend: str):
     """Each lane is the run of its own factor under a schedule that falls by it."""
     factors = np.array([1.0, 0.7])
     rule = scheduled(rules()["adam"], "exponential")
     bundle = make_bundle(rule=rule, rates=(0.1, 0.1), basis=False)
     steps = len(bundle.schedule)
     bundle = replace(
-        bundle,
-        schedule=np.ones(steps),
-        hyperparameters={**bundle.hyperparameters, "rate_decay": factors},
+        bundle, schedule=np.ones(steps), hyperparameters={**bundle.hyperparameters, "rate_decay": factors}
     )
     found = execute(bundle, engine(backend, "float64")).metrics["train_loss"]
     for lane, factor in enumerate(factors):

@@ -76,7 +76,7 @@ def same(found: Trajectories, like: Trajectories, tolerance: float = 1e-12) -> N
 
 
 @pytest.mark.parametrize(("slots", "width"), [(1, 1), (6, 1), (5, 2), (2, 3), (4, 4)])
-def test_parts_cover_the_lanes_once_and_fit(slots: int, width: int) -> None:
+def test_parts_cover_the_lanes_once_and_fit(slots: int, width: int):
     tile = Tile(slots, width)
     for lanes in (*LANES, (7, 5), (1, 13)):
         seen = np.zeros(lanes, int)
@@ -103,7 +103,7 @@ def test_parts_cover_the_lanes_once_and_fit(slots: int, width: int) -> None:
         *(pytest.param(name, "jax", marks=[pytest.mark.long] * (name == "noise")) for name in BUNDLES),
     ],
 )
-def test_rounds_in_a_tile_are_the_rounds_in_their_own_shapes(name: str, backend: str) -> None:
+def test_rounds_in_a_tile_are_the_rounds_in_their_own_shapes(name: str, backend: str):
     programs, made = Programs(Tile(5, 2)), engine(backend, "float64")
     tolerance = 1e-10 if name == "a cadence" else 1e-12  # inverse roots amplify rounding
     for seeds, rates in ROUNDS[backend == "jax" :]:  # each round compiles on JAX, in its own shape
@@ -115,14 +115,14 @@ def test_rounds_in_a_tile_are_the_rounds_in_their_own_shapes(name: str, backend:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_tile_of_the_shape_of_a_round_computes_the_same_bits(backend: str) -> None:
+def test_a_tile_of_the_shape_of_a_round_computes_the_same_bits(backend: str):
     bundle = make_bundle()
     found = execute(bundle, engine(backend, "float64"), programs=Programs(Tile(3, 2)))
     assert_identical(execute(bundle, engine(backend, "float64")), found)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_all_rounds_use_one_program(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rounds_use_one_program(backend: str, monkeypatch: pytest.MonkeyPatch):
     made = engine(backend, "float64")
     compiled: list[str] = []
 
@@ -148,7 +148,7 @@ def test_all_rounds_use_one_program(backend: str, monkeypatch: pytest.MonkeyPatc
     assert compiled[3:] == ["segment"], "a longer segment than was foreseen"
 
 
-def test_single_runs_of_torch_keep_their_own_hyperparameters() -> None:
+def test_single_runs_of_torch_keep_their_own_hyperparameters():
     """Kernels of PyTorch and optimizers of other libraries take numbers, not arrays that a program reads."""
     for rule in (RULES["adam"], find_rule("torch:torch.optim.NAdam")):
         programs, made = Programs(Tile(1, 1)), engine("torch", "float64")
@@ -159,9 +159,7 @@ def test_single_runs_of_torch_keep_their_own_hyperparameters() -> None:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_a_run_in_a_tile_goes_on_from_a_checkpoint(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_in_tiles_resume_at_checkpoints(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
     monkeypatch.setattr(inputs, "MIN_SEGMENTS", 6)
@@ -182,14 +180,14 @@ def test_a_run_in_a_tile_goes_on_from_a_checkpoint(
     assert any("went on at" in note for note in made.notes)
 
 
-def test_a_seed_draws_once_however_many_slots_it_has() -> None:
+def test_a_seed_draws_once_however_many_slots_it_has():
     source = streamed.Noisy()
     bundle = streamed.bundle_of(source, "validation_loss", seeds=2)
     execute(bundle, engine("torch", "float64"), programs=Programs(Tile(6, 1)))
     assert source.count(is_training=True) == 2 * streamed.STEPS * streamed.BATCH
 
 
-def test_the_tile_has_the_fewest_lanes_that_all_rounds_need() -> None:
+def test_the_tile_has_the_fewest_lanes_that_all_rounds_need():
     bundle = make_bundle(seeds=range(10), rates=(0.1,))
     assert tile_of(bundle, [(2, 9), (2, 6), (10, 1)], JAX, ROOMY) == Tile(18, 1)
     assert tile_of(bundle, [(5, 4), (5, 2)], JAX, ROOMY) == Tile(5, 4), "the widest of equals"
@@ -198,7 +196,7 @@ def test_the_tile_has_the_fewest_lanes_that_all_rounds_need() -> None:
     assert tile_of(bundle, [(10, 1), (10, 1)], JAX, ROOMY) is None, "and so have rounds of one shape"
 
 
-def test_a_tile_fits_the_memory() -> None:
+def test_a_tile_fits_the_memory():
     bundle = make_bundle(seeds=range(10), rates=(0.1,))
     seed, lane = memory.bytes_of(bundle, 8)
     rounds = [(2, 9), (2, 6), (10, 1)]
@@ -208,7 +206,7 @@ def test_a_tile_fits_the_memory() -> None:
     assert tile_of(bundle, rounds, JAX, 1) == Tile(1, 1)
 
 
-def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch):
     bundle, rounds = make_bundle(seeds=range(10), rates=(0.1,)), [(2, 9), (2, 6), (10, 1)]
     basis = sum(matrix[0].size for matrix in bundle.matrices.values())
     of_a_step = bundle.batch_size * bundle.layout.total + basis
@@ -219,7 +217,7 @@ def test_much_work_keeps_its_own_shapes(monkeypatch: pytest.MonkeyPatch) -> None
     assert tile_of(bundle, rounds, JAX, ROOMY) is None
 
 
-def test_lanes_that_are_programs_of_their_own_have_tiles_of_one() -> None:
+def test_lanes_that_are_programs_of_their_own_have_tiles_of_one():
     bundle = make_bundle(seeds=range(4), rates=RATES)
     alone = dataclasses.replace(bundle, workload=dataclasses.replace(bundle.workload, mapped=False))
     assert tile_of(alone, LANES, JAX, ROOMY) == Tile(1, 1)

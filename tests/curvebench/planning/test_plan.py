@@ -402,7 +402,7 @@ def test_every_module_of_claims_is_a_job_unless_studies_are_asked_for(config, to
     assert jobs["toy"].folder.name.startswith("toy.host.")
     assert {"torch", "jax", "scipy", "numpy"} < set(jobs["toy"].spec.versions)
     assert [claim.id for claim in plan.report.checks.claims] == [
-        *("late.mean", "late.other", "toy.mean", "toy.other"),
+        *("late.mean", "late.other", "toy.mean", "toy.other")
     ]
     assert "property checks: 2 jobs, 4 claims" in plan.summary()
     assert str(plan.report.checks.figures) in plan.snakemake.site_inputs

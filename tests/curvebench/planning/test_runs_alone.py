@@ -197,10 +197,7 @@ def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]
     at = {spec.workloads[0].name: (spec.backend, spec.device, spec.precision) for spec in specs}
-    assert at == {
-        "long_squares": ("jax", "gpu", "mixed"),
-        "logistic_regression": ("host", "cpu", "float32"),
-    }
+    assert at == {"long_squares": ("jax", "gpu", "mixed"), "logistic_regression": ("host", "cpu", "float32")}
     for job in by_stage(plan, "runs"):
         read = [one.spec.workloads for one in job.upstream if one.spec.stage == "bases"]
         seeds = len(spec_of(job).rounds) if job.spec.bases[-1].label == "egop" else 0

@@ -294,10 +294,7 @@ METHODS = "better: [adam @ egop], compared_to: [adam]"
         (f"metric: best train_loss, quantity: steps_to_target, {METHODS}", {"quantity": "steps_to_target"}),
         (f"metric: final gradient_norm, quantity: steps_to_stop, {METHODS}", {"quantity": "steps_to_stop"}),
         (f"metric: final gradient_norm, quantity: gradients_to_stop, {METHODS}", {"which": "final"}),
-        (
-            f"metric: final gradient_norm, quantity: log_linearity, until: 1e-7, {METHODS}",
-            {"until": 1e-7},
-        ),
+        (f"metric: final gradient_norm, quantity: log_linearity, until: 1e-7, {METHODS}", {"until": 1e-7}),
         (f"{CONDITION[:-6]}1, at_equal: steps", {"number": 1.0, "controls": ()}),
         (
             f"{CONDITION}, workload: least_squares, control_workload: log_sum_exp",

@@ -166,10 +166,7 @@ def test_a_scale_may_have_measures_of_its_own(toys):
 def test_verdicts_come_from_the_rows(toys):
     toys.write()
     (claim, other) = claims_of("toy")
-    assert verdicts(claim, list(rows(claim, "quick"))) == {
-        PRINTED: "not reproduced",
-        CORRECTED: "reproduced",
-    }
+    assert verdicts(claim, list(rows(claim, "quick"))) == {PRINTED: "not reproduced", CORRECTED: "reproduced"}
     assert verdicts(other, list(rows(other, "quick"))) == {"": "reproduced"}
     assert verdicts(other, []) == {"": "not reproduced"}, "what was not measured does not hold"
     capped = dataclasses.replace(other, at_most_partly="the data are reduced")

@@ -37,7 +37,7 @@ SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], settings
 def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are kept every 10 of their 400 steps."""
     monkeypatch.setattr(run_jobs, "Checkpoints", partial(Checkpoints, worth=0.0, share=math.inf))
-    monkeypatch.setattr(run_jobs, "EVERY", 0.0)
+    monkeypatch.setattr(run_jobs, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
     monkeypatch.setattr(inputs, "MIN_SEGMENTS", 40)
 
@@ -92,7 +92,7 @@ def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
 @pytest.mark.usefixtures("at_every_piece")
 def test_a_job_that_is_told_to_end_goes_on_where_it_was(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+):
     spec = SWEEP.changed(backend=backend)
     undisturbed = run(spec, tmp_path / "undisturbed")
     results = tmp_path / "ended"
@@ -120,9 +120,7 @@ def test_a_job_that_is_told_to_end_goes_on_where_it_was(
 
 
 @pytest.mark.usefixtures("at_every_piece")
-def test_the_time_of_processes_before_is_part_of_the_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_of_processes_before_is_part_of_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Of the total too, and of what `minutes` limits."""
     ended_after(200, SWEEP, tmp_path, monkeypatch)
     (file,) = (tmp_path / "checkpoints").rglob("000000000200.npz")
@@ -150,18 +148,14 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(
 
 
 @pytest.mark.usefixtures("at_every_piece")
-def test_a_checkpoint_is_told_of_by_a_process_that_did_not_come_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_without_a_checkpoint_reports_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
     ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
     assert_interrupted(run(SWEEP, tmp_path, ENDED), 100, "; tried again, it goes on after step 100")
 
 
 @pytest.mark.usefixtures("at_every_piece")
-def test_settings_whose_process_is_killed_alone_go_on_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_whose_process_is_killed_resume_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spec = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": 0.02}))
     undisturbed = run(spec, tmp_path / "undisturbed")
     results = tmp_path / "killed"
@@ -176,18 +170,14 @@ def test_settings_whose_process_is_killed_alone_go_on_together(
     assert_frame_equal(one, other, check_exact=True)
 
 
-def test_what_is_done_when_the_sigterm_comes_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_done_when_the_sigterm_comes_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = ended_after(400, SWEEP, tmp_path, monkeypatch)
     assert read(folder, "runs")["outcome"].to_list() == ["budget"] * 2
     assert not (folder / "failed.json").exists()
 
 
 @pytest.mark.usefixtures("at_every_piece")
-def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_has_no_cost_where_data_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The rows are written all the same: no error of the whole job takes their place."""
     ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
 
@@ -200,7 +190,7 @@ def test_where_its_data_cannot_be_read_any_more_the_row_has_no_cost(
 
 
 @pytest.mark.usefixtures("at_every_piece")
-def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     other = SWEEP.changed(settings=({"learning_rate": 0.02},))
     kept = {}
     for spec in (SWEEP, other):
@@ -216,14 +206,14 @@ def test_the_checkpoint_of_another_spec_is_refused(tmp_path: Path, monkeypatch: 
     assert len(notes_of(folder)) == 2
 
 
-def test_a_job_of_seconds_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_seconds_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = ended_after(100, SWEEP, tmp_path, monkeypatch)
     assert json.loads((folder / "failed.json").read_text())
     assert_interrupted(folder, 100)
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_the_journal_counts_time_of_processes_before() -> None:
+def test_the_journal_counts_time_of_processes_before():
     journal = Journal()
     journal.begin(Lanes(0))
     begun = journal.read()[2]
@@ -231,7 +221,7 @@ def test_the_journal_counts_time_of_processes_before() -> None:
     assert journal.read()[1:] == (5, begun - 60.0)
 
 
-def test_runs_are_kept_as_often_as_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_kept_as_often_as_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made: list[float] = []
 
     def watched(folder: Path, of: Any, name: str, every: float) -> Checkpoints:

@@ -124,9 +124,7 @@ LISTED = (
 @pytest.mark.parametrize(
     ("program", "count"), [(LISTED, 2), ("echo 'NVIDIA-SMI has failed'; exit 9", 0), (None, 0)]
 )
-def test_else_they_are_counted(
-    program: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_they_are_counted(program: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if program is not None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
@@ -196,9 +194,7 @@ def driver() -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("device", "joules"), [("0", 5.0), ("GPU-aa", 5.0), ("1", None), ("7", None), (None, None)]
 )
-def test_energy_is_what_the_driver_counts(
-    monkeypatch: pytest.MonkeyPatch, device: str | None, joules: float | None
-):
+def test_energy_is_the_drivers(monkeypatch: pytest.MonkeyPatch, device: str | None, joules: float | None):
     monkeypatch.setitem(sys.modules, "pynvml", driver())
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert devices.joules_used(device) == joules
@@ -220,9 +216,7 @@ def test_a_job_that_began_in_another_process_has_no_energy(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("waited", [0.0, 1000.0])
-def test_waiting_for_a_gpu_is_not_time_of_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: float
-):
+def test_waiting_for_a_gpu_is_not_job_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: float):
     monkeypatch.setattr(jobs, "reserve_gpu", lambda: devices.ReservedGpu("0", waited))
     monkeypatch.setattr(jobs, "_check_device", lambda job: None)
     monkeypatch.setattr(jobs, "_compute", lambda job: None)

@@ -21,7 +21,7 @@ BACKENDS = ("jax", "torch")
 HELD_OUT = TANH.evaluated_on(("validation",))
 
 
-def test_a_workload_keeps_the_metrics_of_its_splits() -> None:
+def test_a_workload_keeps_the_metrics_of_its_splits():
     declared = {**TANH.metrics, MINIBATCH_LOSS: Metric("mean loss of steps", "minimize")}
     workload = dataclasses.replace(TANH, metrics=declared)
     assert list(workload.evaluated_on(("validation",)).metrics) == ["validation_loss", MINIBATCH_LOSS]
@@ -31,7 +31,7 @@ def test_a_workload_keeps_the_metrics_of_its_splits() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("pieces", [False, True], ids=["at once", "in pieces"])
-def test_values_are_those_of_a_full_evaluation(pieces: bool, backend: str) -> None:
+def test_values_are_those_of_a_full_evaluation(pieces: bool, backend: str):
     changes: dict[str, Any] = {"evaluation_batch": 4} if pieces else {}
     seen: list[int] = []
 
@@ -46,14 +46,14 @@ def test_values_are_those_of_a_full_evaluation(pieces: bool, backend: str) -> No
     np.testing.assert_allclose(found.metrics["validation_loss"], whole.metrics["validation_loss"], rtol=1e-12)
 
 
-def test_a_split_that_is_not_evaluated_stays_on_the_host() -> None:
+def test_a_split_that_is_not_evaluated_stays_on_the_host():
     made = engine("jax", "float64")
     with made.context():
         assert set(load(make_bundle(TANH.evaluated_on(("train",))), made).splits) == {"train"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_may_be_seen_by_its_steps_alone(backend: str) -> None:
+def test_a_run_may_be_seen_by_its_steps_alone(backend: str):
     workload = dataclasses.replace(TANH, metrics={MINIBATCH_LOSS: Metric("mean loss of steps", "minimize")})
     found = execute(make_bundle(workload), engine(backend, "float64"))
     assert set(found.metrics) == {MINIBATCH_LOSS}
@@ -70,7 +70,5 @@ def test_a_run_may_be_seen_by_its_steps_alone(backend: str) -> None:
         ({"validation_accuracy": [0.1, 0.2, 0.3]}, "budget"),
     ],
 )
-def test_a_divergence_of_the_last_step_shows_in_the_first_loss_that_is_evaluated(
-    metrics: dict[str, list[float]], outcome: str
-) -> None:
+def test_a_late_divergence_shows_in_the_first_evaluated_loss(metrics: dict[str, list[float]], outcome: str):
     assert lane_of(trajectories(metrics), 0, 0, {}, HELD_OUT).outcome == outcome

@@ -156,9 +156,7 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
     assert "keep_failed" in row["reason"]
 
 
-def test_runs_of_cells_with_other_settings_that_tuning_may_have_chosen_have_names_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_runs_at_alternative_settings_have_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     mild = WorkloadSpec("mild", LEAST_SQUARES.settings, "least_squares")
     sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), tuning_seeds=(0, 1, 2), budget={"steps": 20})
     final = after(
@@ -214,9 +212,7 @@ def test_a_sigterm_ends_a_job_with_what_is_done(tmp_path: Path, monkeypatch: pyt
     assert not (folder / "failed.json").exists()
 
 
-def test_what_ended_its_process_has_failed_and_is_not_run_in_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_that_ended_its_process_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The bundle is tried setting by setting; where one of these has ended its process too, it has failed."""
     lost = {
         Lanes(0, 0, 2, 0, 3): Failure("interrupted", "SIGKILL"),
@@ -283,9 +279,7 @@ def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_b
     assert f"delete {folders[0]} and {folders[1]} and run" in missing["reason"][0]
 
 
-def test_a_rule_that_raises_at_its_start_has_failed_at_every_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_rule_that_raises_at_its_start_always_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
@@ -341,11 +335,7 @@ def test_want_of_memory_is_told_whoever_says_so(fill: Callable[[], Any]):
         (128, 1, "batch_size 128 with gradient_accumulation 2 in the study would hold half"),
         (128, 4, "batch_size 128 with gradient_accumulation 8 in the study would hold half"),
         (None, 1, "all examples are one batch; a batch_size in the study would hold less"),
-        (
-            45,
-            1,
-            "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient",
-        ),
+        (45, 1, "a smaller batch_size than 45 would hold less, and one that 2 divides with gradient"),
     ],
 )
 def test_want_of_memory_names_what_would_hold_half(batch_size: int | None, accumulation: int, said: str):
@@ -353,9 +343,7 @@ def test_want_of_memory_names_what_would_hold_half(batch_size: int | None, accum
     assert training.with_half_the_memory(batch_size).startswith(said)
 
 
-def test_a_run_that_lacks_memory_names_twice_the_accumulation_of_its_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_out_of_memory_names_twice_the_accumulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     minibatches = WorkloadSpec("least_squares", {**LEAST_SQUARES.settings, "batch_size": 8})
     spec = SWEEP.changed(
         workloads=(minibatches,), settings=({"learning_rate": RATE},), gradient_accumulation=2

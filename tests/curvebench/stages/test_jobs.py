@@ -118,9 +118,7 @@ def test_runs_have_the_precision_that_is_asked_for(tmp_path):
     assert (single != losses["float64"]).any()
 
 
-def test_a_random_rotation_is_free_and_turns_what_is_not_equivariant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_random_rotation_is_free_and_moves_other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     random = BasisSpec("random", "random_orthogonal", bases()["random_orthogonal"].complete({}))
     rotated, rates = (SWEEP.bases[0], random), ({"learning_rate": 0.01},)
     first = of_stage("bases", bases=rotated)
@@ -169,7 +167,7 @@ def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str) -> None:
+def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str):
     """In the precision of these, and stored in it; those of the host are near by the gaps of eigenvalues."""
     found = {}
     for at in (HOST, backend):
@@ -187,7 +185,7 @@ def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str) 
         assert sine < 1e-5 * values[0] / gaps[rank - 1]
 
 
-def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSpec]]):
     folder = job_folder(chain[0], chain[1]["bases"])
     with np.load(basis_file(folder, "least_squares", "egop", 1000)) as arrays:
         matrix = arrays["matrix0"]
@@ -199,7 +197,7 @@ def test_the_bases_are_orthogonal_and_charged(chain: tuple[Path, dict[str, JobSp
     assert runs.filter(pl.col("basis") == "egop")["basis_seconds"].min() > 0  # type: ignore[operator]
 
 
-def test_a_round_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_a_round_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]):
     runs = runs_of(chain, 0)
     cells = runs.select("basis", "seed", "learning_rate").rows()
     assert sorted(cells) == sorted(product(("egop", "identity"), (0, 1), (0.01, 0.1, 1.0, 10.0)))
@@ -208,7 +206,7 @@ def test_a_round_holds_every_run_once(chain: tuple[Path, dict[str, JobSpec]]) ->
     assert set(runs.filter(pl.col("learning_rate") == 10.0)["outcome"]) == {"diverged"}
 
 
-def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]):
     run_row = runs_of(chain, 0).filter(pl.col("learning_rate") == 10.0).row(0, named=True)
     curve = table_of(chain, "runs", "curves").filter(
         (pl.col("run") == run_row["run"]) & (pl.col("metric") == "train_loss")
@@ -220,7 +218,7 @@ def test_a_diverged_run_keeps_its_curve(chain: tuple[Path, dict[str, JobSpec]]) 
     assert curve["value"].null_count() == 0
 
 
-def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]):
     """The final loss of a run, computed again from the problem's arrays by a plain loop."""
     from curvebench.stages.job import instance
 
@@ -237,7 +235,7 @@ def test_momentum_agrees_with_numpy(chain: tuple[Path, dict[str, JobSpec]]) -> N
     assert row["examples"] == 400 * 12
 
 
-def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpec]]):
     timings = table_of(chain, "timing", "timings")
     found = set(timings.select("optimizer", "basis", "phase").unique().iter_rows())
     once = ("data", "compile", "warm_up", "evaluation")
@@ -248,7 +246,7 @@ def test_timings_hold_every_method_and_phase(chain: tuple[Path, dict[str, JobSpe
     assert timings["seconds"].min() > 0  # type: ignore[operator]
 
 
-def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, JobSpec]]) -> None:
+def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, JobSpec]]):
     memory = table_of(chain, "timing", "memory")
     methods = memory.select("optimizer", "basis").rows()
     assert methods == [("null", "identity"), ("momentum", "identity"), ("momentum", "egop")]
@@ -260,16 +258,11 @@ def test_the_memory_of_every_method_is_measured(chain: tuple[Path, dict[str, Job
         assert memory["host_baseline_bytes"].min() > 50e6  # type: ignore[operator]
 
 
-STAGES = [
-    "timing",
-    *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "runs")),
-]
+STAGES = ["timing", *(pytest.param(name, marks=pytest.mark.long) for name in ("bases", "runs"))]
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_seconds_of_a_job_add_up(
-    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, stage: str
-) -> None:
+def test_the_seconds_of_a_job_add_up(chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, stage: str):
     """Run in a process of its own, whose whole life the job's seconds account for."""
     results, specs = tmp_path / "results", chain[1]
     shutil.copytree(chain[0], results)
@@ -306,7 +299,7 @@ def test_the_seconds_of_a_job_add_up(
 
 def test_a_timing_job_is_pinned_and_says_where_it_cannot_be(
     chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     held: list[set[int]] = []
 
     def watch(*arguments: Any) -> Measured:
@@ -336,7 +329,7 @@ def test_a_timing_job_is_pinned_and_says_where_it_cannot_be(
 )
 def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
     settings: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     digits = WorkloadSpec("digits_mlp", {**workloads()["digits_mlp"].complete({}), **settings})
     runs = read(run(SWEEP.changed(bases=SWEEP.bases[:1], workloads=(digits,)), tmp_path), "runs")
@@ -344,7 +337,7 @@ def test_what_a_workload_cannot_do_is_the_reason_of_its_runs(
     assert all(said in reason for reason in runs["reason"])
 
 
-def test_what_changed_since_the_plan_is_bad_input(tmp_path: Path) -> None:
+def test_what_changed_since_the_plan_is_bad_input(tmp_path: Path):
     name, spec = "optimizers/gradient_descent.py", SWEEP.changed(bases=SWEEP.bases[:1])
     planned = spec.changed(sources={name: content_hash(ROOT / name)})
     assert (run(planned, tmp_path) / "jobs.parquet").exists()
@@ -354,9 +347,7 @@ def test_what_changed_since_the_plan_is_bad_input(tmp_path: Path) -> None:
         run(spec.changed(versions={"jax": "0.0.1"}), tmp_path)
 
 
-def test_a_source_edited_while_the_job_runs_leaves_no_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_edited_while_the_job_runs_leaves_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     checks = iter([None, InputError("changed")])
 
     def check(spec: JobSpec) -> None:
@@ -372,9 +363,7 @@ def test_a_source_edited_while_the_job_runs_leaves_no_result(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_a_damaged_basis_is_named_with_its_remedy(
-    chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_basis_names_a_remedy(chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, damage: str):
     bases_spec = chain[1]["bases"]
     shutil.copytree(job_folder(chain[0], bases_spec), job_folder(tmp_path, bases_spec))
     path = basis_file(job_folder(tmp_path, bases_spec), "least_squares", "egop", 1)
@@ -394,7 +383,7 @@ def test_a_damaged_basis_is_named_with_its_remedy(
 @pytest.mark.parametrize(("backend", "library"), [("jax", "JAX"), ("torch", "PyTorch")])
 def test_a_gpu_that_is_not_there_is_bad_input(
     tmp_path: Path, stage: str, backend: str, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     """Nothing is computed or written, so that the same command does it all where there is one."""
     changes: dict[str, Any] = {"backend": backend, "device": "gpu"}
     spec = SWEEP.changed(**changes) if stage == "runs" else of_stage(stage, **changes)
@@ -406,9 +395,7 @@ def test_a_gpu_that_is_not_there_is_bad_input(
 
 
 @pytest.mark.parametrize("protocol", ["random_search", "halton_search"])
-def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(tmp_path: Path, protocol: str):
     axis = {"learning_rate": {"low": 1e-2, "high": 2.0, "scale": "log"}}
     space = axis | {"momentum": {"low": 0.0, "high": 0.95, "scale": "linear"}}
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
@@ -424,7 +411,7 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(
     assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}
 
 
-def test_rounds_that_try_equal_settings_are_runs_of_their_own(tmp_path: Path) -> None:
+def test_rounds_that_try_equal_settings_are_runs_of_their_own(tmp_path: Path):
     """As of a method that is not tuned, whose space is one point."""
     space = {"learning_rate": {"low": 0.1, "high": 0.1, "scale": "log"}}
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
@@ -438,9 +425,7 @@ def test_rounds_that_try_equal_settings_are_runs_of_their_own(tmp_path: Path) ->
     assert dict(runs.group_by("round").len().iter_rows()) == {0: 4, 1: 4, 2: 1}
 
 
-def test_halving_gives_the_better_half_of_settings_twice_the_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_halving_gives_the_better_half_twice_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A job that ends in its second round goes on there, and has the runs of one that was never ended."""
     halving = SuccessiveHalving.model_validate(
         {

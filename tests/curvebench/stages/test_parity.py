@@ -58,7 +58,7 @@ def gradients_of(prepared: Prepared) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.long
-def test_every_optimizer_takes_the_same_steps_on_every_backend(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_optimizer_takes_the_same_steps_on_every_backend(capsys: pytest.CaptureFixture[str]):
     assert main(["parity", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {(row["optimizer"], row["problem"], row["comparison"]) for row in rows} == {
@@ -90,7 +90,7 @@ def test_every_optimizer_takes_the_same_steps_on_every_backend(capsys: pytest.Ca
 )
 def test_one_optimizer_can_be_asked_for_and_is_shown_as_lines(
     labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     monkeypatch.setattr("curvebench.planning.parity_problems.PROBLEMS", [BY_LABEL[label] for label in labels])
     assert main(["parity", "momentum"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
@@ -102,7 +102,7 @@ def test_one_optimizer_can_be_asked_for_and_is_shown_as_lines(
     assert lines[labels.index("wide least squares, EGOP")].count("as measured") == 2
 
 
-def test_a_rule_for_layers_is_compared_where_there_are_some() -> None:
+def test_a_rule_for_layers_is_compared_where_there_are_some():
     """In its own precision; layers keep their numbers where equal shapes stand side by side."""
     labels = ("least squares", "square linear network", "linear network", "linear network, EGOP")
     rows = list(parities(["symo"], [BY_LABEL[label] for label in labels]))
@@ -117,7 +117,7 @@ def test_a_rule_for_layers_is_compared_where_there_are_some() -> None:
     assert compared["linear network", "numpy against torch"].difference < 1e-6
 
 
-def test_numpy_takes_each_parameter_for_what_it_is() -> None:
+def test_numpy_takes_each_parameter_for_what_it_is():
     """A bias is no vector on a sphere."""
     (label,) = [label for label in BY_LABEL if label.startswith("digits")]
     engines = {(backend, "float64"): engine(backend, "float64") for backend in ("torch", "jax")}
@@ -128,9 +128,7 @@ def test_numpy_takes_each_parameter_for_what_it_is() -> None:
     assert (numpy_row.comparison, numpy_row.difference < 1e-12) == ("numpy against torch", True)
 
 
-def test_an_optimizer_that_raises_leaves_the_others_their_comparisons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optimizer_that_raises_leaves_the_others_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def some(rule: Rule, *rest: Any) -> Iterator[Parity]:
         comparisons = compare(rule, *rest)
         yield next(comparisons)
@@ -158,9 +156,7 @@ def test_an_optimizer_that_raises_leaves_the_others_their_comparisons(
     ]
 
 
-def test_a_difference_is_an_error_that_names_the_count(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_difference_is_a_counted_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """NumPy is fed one gradient that differs by a millionth."""
 
     class Disturbed(Online):
@@ -179,7 +175,7 @@ def test_a_difference_is_an_error_that_names_the_count(
 # --- what is known of the problems ---------------------------------------------------------------
 
 
-def test_a_rule_is_judged_by_what_is_known_of_the_problem() -> None:
+def test_a_rule_is_judged_by_what_is_known_of_the_problem():
     entrywise, whole = rules()["adam"], rules()["shampoo"]
     assert [label for label, problem in BY_LABEL.items() if problem.judges(whole)] == [
         "square linear network"
@@ -190,7 +186,7 @@ def test_a_rule_is_judged_by_what_is_known_of_the_problem() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=label_of)
-def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem) -> None:
+def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem):
     """Ranks, gaps and noise, measured on the gradients of 20 steps; no fact is too modest either."""
     prepared = prepare(problem, engine("torch", "float64"))
     gradients = gradients_of(prepared)
@@ -234,7 +230,7 @@ def sampled(problem: ParityProblem, backend: str) -> tuple[np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("problem", IN_EGOP, ids=label_of)
-def test_a_basis_is_orthogonal_and_gives_back_its_matrix_on_both_backends(problem: ParityProblem) -> None:
+def test_a_basis_is_orthogonal_and_gives_back_its_matrix_on_both_backends(problem: ParityProblem):
     found = {}
     for backend in ("jax", "torch"):
         egop, basis, eigenvalues = sampled(problem, backend)
@@ -251,14 +247,14 @@ def test_a_basis_is_orthogonal_and_gives_back_its_matrix_on_both_backends(proble
 # --- measures ------------------------------------------------------------------------------------
 
 
-def test_a_difference_is_relative_to_the_largest_entry_of_its_array() -> None:
+def test_a_difference_is_relative_to_the_largest_entry_of_its_array():
     assert relative(np.array([1.5, -100.0]), np.array([1.0, -100.0])) == pytest.approx(0.005)
     assert relative(np.zeros(2), np.zeros(2)) == 0
     assert relative(np.ones(2), np.zeros(2)) == np.inf
     assert np.isnan(relative(np.array([np.nan]), np.ones(1)))
 
 
-def test_an_ulp_is_the_spacing_of_float32_at_the_largest_entry() -> None:
+def test_an_ulp_is_the_spacing_of_float32_at_the_largest_entry():
     largest = np.array([0.1, 3.0])
     assert ulps(np.nextafter(largest.astype(np.float32), np.float32(4)).astype(float), largest) == 1
     assert ulps(largest + np.array([2.0**-22, 0.0]), largest) == pytest.approx(1)
@@ -268,7 +264,7 @@ def parity(difference: float, judged: bool) -> Parity:
     return Parity("a", "b", "w", "identity", "c", "relative", 0.0, difference, judged)
 
 
-def test_only_what_is_judged_can_fail() -> None:
+def test_only_what_is_judged_can_fail():
     assert not parity(2 * TOLERANCE, judged=True).holds
     assert parity(TOLERANCE, judged=True).holds
     assert parity(2 * TOLERANCE, judged=False).holds

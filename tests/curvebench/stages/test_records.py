@@ -48,7 +48,7 @@ def test_outcomes(
     outcome_step: int,
     updates: int,
     gradients: int,
-) -> None:
+):
     found = trajectories({"train_loss": loss, "train_seen": [0.0] * 5}, diverged, stopped)
     lane = lane_of(found, 0, 0, {"train_loss": 0.5}, TANH)
     assert (lane.outcome, lane.outcome_step) == (outcome, outcome_step)
@@ -57,13 +57,13 @@ def test_outcomes(
     np.testing.assert_array_equal(lane.values["train_loss"], loss[: len(kept)])
 
 
-def test_a_target_met_at_the_stop_is_met_at_its_step() -> None:
+def test_a_target_met_at_the_stop_is_met_at_its_step():
     found = trajectories({"train_loss": [5, 4, 0.4, 0.4, 0.4], "train_seen": [0.0] * 5}, stopped=17)
     lane = lane_of(found, 0, 0, {"train_loss": 0.5}, TANH)
     assert steps_to(lane.steps, lane.values["train_loss"], 0.5, "minimize") == 16
 
 
-def test_targets_in_both_directions() -> None:
+def test_targets_in_both_directions():
     values = np.array([0.1, 0.5, 0.9, 0.7, 0.95])
     assert steps_to(STEPS, values, 0.9, "maximize") == 20
     assert steps_to(STEPS, values, 0.96, "maximize") is None
@@ -71,7 +71,7 @@ def test_targets_in_both_directions() -> None:
     assert steps_to(STEPS, np.full(5, np.nan), 1.0, "minimize") is None
 
 
-def test_best_passes_over_nan() -> None:
+def test_best_passes_over_nan():
     values = np.array([3.0, 1.0, np.nan, 2.0, np.nan])
     assert best(STEPS, values, "minimize") == (1.0, 10)
     assert best(STEPS, values, "maximize") == (3.0, 0)

@@ -73,9 +73,7 @@ def rows(tables: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])
-def test_runs_alone_are_those_that_share_a_job_bit_for_bit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-):
+def test_runs_alone_equal_runs_that_share_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch, backend: str):
     """Alternatives among them; bundles that share a job hold one lane each, as lanes round otherwise."""
     tables = {}
     for alone in (False, True):

@@ -36,9 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_first_run_of_each_network_and_backend_ends(
-    name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_runs_of_networks_end(name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CURVEBENCH_DATA", str(data))
     plan = make_plan(Config(studies=(name,), scale="smoke", results=tmp_path, parity=False))
     write_specs(plan)

@@ -197,9 +197,7 @@ def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
 
 
 @pytest.mark.slow
-def test_a_worker_ends_with_the_supervisor_that_it_works_for(
-    tmp_path: Path, folder: Path, supervision: dict[str, Any]
-):
+def test_a_worker_ends_with_its_supervisor(tmp_path: Path, folder: Path, supervision: dict[str, Any]):
     worker = Worker.found_in(folder)
     worker.begin(["run", str(written(LONG, tmp_path)), "--results", str(tmp_path)], supervision)
     journal = Journal(supervision["journal"])
@@ -209,9 +207,7 @@ def test_a_worker_ends_with_the_supervisor_that_it_works_for(
 
 
 @pytest.mark.slow
-def test_a_job_whose_worker_dies_is_computed_in_a_child(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_child_computes_a_dead_workers_job(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     class Dying(Worker):
         def begin(self, *unused: object) -> None:
             self.kill()

@@ -41,7 +41,7 @@ def single(rule: Rule = SGD, **changes: Any) -> Bundle:
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_every_method_is_measured_equally_often(backend: str) -> None:
+def test_every_method_is_measured_equally_often(backend: str):
     bundles = {"sgd": single(), "momentum": single(MOMENTUM)}
     measured = measure_methods(bundles, engine(backend, "float64"), steps=4, repetitions=3)
     counted: dict[tuple[str, str], int] = {}
@@ -66,7 +66,7 @@ def test_every_method_is_measured_equally_often(backend: str) -> None:
         assert buffer <= momentum - sgd <= 3 * buffer
 
 
-def test_a_method_that_raises_leaves_the_others_their_times() -> None:
+def test_a_method_that_raises_leaves_the_others_their_times():
     def raising(*_: Any) -> Any:
         raise ArithmeticError("broken")
 
@@ -87,7 +87,7 @@ def test_a_method_that_raises_leaves_the_others_their_times() -> None:
         measure_methods(bundles, engine("torch", "float64"), steps=2, repetitions=1)
 
 
-def test_methods_take_turns_and_none_is_always_first() -> None:
+def test_methods_take_turns_and_none_is_always_first():
     bundles = {"sgd": single(), "momentum": single(MOMENTUM)}
     measured = measure_methods(bundles, engine("torch", "float64"), steps=2, repetitions=4)
     order = [timing.method for timing in measured.timings if timing.phase in ("step", "null_step")]
@@ -103,14 +103,12 @@ def test_methods_take_turns_and_none_is_always_first() -> None:
     ("every", "wanted", "expected"),
     [(1, 5, (5, 1)), (3, 5, (6, 1)), (4, 8, (8, 1)), (100, 5, (STEPS - 1, 1)), (None, 5, (5, 1))],
 )
-def test_a_stretch_holds_whole_rounds_of_amortized_work(
-    every: int | None, wanted: int, expected: tuple[int, int]
-) -> None:
+def test_a_stretch_has_whole_rounds_of_work(every: int | None, wanted: int, expected: tuple[int, int]):
     bundle = single(dataclasses.replace(SGD, refresh_every=every))
     assert stretch(bundle, wanted) == expected
 
 
-def test_a_run_of_one_step_is_measured() -> None:
+def test_a_run_of_one_step_is_measured():
     bundle = single(steps=1)
     assert stretch(bundle, 50) == (1, 0)
     measured = measure_methods({"sgd": bundle}, engine("torch", "float64"), steps=50, repetitions=1)
@@ -120,7 +118,7 @@ def test_a_run_of_one_step_is_measured() -> None:
 
 @linux
 @pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
-def test_a_method_with_a_large_basis_needs_that_much_more(backend: str) -> None:
+def test_a_method_with_a_large_basis_needs_that_much_more(backend: str):
     """Each method is measured from its own baseline, whatever was measured before."""
     growth, size = alone(growth_by_method, backend)
     for name in ("rotated", "again"):
@@ -144,12 +142,12 @@ def growth_by_method(backend: str) -> tuple[dict[str, int], int]:
     return growth, copies * basis.size * np.dtype(workload.dtype).itemsize
 
 
-def test_the_null_optimizer_stays_where_it_is() -> None:
+def test_the_null_optimizer_stays_where_it_is():
     metrics = execute(make_bundle(rule=NULL), engine("jax", "float64")).metrics
     assert np.ptp(metrics["train_loss"], axis=0).max() == 0
 
 
-def test_the_null_optimizer_runs_the_methods_own_program() -> None:
+def test_the_null_optimizer_runs_the_methods_own_program():
     """A stopping rule costs its check in every step; the null step must hold it too."""
     seen: list[Program] = []
     made = engine("torch", "float64")
@@ -185,7 +183,7 @@ def measured() -> tuple[int | None, ...]:
 
 
 @linux
-def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
+def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before():
     before, small, large = alone(measured)
     assert before is not None
     assert small is not None
@@ -194,7 +192,7 @@ def test_the_peak_is_that_of_the_stretch_and_not_of_what_was_before() -> None:
     assert large - before == pytest.approx(120 * MEGABYTE, abs=5 * MEGABYTE)
 
 
-def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tmp_path: Path) -> None:
+def test_where_the_system_cannot_tell_the_work_is_done_and_nothing_is_guessed(tmp_path: Path):
     done: list[int] = []
     nowhere = tmp_path / "proc"
     assert peak_resident_bytes(lambda: done.append(1), nowhere) is None

@@ -29,7 +29,7 @@ def sample(seed: int, samples: int, dimension: int, dead: int = 0) -> np.ndarray
 
 
 @given(seed=st.integers(0, 2**32 - 1), samples=st.integers(1, 20), dimension=st.integers(1, 12))
-def test_matrix_is_the_mean_of_outer_products(seed: int, samples: int, dimension: int) -> None:
+def test_matrix_is_the_mean_of_outer_products(seed: int, samples: int, dimension: int):
     gradients = sample(seed, samples, dimension)
     matrix = egop_matrix(gradients)
     np.testing.assert_allclose(matrix, brute_force(gradients), rtol=0, atol=1e-14)
@@ -42,9 +42,7 @@ def test_matrix_is_the_mean_of_outer_products(seed: int, samples: int, dimension
     dimension=st.integers(1, 15),
     dead=st.integers(0, 15),
 )
-def test_eigenbasis_is_orthonormal_and_diagonalizes(
-    seed: int, samples: int, dimension: int, dead: int
-) -> None:
+def test_eigenbasis_is_orthonormal_and_diagonalizes(seed: int, samples: int, dimension: int, dead: int):
     gradients = sample(seed, samples, dimension, min(dead, dimension))
     basis, eigenvalues = eigenbasis(gradients)
     matrix = brute_force(gradients)
@@ -62,7 +60,7 @@ def test_eigenbasis_is_orthonormal_and_diagonalizes(
     assert (basis[largest, np.arange(dimension)] > 0).all()
 
 
-def test_both_ways_give_the_same_basis() -> None:
+def test_both_ways_give_the_same_basis():
     """M >= d goes by the matrix and M < d by the SVD; repeated gradients have the same EGOP."""
     few = sample(3, 9, 10)
     many = np.tile(few, (2, 1))
@@ -73,7 +71,7 @@ def test_both_ways_give_the_same_basis() -> None:
     np.testing.assert_allclose(basis_of_few, basis_of_many, rtol=0, atol=1e-7)
 
 
-def test_null_eigenvalues_are_never_negative() -> None:
+def test_null_eigenvalues_are_never_negative():
     gradients = np.tile(sample(8, 3, 20), (10, 1))
     basis, eigenvalues = eigenbasis(gradients)
     assert np.linalg.eigvalsh(egop_matrix(gradients)).min() < 0
@@ -81,7 +79,7 @@ def test_null_eigenvalues_are_never_negative() -> None:
     assert np.abs(basis.T @ basis - np.eye(20)).max() < 1e-12
 
 
-def test_dead_coordinates_keep_their_unit_vectors() -> None:
+def test_dead_coordinates_keep_their_unit_vectors():
     gradients = sample(4, 30, 6)
     gradients[:, [1, 4]] = 0.0
     basis, eigenvalues = eigenbasis(gradients)
@@ -91,12 +89,12 @@ def test_dead_coordinates_keep_their_unit_vectors() -> None:
 
 
 @pytest.mark.parametrize("samples", [150, 450])
-def test_orthonormal_in_a_few_hundred_dimensions(samples: int) -> None:
+def test_orthonormal_in_a_few_hundred_dimensions(samples: int):
     basis, _ = eigenbasis(sample(7, samples, 300, dead=20))
     assert np.abs(basis.T @ basis - np.eye(300)).max() < 1e-12
 
 
-def test_wrong_gradients_are_refused() -> None:
+def test_wrong_gradients_are_refused():
     spoilt = np.ones((4, 2))
     spoilt[1, 0], spoilt[3, 1] = np.nan, np.inf
     with pytest.raises(OptionError, match=r"2 of 4 .*not finite; .*sampling"):

@@ -64,9 +64,7 @@ def optax_adagrad(hyper: Hyper) -> Any:
     import optax
 
     return optax.adagrad(
-        hyper["learning_rate"],
-        initial_accumulator_value=hyper["initial_accumulator"],
-        eps=hyper["epsilon"],
+        hyper["learning_rate"], initial_accumulator_value=hyper["initial_accumulator"], eps=hyper["epsilon"]
     )
 
 
@@ -87,11 +85,7 @@ ENTRIES = {
         ADAGRAD_ENTRY, options={"epsilon_inside_root": True}, optax=Oracle(optax_adagrad), pytorch=None
     ),
     "adagrad_norm": Entry(
-        loop=adagrad_norm,
-        hyper=ADAGRAD,
-        symmetry="orthogonal",
-        still=FROM_NOTHING,
-        scale_free=FROM_NOTHING,
+        loop=adagrad_norm, hyper=ADAGRAD, symmetry="orthogonal", still=FROM_NOTHING, scale_free=FROM_NOTHING
     ),
     "adagrad_full": Entry(
         loop=adagrad_full,

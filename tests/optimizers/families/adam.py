@@ -144,11 +144,7 @@ BETAS = {name: ADAM[name] for name in ("learning_rate", "beta1", "beta2")}
 
 
 ADAM_ENTRY = Entry(
-    loop=adamw,
-    hyper=ADAM,
-    symmetry="signed_permutation",
-    still={"epsilon": 0.0},
-    scale_free={"epsilon": 0.0},
+    loop=adamw, hyper=ADAM, symmetry="signed_permutation", still={"epsilon": 0.0}, scale_free={"epsilon": 0.0}
 )
 ADAMW_ENTRY = replace(ADAM_ENTRY, hyper=ADAMW, still={"epsilon": 0.0, "weight_decay": 0.0})
 FLAGS = {"amsgrad": True, "nesterov": True, "epsilon_inside_root": True, "decoupled_weight_decay": True}
@@ -179,9 +175,6 @@ ENTRIES = {
         pytorch=Oracle(torch_rmsprop, hyper={"beta1": 0.0}),
     ),
     "adam_atan2": Entry(
-        loop=adam_atan2,
-        hyper={**BETAS, "a": 1.3, "b": 0.6},
-        symmetry="signed_permutation",
-        scale_free={},
+        loop=adam_atan2, hyper={**BETAS, "a": 1.3, "b": 0.6}, symmetry="signed_permutation", scale_free={}
     ),
 }

@@ -57,28 +57,12 @@ def torch_sgd(nesterov: bool = False) -> Callable[[list[Any], Hyper], list[Any]]
 MOMENTUM = {"learning_rate": 0.2, "momentum": 0.7}
 
 ENTRIES = {
-    "sgd": Entry(
-        loop=sgd,
-        hyper={"learning_rate": 0.3},
-        symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd()),
-    ),
-    "momentum": Entry(
-        loop=momentum,
-        hyper=MOMENTUM,
-        symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd()),
-    ),
+    "sgd": Entry(loop=sgd, hyper={"learning_rate": 0.3}, symmetry="orthogonal", pytorch=Oracle(torch_sgd())),
+    "momentum": Entry(loop=momentum, hyper=MOMENTUM, symmetry="orthogonal", pytorch=Oracle(torch_sgd())),
     "nesterov": Entry(
-        loop=nesterov,
-        hyper=MOMENTUM,
-        symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd(nesterov=True)),
+        loop=nesterov, hyper=MOMENTUM, symmetry="orthogonal", pytorch=Oracle(torch_sgd(nesterov=True))
     ),
     "nesterov_lookahead": Entry(
-        loop=momentum,
-        hyper=MOMENTUM,
-        symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd()),
+        loop=momentum, hyper=MOMENTUM, symmetry="orthogonal", pytorch=Oracle(torch_sgd())
     ),
 }

@@ -69,10 +69,7 @@ RATE = {"learning_rate": 0.3}
 
 ENTRIES = {
     "mirror_descent": Entry(
-        loop=mirror_descent,
-        hyper=RATE,
-        symmetry="orthogonal",
-        pytorch=Oracle(torch_sgd()),
+        loop=mirror_descent, hyper=RATE, symmetry="orthogonal", pytorch=Oracle(torch_sgd())
     ),
     "mirror_descent: ball": Entry(
         loop=mirror_descent,
@@ -101,9 +98,6 @@ ENTRIES = {
         still_tolerance=1e-15,
     ),
     "exponentiated_gradient": Entry(
-        loop=exponentiated_gradient,
-        hyper=RATE,
-        start=on_simplex,
-        still_tolerance=1e-15,
+        loop=exponentiated_gradient, hyper=RATE, start=on_simplex, still_tolerance=1e-15
     ),
 }

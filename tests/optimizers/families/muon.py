@@ -126,11 +126,7 @@ ENTRIES = {
         options={"scale": "adam"},
         pytorch=Oracle(torch_muon("match_rms_adamw"), orders=(0, 1, 2), context=torch_without_bfloat16),
     ),
-    "muon: without Nesterov": replace(
-        MUON_ENTRY,
-        options={"nesterov": False},
-        pytorch=None,
-    ),
+    "muon: without Nesterov": replace(MUON_ENTRY, options={"nesterov": False}, pytorch=None),
     "muon: heads too, others by SGD": replace(
         MUON_ENTRY,
         hyper={**MUON, "others_learning_rate": 0.3},

@@ -20,10 +20,4 @@ def newton(leaf: Leaf, hyper: Hyper, needs: list[dict[str, np.ndarray]]) -> Iter
 
 
 # The Hessians are given and do not change with the coordinates, so that no symmetry applies.
-ENTRIES = {
-    "newton": Entry(
-        loop=newton,
-        hyper={"learning_rate": 0.7, "damping": 0.2},
-        still={"damping": 0.0},
-    ),
-}
+ENTRIES = {"newton": Entry(loop=newton, hyper={"learning_rate": 0.7, "damping": 0.2}, still={"damping": 0.0})}

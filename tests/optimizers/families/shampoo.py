@@ -66,11 +66,7 @@ def grafted_lengths(leaf: Leaf, hyper: Hyper, grafting: str) -> Iterator[float |
 
 
 def directions(
-    grads: list[np.ndarray],
-    hyper: Hyper,
-    statistics: str,
-    power: float | None,
-    refresh_every: int,
+    grads: list[np.ndarray], hyper: Hyper, statistics: str, power: float | None, refresh_every: int
 ) -> Iterator[np.ndarray]:
     """Yield directions; the inverse roots of an axis come from the SVD of the concatenated matricizations M.
 

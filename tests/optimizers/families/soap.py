@@ -25,11 +25,7 @@ SOAP = {
 
 
 def soap(
-    leaf: Leaf,
-    hyper: Hyper,
-    refresh_every: int | None,
-    basis: str,
-    skip_first_step: bool,
+    leaf: Leaf, hyper: Hyper, refresh_every: int | None, basis: str, skip_first_step: bool
 ) -> Iterator[np.ndarray]:
     """Run SOAP with the first moment in original coordinates, and each statistic as one sum over all
     gradients.

@@ -170,11 +170,7 @@ SPECTRAL_ENTRY = Entry(
     tolerance_float32=1e-3,
 )
 SPECTRAL_FULL_ENTRY = Entry(
-    loop=spectral_full,
-    hyper=NORMALIZED,
-    still={"weight_decay": 0.0},
-    tolerance=1e-7,
-    tolerance_float32=1e-3,
+    loop=spectral_full, hyper=NORMALIZED, still={"weight_decay": 0.0}, tolerance=1e-7, tolerance_float32=1e-3
 )
 SPECTRAL_DIAGONAL_ENTRY = Entry(loop=spectral_diagonal, hyper=NUMBERS, still={"weight_decay": 0.0})
 ENTRIES = {

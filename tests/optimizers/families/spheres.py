@@ -43,9 +43,7 @@ def vectors(leaf: Leaf) -> list[Leaf] | None:
     ]
 
 
-def of_vectors(
-    path: Callable[..., Iterator[np.ndarray]],
-) -> Callable[..., Iterator[np.ndarray]]:
+def of_vectors(path: Callable[..., Iterator[np.ndarray]]) -> Callable[..., Iterator[np.ndarray]]:
     """Turn a loop on a vector into a loop on a leaf; `others` is the rule for leaves without vectors."""
 
     def loop(leaf: Leaf, hyper: Hyper, others: str, **options: Any) -> Iterator[np.ndarray]:
@@ -157,18 +155,11 @@ def torch_weight_norm(tensors: list[Any], hyper: Hyper) -> list[Any]:
 
 STILL = {"others_weight_decay": 0.0, "others_epsilon": 0.0}
 PIN = Entry(
-    loop=pin_to_sphere,
-    hyper={"learning_rate": 0.3, **BESIDE["adamw"]},
-    still=STILL,
-    still_tolerance=1e-14,
+    loop=pin_to_sphere, hyper={"learning_rate": 0.3, **BESIDE["adamw"]}, still=STILL, still_tolerance=1e-14
 )
 RIEMANNIAN = replace(PIN, loop=riemannian_sgd)
 TRUST_REGION = replace(PIN, loop=trust_region_sphere)
-WEIGHT_NORMALIZATION = replace(
-    PIN,
-    loop=weight_normalization,
-    pytorch=Oracle(torch_weight_norm),
-)
+WEIGHT_NORMALIZATION = replace(PIN, loop=weight_normalization, pytorch=Oracle(torch_weight_norm))
 BESIDE_SGD = {"learning_rate": 0.2, **BESIDE["sgd"]}
 BESIDE_MOMENTUM = {"learning_rate": 0.2, **BESIDE["momentum"]}
 BESIDE_ADAM = {"learning_rate": 0.2, **BESIDE["adam"]}

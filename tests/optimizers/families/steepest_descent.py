@@ -70,9 +70,5 @@ ENTRIES = {
         scale_free={},
         pytorch=Oracle(torch_sign),
     ),
-    "sign_descent: majorization": Entry(
-        loop=sign_descent,
-        hyper=RATE,
-        options={"principle": "majorization"},
-    ),
+    "sign_descent: majorization": Entry(loop=sign_descent, hyper=RATE, options={"principle": "majorization"}),
 }

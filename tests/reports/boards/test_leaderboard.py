@@ -121,9 +121,7 @@ def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(study: Stud
     assert aimless.rows[0].method == "adam @ egop"
 
 
-def test_tuning_is_what_was_spent_on_the_choice_wherever_it_was_made(
-    study: StudyPlan, tables: Tables, digits: Any
-):
+def test_tuning_is_charged_wherever_it_was_done(study: StudyPlan, tables: Tables, digits: Any):
     rows = {row.method: row for row in digits.rows}
     runs = len(RATES) * 5
     assert {row.tuning.runs for row in digits.rows} == {runs}
@@ -267,9 +265,7 @@ def test_the_edge_of_the_field_s_first_tier_does_not_hang_on_the_draws(monkeypat
         (CHOSEN, None),
     ],
 )
-def test_a_rate_at_the_edge_is_told_in_the_terminal_and_on_the_page(
-    studies: Studies, rate: float, told: str | None
-):
+def test_a_rate_at_the_edge_is_reported(studies: Studies, rate: float, told: str | None):
     [(study, tables)] = studies[:1]
     new = study.model_copy(update={"optimizers": study.optimizers[-1:], "bases": study.bases[:1]})
     field = study.model_copy(update={"joined": {LOCAL: (new,)}})

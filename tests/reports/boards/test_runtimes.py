@@ -49,9 +49,7 @@ def test_no_target_lies_beyond_the_floor(studies: Studies, found: Runtimes):
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("train_loss", 1), ("validation_accuracy", -1)])
-def test_a_time_is_the_first_evaluation_at_the_target_with_the_basis(
-    studies: Studies, metric: str, sign: int
-):
+def test_a_time_is_the_first_one_at_the_target_with_the_basis(studies: Studies, metric: str, sign: int):
     [(study, tables)] = studies[:1]
     found = times_of([(replace(study, metric=metric), tables)])
     curves = curves_of(tables, metric)

@@ -33,8 +33,7 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
     chosen = gaining(gains[0])
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
-        chosen,
-        alternatives=tuple(Alternative((), share, tied, Bounds(each, each)) for each, share in others),
+        chosen, alternatives=tuple(Alternative((), share, tied, Bounds(each, each)) for each, share in others)
     )
 
 
@@ -93,9 +92,7 @@ def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
 
 @pytest.mark.parametrize("seeds", [5, 8, 20])
 @pytest.mark.parametrize(("gain", "seldom"), [(CLEAR, "supported"), (-CLEAR, "refuted")])
-def test_two_settings_that_tuning_can_hardly_tell_apart_seldom_decide_where_they_differ(
-    gain: float, seldom: Finding, seeds: int
-):
+def test_tied_settings_that_differ_seldom_decide(gain: float, seldom: Finding, seeds: int):
     """The better one by 0.05 standard deviations says the contrary: what is said must not hang on luck."""
     random = np.random.default_rng(seeds)
     said = []

@@ -130,9 +130,7 @@ def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComp
 @pytest.mark.parametrize(
     ("of", "method", "other"), [("egop", "adam @ egop", "adam"), ("identity", "adam", "adam @ egop")]
 )
-def test_a_reason_says_in_how_many_pairs_a_method_took_no_step(
-    report: Report, of: str, method: str, other: str
-):
+def test_a_reason_counts_pairs_where_a_method_took_no_step(report: Report, of: str, method: str, other: str):
     one, reason = at_start_of(report, 3, of)
     for said in (f"{method} on digits_mlp", "3 of 10 pairs", "more gradients", f"run of {other}"):
         assert said in reason
@@ -169,9 +167,7 @@ def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float, charged: b
         ("training_seconds_to_nearly_best", False, "seconds of training to 99.5 % of the best"),
     ],
 )
-def test_seconds_to_nearly_the_best_have_the_basis_and_the_timed_steps(
-    quantity: str, charged: bool, words: str, report: Report
-):
+def test_seconds_to_nearly_best_include_the_basis(quantity: str, charged: bool, words: str, report: Report):
     study, claim, tables = asking(report, quantity=quantity, which="best")
     tables = slowed(tables)
     (one,) = comparisons(study, claim, tables, "jax")
@@ -358,9 +354,7 @@ def over_rates(report: Report, quantity: str, losses: dict[str, Any], floor: flo
         ("trend", (2 - 3) / np.sqrt(6 * 5), (3 - 3) / 6),
     ],
 )
-def test_rates_that_reach_what_rounding_leaves_tie(
-    report: Report, quantity: str, gain: float, by_rounding: float
-):
+def test_rates_at_the_rounding_floor_tie(report: Report, quantity: str, gain: float, by_rounding: float):
     """At 0.03 and 0.1 both are beyond 1e-28, at 0.01 one is; 0.3 is too far from the control's best."""
     losses = {
         "adam @ egop": {0.003: 1e-5, 0.01: 1e-20, 0.03: 5e-30, 0.1: 4e-30, 0.3: 1.0},
@@ -375,9 +369,7 @@ ENDS = st.lists(st.floats(1e-34, 1e-22), min_size=len(RATES), max_size=len(RATES
 
 @given(st.sampled_from(["best_learning_rate", "rates_won", "trend"]), ENDS, ENDS)
 @settings(max_examples=30, deadline=None)
-def test_how_far_beyond_the_floor_a_rate_ends_does_not_matter(
-    report: Report, quantity: str, left: list[float], right: list[float]
-):
+def test_below_the_floor_rates_tie(report: Report, quantity: str, left: list[float], right: list[float]):
     both = {"adam @ egop": left, "adam": right}
     ended = {name: dict(zip(RATES, own, strict=True)) for name, own in both.items()}
     held = {name: {rate: max(end, 1e-28) for rate, end in own.items()} for name, own in ended.items()}

@@ -409,9 +409,7 @@ def test_methods_are_held_against_a_number(study: StudyPlan, tables: Tables):
     ("no_worse", 0.1, "supported"), ("better", 0.2, "supported"),
     ("no_worse", 0.05, "inconclusive"), ("better", 0.1, "inconclusive"),
 ])  # fmt: skip
-def test_a_stop_bounds_runs_and_not_the_number_that_they_are_held_against(
-    report: Report, relation: str, number: float, finding: str
-):
+def test_a_stop_bounds_runs_only(report: Report, relation: str, number: float, finding: str):
     """All runs stopped at 0.1: they are no worse than it, and how much better they would get nobody knows."""
     asked = {"relation": relation, "methods": ("adam @ egop",), "compared_to": number}
     assert stopped(report, [0.09] * 10, NOT, 0.1, **asked)[1]["finding"] == finding
@@ -495,9 +493,7 @@ def test_what_a_narrowed_site_does_not_decide_is_told_of_the_published_sets(
     assert len(told) > 1
 
 
-def test_a_name_without_a_verdict_does_not_hide_the_others(
-    folder_of_sets: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_name_without_a_verdict_hides_no_other(folder_of_sets: Path, capsys: pytest.CaptureFixture[str]):
     (folder_of_sets / "benchmarks").symlink_to(ROOT / "benchmarks")
     assert main(["verdicts", "symo.invariance", "egop.imagenet-wallclock", "egop.convex-second"]) == 0
     said, missing = capsys.readouterr()

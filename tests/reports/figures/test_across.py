@@ -105,9 +105,7 @@ def test_ranks_are_shares_or_numbers_of_three_bases_or_more(tmp_path: Path):
     )
 
 
-def test_a_family_and_its_bases_are_drawn_for_every_claimed_metric(
-    tmp_path: Path, frozen: Callable[[Path, str], None]
-):
+def test_a_family_is_drawn_for_every_claimed_metric(tmp_path: Path, frozen: Callable[[Path, str], None]):
     study = made_up(tmp_path, SHAPE)
     settings = dict(zip(SHAPE.workloads, (1.0, 0.0, 0.3), strict=True))
     family = tuple(replace(one, settings={"nu": settings[one.name]}) for one in study.workloads)
@@ -151,9 +149,7 @@ def test_steps_an_epoch_are_known_of_runs_that_had_all_epochs(tmp_path: Path):
     assert steps_an_epoch(made_up(tmp_path, SMALL), final) is None
 
 
-def test_a_study_has_curves_by_epochs_and_as_its_source_and_a_sensitivity_of_each_claimed_metric(
-    tmp_path: Path, frozen: Callable[[Path, str], None]
-):
+def test_a_study_has_curves_and_sensitivities(tmp_path: Path, frozen: Callable[[Path, str], None]):
     beside = {"000 Fig. 9": "validation_accuracy.epochs"}
     study = made_up(tmp_path, SMALL, budget={"epochs": 20, "evaluations": 20}, source_figures=beside)
     (claim,) = study.claims

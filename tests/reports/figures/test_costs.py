@@ -61,9 +61,7 @@ def test_a_run_that_starts_at_its_target_counts_as_one_evaluation(tables: Tables
     assert target_times(at_once, METRIC)["time"].unique().to_list() == [1.0]
 
 
-def test_there_is_no_figure_without_a_target_and_none_that_nobody_reached(
-    study: StudyPlan, tables: Tables, tmp_path: Path
-):
+def test_there_is_no_figure_without_a_reached_target(study: StudyPlan, tables: Tables, tmp_path: Path):
     missed = tables.runs.with_columns(reached_after(None))
     aimless = replace(study, targets={"another": 1.0})
     for one, runs in ((study, missed), (aimless, tables.runs)):
@@ -93,9 +91,7 @@ def test_a_run_costs_its_steps_and_the_basis(study: StudyPlan, tables: Tables):
     assert found["seconds"]["adam @ egop"].cost.median == pytest.approx(wanted)
 
 
-def test_on_the_front_nobody_is_better_in_one_without_being_worse_in_the_other(
-    study: StudyPlan, tables: Tables
-):
+def test_the_front_is_that_of_pareto(study: StudyPlan, tables: Tables):
     found = on_jax(study, tables)
     assert fronts(found, "evaluations") == {"adam", "adam @ egop"}
     assert {"sgd", "adagrad", "adam", "adam @ egop"} <= fronts(found, "seconds")  # each step dearer
@@ -131,9 +127,7 @@ def test_a_method_of_which_half_diverged_is_on_no_front(study: StudyPlan, tables
     assert not any(own["adam"].on_front for own in found.values())
 
 
-def test_seconds_are_left_out_where_a_method_was_not_timed_and_seeds_where_one_is_missing(
-    study: StudyPlan, tables: Tables
-):
+def test_untimed_methods_and_incomplete_seeds_are_left_out(study: StudyPlan, tables: Tables):
     untimed = replace(tables, timings=tables.timings.filter(pl.col("method") != "adam"))
     assert set(on_jax(study, untimed)) == {"evaluations"}
     one_less = tables.runs.filter((pl.col("method") != "adam") | (pl.col("seed") != 1003))

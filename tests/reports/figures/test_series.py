@@ -42,9 +42,7 @@ def test_lines_of_several_instances_are_told_by_median_and_band(checks: ChecksPl
         assert f">{text}</text>" in svg
 
 
-def test_a_landscape_is_drawn_in_one_unit_with_the_colour_of_its_optimizer(
-    checks: ChecksPlan, tmp_path: Path
-):
+def test_a_landscape_has_one_unit_and_its_optimizers_colour(checks: ChecksPlan, tmp_path: Path):
     (drawn,) = [one for one in draw_series(checks, tmp_path) if one.workload == LANDSCAPE]
     svg = (tmp_path / f"{drawn.name}.svg").read_text()
     assert len(re.findall(look_of("adagrad").ink.light, svg)) > 6, "Adagrad's, in both coordinates"

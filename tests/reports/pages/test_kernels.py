@@ -49,9 +49,7 @@ def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: 
     [*("", "[]", {"date": None}, {"date": 10**17}, {"env_name": None}), {"results": {"x.time_call": [[1]]}}],
     ids=str,
 )
-def test_a_damaged_file_is_named_and_the_rest_is_shown(
-    tmp_path: Path, hashes: list[str], wrong: str | dict[str, Any]
-):
+def test_a_damaged_file_hides_no_other(tmp_path: Path, hashes: list[str], wrong: str | dict[str, Any]):
     write_stored(tmp_path, hashes)
     damaged = tmp_path / "one" / f"{hashes[1][:8]}-existing-py.json"
     if isinstance(wrong, str):

@@ -227,9 +227,7 @@ def test_cells_are_ratios_to_the_best_and_misses(mapped: list[Answer]):
     assert "a loss over the least, an accuracy (or else what is to be large) the other way round" in words
 
 
-def test_those_that_join_come_first_and_the_best_of_the_first_board_lead(
-    mapped: list[Answer], monkeypatch: pytest.MonkeyPatch
-):
+def test_submissions_lead_then_the_best_of_a_board(mapped: list[Answer], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(overview, "MOST_DRAWN", 3)
     new = mapped[0].study.model_copy(update={"optimizers": (OptimizerSpec("adam", {}, {}, "new"),)})
     joined = replace(mapped[0], study=mapped[0].study.model_copy(update={"joined": {LOCAL: (new,)}}))

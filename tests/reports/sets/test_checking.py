@@ -98,9 +98,7 @@ def test_no_sentence_of_a_set_is_compared(copy: Path):
     assert check(copy) == []
 
 
-def test_changed_missing_and_further_files_are_told_all_at_once(
-    copy: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_changed_missing_and_further_files_are_told_at_once(copy: Path, capsys: pytest.CaptureFixture[str]):
     (copy / "LICENSE").write_text("mine")
     (copy / "convex/jobs.parquet").unlink()
     (copy / "notes.txt").write_text("see")
@@ -259,9 +257,7 @@ def edited(folder: Path, file: str, **values: Any) -> None:
         ("provenance.json", "rule_version", 1, "version 1 of the rules.*COMMIT"),
     ],
 )
-def test_a_wrong_value_of_a_plan_or_provenance_is_refused(
-    copy: Path, file: str, place: str, value: object, told: str
-):
+def test_a_wrong_value_of_a_document_is_refused(copy: Path, file: str, place: str, value: object, told: str):
     commit = json.loads((copy / "provenance.json").read_text())["commit"]
     edited(copy, file, **{place: value})
     assert re.search(told.replace("COMMIT", commit), flaws(copy)[0], re.DOTALL)
@@ -293,9 +289,7 @@ def test_what_is_not_waived_is_refused_and_what_is_waived_is_not(good: Path, tmp
         ("leaderboard", lambda frame: frame[1:], "rows, and the tables give"),
     ],
 )
-def test_what_the_tables_do_not_give_is_refused(
-    good: Path, tmp_path: Path, table: str, change: Change, told: str | None
-):
+def test_tables_are_recomputed(good: Path, tmp_path: Path, table: str, change: Change, told: str | None):
     found = check(changed(good, tmp_path / "set", f"{table}.parquet", change))
     if told is None:
         assert found == [], "another processor's rounding"

@@ -196,9 +196,7 @@ def test_intervals_overlap_or_have_nothing_in_common(one: Any, other: Any, near:
     ("factor", "answer", "word"),
     [(0.7, "differs", "better"), (1.3, "differs", "worse"), (1.0005, "agrees", "median")],
 )
-def test_headline_metrics_are_held_against_one_tolerance(
-    before: Side, tmp_path: Path, factor: float, answer: str, word: str
-):
+def test_headlines_have_one_tolerance(before: Side, tmp_path: Path, factor: float, answer: str, word: str):
     rows = compare(before, report(tmp_path, runs=scaled("adam", factor)))
     for method in ("adam", "adam @ egop"):
         row = of(rows, "runs", f" of {method}")
@@ -225,9 +223,7 @@ def test_values_beyond_the_floor_have_not_changed(tmp_path: Path, floored: str):
 @pytest.mark.parametrize(
     ("floors", "answer"), [((1e9, None), "agrees"), ((None, 1e9), "agrees"), ((None, None), "differs")]
 )
-def test_a_floor_holds_whichever_condition_of_the_claim_has_it(
-    tmp_path: Path, floors: tuple[float | None, ...], answer: str
-):
+def test_the_floor_of_any_condition_holds(tmp_path: Path, floors: tuple[float | None, ...], answer: str):
     """The runs of a method are in two conditions, of which the second has the smaller effect that matters."""
 
     def side(name: str, factor: float) -> Side:
@@ -265,7 +261,7 @@ def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
         ([0.0, math.inf, 2.0], [None] * 3, Tolerance(1e-3), "only in one"),
     ],
 )
-def test_pairs_of_runs_differ_agree_or_decide_nothing(
+def test_pairs_of_runs_are_judged(
     old: list[float], new: list[float | None], tolerance: Tolerance, answer: str
 ):
     schema = {"seed": pl.Int64, "value": pl.Float64, "value_right": pl.Float64}
@@ -276,9 +272,7 @@ def test_pairs_of_runs_differ_agree_or_decide_nothing(
 # --- the page ------------------------------------------------------------------------------------
 
 
-def test_the_page_is_whole_in_itself_and_names_what_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_page_stands_alone_and_names_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     sides = [
         write_set(tmp_path / name, f"{name}.quick", [SHAPE], False, **changes)
         for name, changes in (("before", {}), ("after", {"runs": turned}))

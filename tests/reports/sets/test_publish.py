@@ -68,10 +68,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Rows = list[dict[str, Any]]
 
 
-def kinds(jobs: Rows, runs: Rows, timings: Rows, tried_in: list[str] | None = None) -> list[str]:
+def kinds(jobs: Rows, runs: Rows, timings: Rows, tuned_bases: list[str] | None = None) -> list[str]:
     given = {"jobs": jobs, "runs": runs, "timings": timings, "memory": []}
     tables = {name: rows(name, *each) for name, each in given.items()}
-    return [each.kind for each in objections("toy", tables, tried_in)]
+    return [each.kind for each in objections("toy", tables, tuned_bases)]
 
 
 CLEAN = {"commit": COMMIT, "dirty": False}
@@ -107,7 +107,7 @@ SHARED = tuned("adam", 3) + tuned("adam", 0, basis="egop")
 
 
 @pytest.mark.parametrize(
-    ("runs", "tried_in", "found"),
+    ("runs", "tuned_bases", "found"),
     [
         (tuned("adam", 3) + tuned("sgd", 3), None, []),
         (tuned("adam", 3) + tuned("sgd", 3) + ON_TORCH, None, []),
@@ -119,8 +119,8 @@ SHARED = tuned("adam", 3) + tuned("adam", 0, basis="egop")
         (SHARED + tuned("sgd", 2), ["identity"], ["tuning"]),
     ],
 )
-def test_tuning_budgets_are_counted_by_method(runs: Rows, tried_in: list[str] | None, found: list[str]):
-    assert kinds([CLEAN], runs, [], tried_in) == found
+def test_tuning_budgets_are_counted_by_method(runs: Rows, tuned_bases: list[str] | None, found: list[str]):
+    assert kinds([CLEAN], runs, [], tuned_bases) == found
 
 
 README = f"before\n{BEGIN}\nlast year\n{END}\nafter\n"
@@ -133,7 +133,7 @@ def short(runs: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("changes", "folders", "page", "told"),
     [
-        ({}, {"seeds_of": "old"}, "README.md", "these runs are on the seeds of old"),
+        ({}, {"seeds_of": "old"}, "README.md", "these runs took the seeds of old"),
         ({}, {}, "project/README.md", "does not lie below its folder"),
         ({"jobs": dirty}, {}, "README.md", r"digits_mlp: 4 of 4 jobs.*\n.*remedy: commit.*waive=dirty"),
         ({"runs": short}, {}, "README.md", r"would refuse it.*\n.*1001: 0 runs, and the plan has 1"),
@@ -224,9 +224,7 @@ def test_a_set_holds_all_that_it_should(made: Path):
     assert r"\<script\>" in page  # names are text in Markdown
 
 
-def test_the_verdicts_that_a_set_holds_are_those_that_its_tables_give(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_verdicts_of_a_set_follow_from_tables(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plan = read_set(made)
     found = read_verdicts(plan)
     computed = listed(plan, found.claims, found.findings)
@@ -277,9 +275,7 @@ def test_a_leaderboard_tells_missing_from_infinite_numbers(made: Path):
     assert cells.to_list() == [None, "inf", "-inf", "NaN", "1.5"]
 
 
-def test_a_set_keeps_its_plan_and_can_be_read_from_anywhere(
-    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_set_can_be_read_from_anywhere(made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     plan = read_set(made)
     assert plan.published == "made.quick"
@@ -320,9 +316,7 @@ def test_an_interrupted_set_leaves_nothing_behind(tmp_path: Path):
         assert (tmp_path / "whole/one").read_text() == text
 
 
-def test_a_set_joins_a_published_one_of_either_folder_which_is_published_again_without_it(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_set_joins_one_of_either_folder(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     field = tmp_path / "results/published" / small.name
     shutil.copytree(small, field)
     about = json.loads((field / "provenance.json").read_text())
@@ -435,9 +429,7 @@ def at_equal_gradients(study: StudyPlan) -> StudyPlan:
     return replace(study, claims=(claim,))
 
 
-def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_settings(
-    report: Report, tmp_path: Path
-):
+def test_thinned_curves_keep_the_points_at_equal_gradients(report: Report, tmp_path: Path):
     """Alternatives too, of which one failed before its first step, and said nothing of what steps cost."""
     study = at_equal_gradients(report.plan.study("digits_mlp"))
     tables = read_tables(study.tables)
@@ -473,9 +465,7 @@ def test_thinned_curves_have_what_is_read_at_equal_gradients_at_every_pair_of_se
             assert values[0].equals(values[1])
 
 
-def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_thinned_curves_are_published_again_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False))
     study = at_equal_gradients(plan.studies[0])
     thin(monkeypatch, 2)
@@ -487,9 +477,7 @@ def test_a_set_with_thinned_curves_is_published_anew_with_the_same_ones(
     assert once.frames["digits_mlp"]["curves"].equals(again.frames["digits_mlp"]["curves"])
 
 
-def test_of_alternatives_only_curves_that_decide_claims_are_published(
-    report: Report, monkeypatch: pytest.MonkeyPatch
-):
+def test_curves_of_alternatives_are_published_if_they_decide(report: Report, monkeypatch: pytest.MonkeyPatch):
     study = at_equal_gradients(report.plan.study("digits_mlp"))
     stage = pl.when(pl.col("seed") % 2 == 0).then(pl.lit("alternative")).otherwise(pl.col("stage"))
 

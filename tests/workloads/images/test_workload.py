@@ -103,9 +103,7 @@ def test_the_hash_of_a_job_covers_the_index(folder: Path, spec: WorkloadSpec):
 
 
 @pytest.mark.slow
-def test_both_backends_train_on_it_and_their_jobs_name_what_was_lost(
-    folder: Path, spec: WorkloadSpec, tmp_path: Path
-):
+def test_both_backends_train_and_jobs_name_what_was_lost(folder: Path, spec: WorkloadSpec, tmp_path: Path):
     losses = {}
     for backend in ("torch", "jax"):
         job = SWEEP.changed(
