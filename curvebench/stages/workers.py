@@ -168,7 +168,7 @@ def _has_old_sources(started: float) -> bool:
         started: time at which the worker started.
     """
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "curvebench"]
-    files = [Path(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    files = [Path(name) for module in modules if (name := getattr(module, "__file__", None)) is not None]
     return any(not file.exists() or file.stat().st_mtime > started for file in files)
 
 
