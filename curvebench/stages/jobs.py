@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from types import FrameType
@@ -75,6 +75,8 @@ def run_job(
     """
     spec = read_spec(spec_path)
     check_unchanged(spec)
+    if supervision is not None and supervision.since is not None:
+        _forget_peak_memory()
     limit_threads(threads)
     facts: dict[str, Any] = provenance(threads)
     gpu = reserve_gpu() if spec.device == "gpu" else None
@@ -236,6 +238,14 @@ def _total_seconds(since: float | None) -> float:
     import psutil
 
     return time.time() - psutil.Process().create_time()
+
+
+def _forget_peak_memory() -> None:
+    """Reset the peak of resident memory, which an earlier job of this worker may have raised (Linux only)."""
+    from curvebench.timing.step_times import PROCESS, RESET_PEAK
+
+    with suppress(OSError):
+        (PROCESS / "clear_refs").write_text(RESET_PEAK)
 
 
 def _peak_memory_bytes() -> int:

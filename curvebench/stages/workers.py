@@ -13,6 +13,7 @@ dies during a job, the supervisor runs that job again in a child process, whose 
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import signal
@@ -38,17 +39,22 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
         spec: the job's spec file.
         threads: number of CPU threads of the job. A worker computes jobs with one number of threads only.
     """
-    folder = Path(os.environ.get(WORKERS, os.devnull))
+    folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
+    # Machines and Slurm jobs may share a folder for temporary files, but cannot share workers. Of their names
+    # only a short hash is used, because the path of a socket has at most 103 bytes on some systems.
+    place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())
         if not is_for_workers(content):
             return None
-    except (OSError, ValueError, LookupError):  # The process of the job reports errors of the spec.
+        kind = "timing-" if content["stage"] == "timing" else ""
+        folder /= f"{kind}{threads}-{hashlib.sha256(place.encode()).hexdigest()[:4]}"
+        folder.mkdir(exist_ok=True)
+    # The process of the job reports errors of the spec. It is a child if the folder cannot be made.
+    except (OSError, ValueError, LookupError):
         return None
-    folder /= f"timing-{threads}" if content["stage"] == "timing" else threads
-    folder.mkdir(exist_ok=True)
     return folder
 
 
@@ -115,13 +121,18 @@ class Worker:
                 status = b""
         return status[0] if status else None
 
-    def poll(self) -> None:
-        """Return None, which means "running", since a worker outlives its job."""
+    def poll(self) -> int | None:
+        """Return None while the worker has the job of this supervisor, and otherwise 0.
+
+        The worker accepts no other job before this end of the connection is closed.
+        """
+        return None if self.connection.fileno() >= 0 else 0
 
     def send_signal(self, number: int) -> None:
-        """Send the worker a signal."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        """Send the worker a signal, unless the job has ended: the worker may have a job of another one."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End the worker."""
@@ -140,10 +151,25 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
         folder: the sockets of workers that have no job.
         main: runs a command of `curvebench` and returns its exit status.
     """
+    started = time.time()
     following: socket.socket | None = connection
-    while following is not None:
+    while following is not None and not _has_old_sources(started):
         _compute(following, main)
         following = _next_supervisor(folder) if _memory_bytes() < _memory_limit_bytes() else None
+
+
+def _has_old_sources(started: float) -> bool:
+    """Return whether a module of this project was edited after this process may have imported it.
+
+    The supervisor then runs the job in a child, which imports all modules anew. `sources.check_unchanged`
+    compares files only: it would not notice an edit that is undone while the worker has the edited module.
+
+    Args:
+        started: time at which the worker started.
+    """
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "curvebench"]
+    files = [Path(name) for module in modules if (name := getattr(module, "__file__", None)) is not None]
+    return any(not file.exists() or file.stat().st_mtime > started for file in files)
 
 
 def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> None:
@@ -199,7 +225,7 @@ def _next_supervisor(folder: Path) -> socket.socket | None:
             return None
         listening.listen(1)
         listening.settimeout(1.0)
-        ends_at = time.monotonic() + IDLE_SECONDS
+        ends_at, claimed = time.monotonic() + IDLE_SECONDS, False
         while True:
             with suppress(TimeoutError):
                 return listening.accept()[0]
@@ -208,9 +234,9 @@ def _next_supervisor(folder: Path) -> socket.socket | None:
                     path.unlink()
                     return None
                 except FileNotFoundError:  # A supervisor has claimed the worker, and is about to connect.
-                    ends_at += IDLE_SECONDS
-                    if not folder.exists():
+                    if claimed or not folder.exists():  # The supervisor died before it could connect.
                         return None
+                    claimed, ends_at = True, time.monotonic() + IDLE_SECONDS
 
 
 def _memory_bytes() -> int:

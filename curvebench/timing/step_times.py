@@ -293,28 +293,16 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
-        with _few_objects_to_visit():
-            # The first measurement includes memory for threads and libraries, which belongs to no method.
-            contestants["null"].memory()
-            for method, contestant in contestants.items():
-                with _left_out(method, fail):
-                    memory[method] = contestant.memory()
+        # The first measurement includes memory for threads and libraries, which belongs to no method.
+        contestants["null"].memory()
+        for method, contestant in contestants.items():
+            with _left_out(method, fail):
+                memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])
         timings = _timings(list(runs.values()), repetitions, progress)
         return Measured(timings, [memory[method] for method in runs])
-
-
-@contextmanager
-def _few_objects_to_visit() -> Iterator[None]:
-    """Let the garbage collector skip objects that exist now; to visit all compiled methods takes 0.1 s."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextmanager

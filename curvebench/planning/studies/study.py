@@ -98,6 +98,7 @@ class Study(Document):
         """
         file, size, optimizers = self.file, self.scales[scale], self.optimizers_at(scale)
         used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
+        labels = [optimizer.label for optimizer in optimizers]
         splits = size.evaluated_splits
         plan = StudyPlan.taken_from(
             file,
@@ -106,11 +107,7 @@ class Study(Document):
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
             notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
             optimizers=optimizers,
-            bases=tuple(
-                basis
-                for basis in self.bases
-                if any(basis.applies_to(optimizer.label) for optimizer in optimizers)
-            ),
+            bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
             workloads=tuple(_workload_plan(spec, splits) for spec in self.workloads[scale]),
             runs_on={
                 name: BackendPlan(

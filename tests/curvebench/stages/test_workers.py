@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
+from threading import Thread
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -17,7 +24,7 @@ import pytest
 from curvebench.paths import WORKERS
 from curvebench.results.reading import read
 from curvebench.spec.job import job_folder
-from curvebench.stages import workers
+from curvebench.stages import jobs, workers
 from curvebench.stages.supervision import Journal, supervise
 from curvebench.stages.workers import Worker, folder_of_workers, is_for_workers
 from tests.curvebench.stages.test_jobs import SWEEP, of_stage, written
@@ -74,14 +81,93 @@ def test_a_run_of_snakemake_has_a_folder_of_workers_for_each_number_of_threads(
 ):
     spec = written(SHORT, tmp_path)
     monkeypatch.setenv(WORKERS, str(folder))
-    assert folder_of_workers(spec, "2") == folder / "2"
-    assert folder_of_workers(written(of_stage("timing"), tmp_path), "2") == folder / "timing-2"
+    made = folder_of_workers(spec, "2")
+    assert made is not None
+    assert (made.parent, made.name[:-4]) == (folder, "2-")
+    timing = folder_of_workers(written(of_stage("timing"), tmp_path), "2")
+    assert timing == folder / f"timing-{made.name}"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert folder_of_workers(spec, "2") != made, "a worker ends with the Slurm job that started it"
     assert folder_of_workers(written(SHORT.changed(device="gpu"), tmp_path), "2") is None
     assert folder_of_workers(tmp_path / "lost.json", "1") is None
     monkeypatch.setenv(WORKERS, str(folder / "gone"))  # as on another machine of a cluster
     assert folder_of_workers(spec, "1") is None
+    monkeypatch.setenv(WORKERS, "")
+    assert folder_of_workers(spec, "1") is None
     monkeypatch.delenv(WORKERS)
     assert folder_of_workers(spec, "1") is None
+
+
+def test_without_room_for_the_folder_of_workers_the_job_is_a_child(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*unused: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    spec = written(SHORT, tmp_path)
+    monkeypatch.setenv(WORKERS, str(folder))
+    monkeypatch.setattr(Path, "mkdir", full)
+    assert folder_of_workers(spec, "1") is None
+
+
+def test_a_worker_gets_no_signal_for_a_job_that_has_ended():
+    """The worker may have a job of another supervisor then, which the signal would interrupt."""
+    for has_ended, expected in ((True, None), (False, -signal.SIGTERM)):
+        ours, of_worker = socket.socketpair()
+        with subprocess.Popen(["sleep", "60"]) as process, of_worker:
+            worker = Worker(ours, process.pid)
+            assert worker.poll() is None
+            if has_ended:
+                of_worker.send(bytes([3]))
+                assert worker.wait() == 3
+                assert worker.poll() is not None
+            worker.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.5 if has_ended else 60)
+            assert process.poll() == expected
+            process.kill()
+            ours.close()
+
+
+def test_a_worker_with_an_edited_module_takes_no_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert not workers._has_old_sources(time.time())
+    monkeypatch.setattr(workers, "_has_old_sources", lambda started: True)
+    ours, of_worker = socket.socketpair()
+    with ours, of_worker:
+        workers.work(of_worker, folder, lambda words: pytest.fail("it computes"))
+
+
+def test_a_module_that_was_edited_or_removed_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    edited, started = ModuleType("curvebench.edited"), time.time()
+    edited.__file__ = str(tmp_path / "edited.py")
+    monkeypatch.setitem(sys.modules, edited.__name__, edited)
+    assert workers._has_old_sources(started), "it is removed"
+    Path(edited.__file__).touch()
+    os.utime(edited.__file__, (started + 1, started + 1))
+    assert workers._has_old_sources(started)
+    os.utime(edited.__file__, (started - 1, started - 1))
+    assert not workers._has_old_sources(started)
+
+
+def test_a_worker_ends_if_the_supervisor_that_claimed_it_never_comes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.0)
+    idle = folder / f"{os.getpid()}.idle"
+    claim = Thread(target=lambda: waited_for(idle.exists) and idle.rename(folder / "claimed"))
+    claim.start()
+    assert workers._next_supervisor(folder) is None
+    claim.join()
+    assert (folder / "claimed").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset on Linux only")
+def test_the_peak_of_memory_is_of_one_job():
+    memory = bytearray(500 << 20)
+    before = jobs._peak_memory_bytes()
+    del memory
+    jobs._forget_peak_memory()
+    assert jobs._peak_memory_bytes() < before - (400 << 20)
 
 
 @pytest.mark.slow
