@@ -241,7 +241,7 @@ def _drawn(
     for name in methods:
         method, line = Method.of(name), bands.filter(method=name).sort(x)
         look, dash = looks[method.optimizer], dashes[method.basis]
-        draw_line(axes, look, line, x, dash, marks=MARKER_DISTANCE, label=name)
+        draw_line(axes, look, line, x, dash, markevery=MARKER_DISTANCE, label=name)
     if (bands["median"] > 0).all():
         axes.set_yscale("log")
     axes.set(xlabel=x_name, ylabel=metric, title=title, **({"xscale": "log"} if log_x else {}))

@@ -317,21 +317,16 @@ def complete_curves(
     values = recorded.select("run", "step", "value").sort("step")
     joined = grid.join_asof(values, on="step", by="run", strategy="backward", check_sortedness=False)
     lost = failed() & ((pl.col("step") >= pl.col("outcome_step").fill_null(0)) | pl.col("value").is_null())
-    return joined.select(
-        *CELL,
-        "run",
-        "step",
-        "gradient_evaluations",
-        charged_evaluations=pl.col("gradient_evaluations") + pl.col("basis"),
-        value=pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value"),
-    ).sort(*CELL, "run", "step")
+    charged = pl.col("gradient_evaluations") + pl.col("basis")
+    value = pl.when(lost | pl.col("value").is_nan()).then(worst(direction)).otherwise("value")
+    columns = (*CELL, "run", "step", "gradient_evaluations")
+    return joined.select(*columns, charged_evaluations=charged, value=value).sort(*CELL, "run", "step")
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
     """Return the median and the quartiles over seeds at every step of `complete_curves`."""
-    axes = curves.group_by(*CELL, "step").agg(
-        pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
-    )
+    evaluations = pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
+    axes = curves.group_by(*CELL, "step").agg(evaluations)
     bands = quartile_bands(curves, [*CELL, "step"], "value")
     return bands.join(axes, on=[*CELL, "step"], how="left").sort(*CELL, "step")
 
@@ -365,15 +360,12 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
         tuned itself).
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
-    tuned = (
-        runs.filter(stage="tuning")
-        .group_by(CELL)
-        .agg(
-            least=rate.min(),
-            greatest=rate.max(),
-            tried=rate.n_unique().cast(pl.Int64),
-            tuning_seeds=pl.col("seed").n_unique().cast(pl.Int64),
-        )
+    of_cell = runs.filter(stage="tuning").group_by(CELL)
+    tuned = of_cell.agg(
+        least=rate.min(),
+        greatest=rate.max(),
+        tried=rate.n_unique().cast(pl.Int64),
+        tuning_seeds=pl.col("seed").n_unique().cast(pl.Int64),
     )
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))

@@ -76,9 +76,8 @@ def read_tables(folder: Path) -> Tables:
     text = [pl.col("stage").cast(pl.String), pl.col("outcome").cast(pl.String)]
     runs = with_method(read(folder, "runs").with_columns(text))
     timings, memory = (with_method(read(folder, table)) for table in ("timings", "memory"))
-    mixed = [
-        f"{sentence}; losses may be compared with care, seconds may not" for sentence in mixed_hardware(runs)
-    ]
+    caution = "losses may be compared with care, seconds may not"
+    mixed = [f"{sentence}; {caution}" for sentence in mixed_hardware(runs)]
     runs = with_step_evaluations(folder, runs)
     jobs, recorded = read(folder, "jobs"), recorded_steps(folder, runs)
     return Tables(tuple(table_files(folder, "curves")), runs, recorded, timings, memory, jobs, tuple(mixed))
@@ -100,18 +99,14 @@ def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     Raises:
         InputError: when the table is missing or damaged.
     """
-    longest = (
-        runs.filter(stage="final")
-        .sort("steps", "run", descending=[True, False])
-        .unique(CELL, keep="first", maintain_order=True)
-        .select(*CELL, "run")
-    )
-    of_longest = longest.select("run").lazy()
-    steps = read(
-        folder,
-        "curves",
-        lambda curves: curves.select("run", "step").join(of_longest, on="run", how="semi").unique(),
-    )
+    final = runs.filter(stage="final").sort("steps", "run", descending=[True, False])
+    longest = final.unique(CELL, keep="first", maintain_order=True).select(*CELL, "run")
+    names = longest.select("run").lazy()
+
+    def of_longest(curves: pl.LazyFrame) -> pl.LazyFrame:
+        return curves.select("run", "step").join(names, on="run", how="semi").unique()
+
+    steps = read(folder, "curves", of_longest)
     return longest.join(steps, on="run").sort(*CELL, "step")
 
 
@@ -138,12 +133,11 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     if ends.collect().is_empty():
         return with_estimate
     exact = pl.col("gradient_evaluations") // pl.col("step")
-    of_ends = read(
-        folder,
-        "curves",
-        lambda curves: curves.join(ends, on=["run", "step"]).select("run", exact=exact).unique(),
-    )
-    joined = with_estimate.join(of_ends, on="run", how="left", maintain_order="left")
+
+    def at_ends(curves: pl.LazyFrame) -> pl.LazyFrame:
+        return curves.join(ends, on=["run", "step"]).select("run", exact=exact).unique()
+
+    joined = with_estimate.join(read(folder, "curves", at_ends), on="run", how="left", maintain_order="left")
     return joined.with_columns(step_evaluations=pl.coalesce("exact", "step_evaluations")).drop("exact")
 
 
@@ -186,10 +180,8 @@ def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFram
 
     selected = pl.concat([grid, read(tables.curves, "curves", last_steps)]).unique().lazy()
     columns = ("run", "step", "gradient_evaluations", "metric", "value")
-    return read(
-        tables.curves,
-        "curves",
-        lambda curves: (
-            curves.filter(metric=metric).select(columns).join(selected, on=["run", "step"], how="semi")
-        ),
-    )
+
+    def shown(curves: pl.LazyFrame) -> pl.LazyFrame:
+        return curves.filter(metric=metric).select(columns).join(selected, on=["run", "step"], how="semi")
+
+    return read(tables.curves, "curves", shown)

@@ -38,19 +38,15 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     runs = tables.runs.filter(made_final).with_columns(charged=per_run)
     if_all_complete = pl.when(pl.col("outcome").is_in(complete).all())
     batch = (pl.col("examples") / pl.col("gradient_evaluations")).max()
-    by_job = (
-        runs.group_by("spec_hash", "machine")
-        .agg(
-            *(pl.col(name).first() for name in CELL),
-            cells=pl.struct(CELL).n_unique(),
-            runs=pl.len().cast(pl.Int64),
-            settings=pl.len() / pl.col("seed").n_unique(),
-            alone=(pl.col("bundle_lanes") == 1).all(),
-            steps=if_all_complete.then(pl.col("steps").sum()),
-            examples=if_all_complete.then(pl.col("steps").sum() * batch),
-            charged=pl.col("charged").sum(),
-        )
-        .filter(cells=1)
+    by_job = runs.group_by("spec_hash", "machine").agg(
+        *(pl.col(name).first() for name in CELL),
+        cells=pl.struct(CELL).n_unique(),
+        runs=pl.len().cast(pl.Int64),
+        settings=pl.len() / pl.col("seed").n_unique(),
+        alone=(pl.col("bundle_lanes") == 1).all(),
+        steps=if_all_complete.then(pl.col("steps").sum()),
+        examples=if_all_complete.then(pl.col("steps").sum() * batch),
+        charged=pl.col("charged").sum(),
     )
     # Jobs of joined studies ran on other machines, so that their seconds do not count.
     elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
@@ -59,7 +55,8 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     fresh = fresh if study.re_estimates_bases else fresh.fill_null(0)
     earlier_basis = (pl.col("charged") - fresh / pl.col("settings")).clip(lower_bound=0)
     return (
-        by_job.join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
+        by_job.filter(cells=1)
+        .join(jobs, on=["spec_hash", "machine"], nulls_equal=True)
         .with_columns(
             data_seconds=pl.col("data_seconds") - waiting.fill_null(0),
             step_seconds=pl.col("step_seconds") - fresh.fill_null(0),
@@ -157,13 +154,10 @@ def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFr
     """
     step_times = _each(timings, "step", "step")
     names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
-    pairs = step_times.with_columns(reference=names).join(
-        step_times.rename({"method": "reference", "step": "reference_step"}),
-        on=["workload", "backend", "machine", "repetition", "reference"],
-        how="inner",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    others = step_times.rename({"method": "reference", "step": "reference_step"})
+    keys = ["workload", "backend", "machine", "repetition", "reference"]
+    named = step_times.with_columns(reference=names)
+    pairs = named.join(others, on=keys, nulls_equal=True, maintain_order="left")
     pairs = pairs.with_columns(value=pl.col("step") / pl.col("reference_step"))
     return pairs.drop("step", "reference_step")
 

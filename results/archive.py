@@ -43,14 +43,10 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
     """
-    publications = [(read_publication(path), path / PLAN) for path in set_folders(folder)]
-    best = best_of(
-        [
-            read_plan(path).model_copy(update={"origin": origin})
-            for origin, path in sorted(publications, key=lambda entry: entry[0].published)
-            if not published_before or origin.published < published_before
-        ]
-    )
+    sets = [(read_publication(path), path / PLAN) for path in set_folders(folder)]
+    past = [entry for entry in sets if not published_before or entry[0].published < published_before]
+    past.sort(key=lambda entry: entry[0].published)
+    best = best_of([read_plan(path).model_copy(update={"origin": origin}) for origin, path in past])
     return tuple(plan for plan in best if plan.studies or plan.checks)
 
 

@@ -39,12 +39,10 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
         InputError: when a folder's job has not finished, a table cannot be read or written, or two rows with
             the same key differ.
     """
-    for folder in jobs:
-        if not (folder / "jobs.parquet").is_file():  # a finished job has it, since it is written last
-            raise InputError(f"{folder}: holds no jobs.parquet; run snakemake again, which finishes the job")
-    files = {
-        table: [file for folder in jobs if (file := folder / f"{table}.parquet").is_file()] for table in KEYS
-    }
+    for job in jobs:
+        if not (job / "jobs.parquet").is_file():  # a finished job has it, since it is written last
+            raise InputError(f"{job}: holds no jobs.parquet; run snakemake again, which finishes the job")
+    files = {name: [file for job in jobs if (file := job / f"{name}.parquet").is_file()] for name in KEYS}
     frames = {table: without_repeats(scan(files[table], table), table, files[table]) for table in KEYS}
     with naming_damage([*files["runs"], *files["timings"]]):
         runs = model_seconds(frames["runs"].collect(), frames["timings"].collect())
@@ -68,9 +66,7 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
         if rows == distinct:
             return frame
         unique = frame.unique(maintain_order=True)
-        clashes = (
-            unique.group_by(key, maintain_order=True).len().filter(pl.col("len") > 1).drop("len").collect()
-        )
+        clashes = unique.filter(pl.struct(key).is_duplicated()).select(key).collect()
     if clashes.height:
         first = clashes.row(0, named=True)
         described = ", ".join(f"{name} {value}" for name, value in first.items())
@@ -89,12 +85,9 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
     the repetitions of the timing job of the same cell (study, scale, workload, optimizer, basis, backend,
     device and machine). Targets that were measured, were not reached or have no timing are not changed.
     """
-    pace = (
-        timings.filter(phase="step")
-        .group_by(CELL)
-        .agg((pl.col("seconds") / pl.col("steps")).median().alias("pace"))
-    )
-    rows = runs.join(pace, on=CELL, how="left", maintain_order="left").with_row_index("row")
+    pace = (pl.col("seconds") / pl.col("steps")).median()
+    paces = timings.filter(phase="step").group_by(CELL).agg(pace=pace)
+    rows = runs.join(paces, on=CELL, how="left", maintain_order="left").with_row_index("row")
     measured = pl.col("seconds_kind").eq_missing("measured")
     keep = measured | pl.col("pace").is_null() | pl.col("steps").is_null()
     targets = (
@@ -109,11 +102,8 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
         .group_by("row", maintain_order=True)
         .agg(pl.struct(field.name for field in Target.fields).alias("modelled"))
     )
-    return (
-        rows.join(targets, on="row", how="left", maintain_order="left")
-        .with_columns(targets=pl.coalesce("modelled", "targets"))
-        .select(runs.columns)
-    )
+    joined = rows.join(targets, on="row", how="left", maintain_order="left")
+    return joined.with_columns(targets=pl.coalesce("modelled", "targets")).select(runs.columns)
 
 
 def machines(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -121,22 +111,14 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
     first.
     """
     hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]
-    return (
-        jobs.group_by(hardware, maintain_order=True)
-        .agg(pl.len().cast(pl.Int64).alias("jobs"))
-        .sort("jobs", descending=True, maintain_order=True)
-    )
+    counted = jobs.group_by(hardware, maintain_order=True).agg(jobs=pl.len().cast(pl.Int64))
+    return counted.sort("jobs", descending=True, maintain_order=True)
 
 
 def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
     """Return study, scale, backend and machines wherever rows come from more than one machine."""
-    return (
-        rows.group_by("study", "scale", "backend")
-        .agg(pl.col("machine").fill_null("unknown").unique().sort())
-        .filter(pl.col("machine").list.len() > 1)
-        .sort("study", "scale", "backend")
-        .rows()
-    )
+    part, names = ["study", "scale", "backend"], pl.col("machine").fill_null("unknown").unique().sort()
+    return rows.group_by(part).agg(names).filter(pl.col("machine").list.len() > 1).sort(part).rows()
 
 
 def mixed_hardware(rows: pl.DataFrame) -> list[str]:

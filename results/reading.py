@@ -152,11 +152,8 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
 
 def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the column `method` to a table with `optimizer` and `basis`: "adam", "adam @ egop"."""
-    label = (
-        pl.when(pl.col("basis") == IDENTITY)
-        .then(pl.col("optimizer"))
-        .otherwise(pl.concat_str("optimizer", pl.lit(" @ "), "basis"))
-    )
+    in_basis = pl.concat_str("optimizer", pl.lit(" @ "), "basis")
+    label = pl.when(pl.col("basis") == IDENTITY).then("optimizer").otherwise(in_basis)
     return frame.with_columns(label.alias("method"))
 
 

@@ -221,12 +221,8 @@ REASONS = (
     "failed",  # not run, since property checks failed, as their jobs say
     "unmeasured",  # not run, since the tables have no measure
 )
-REASON = {
-    "code": pl.Enum(REASONS),
-    **_each(pl.Int64, "count", "of"),
-    "value": pl.Float64,
-    "names": pl.List(pl.String),
-}
+NUMBERS = {**_each(pl.Int64, "count", "of"), "value": pl.Float64}
+REASON = {"code": pl.Enum(REASONS), **NUMBERS, "names": pl.List(pl.String)}
 CLAIMS = _schema(
     claim=pl.String,
     variant=pl.Enum(VARIANTS),

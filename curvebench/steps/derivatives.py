@@ -16,8 +16,8 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from curvebench.arrays.ops import Array, Ops
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.needs import LossAtPoint, Model, Need
-from curvebench.optimizers.rule import map_arrays
 from curvebench.steps.layout import Layout, by_name, end_to_end
 from curvebench.workloads.workload import Likelihood
 

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from curvebench.workloads.workload import Random, Split
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import Split
 
 Position = tuple[int, ...]  # index of an example in an array `numbers` of examples that are loaded together
 Generators = Callable[[Position], np.random.Generator]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from curvebench.arrays.ops import Array, Ops
-from curvebench.optimizers.rule import map_arrays
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.steps.derivatives import Evaluation, StepInfo
 from curvebench.steps.layout import by_name, end_to_end
 from curvebench.steps.update import Update, Work

@@ -279,14 +279,19 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     Returns:
         Columns stratum (study and workload), seed, method, rank.
     """
-    ranks = [
-        instance_ranks(item.values, item.study.direction == "maximize").with_columns(
-            stratum=pl.lit(item.name)
-        )
-        for item in _finished(studies, backend)
-    ]
+    ranks = [ranks_on(problem, problem.values) for problem in _finished(studies, backend)]
     schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
     return pl.concat([pl.DataFrame(schema=schema), *ranks])
+
+
+def ranks_on(problem: StudyProblem, values: pl.DataFrame) -> pl.DataFrame:
+    """Rank the methods on each seed of a problem; columns as `board_ranks` returns them.
+
+    Args:
+        values: headline values of the methods that are ranked.
+    """
+    ranks = instance_ranks(values, problem.study.direction == "maximize")
+    return ranks.with_columns(stratum=pl.lit(problem.name))
 
 
 def _column(problem: StudyProblem) -> Column:
@@ -325,12 +330,9 @@ def _column(problem: StudyProblem) -> Column:
         )
     seeds = max(value.count for value in summary.values())
     # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
-    times = reached.filter(pl.col("method").is_in(list(entries))).select(
-        submission="method",
-        workload=pl.lit(problem.name),
-        study="seed",
-        seconds=pl.col("value").clip(lower_bound=1.0),
-    )
+    cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
+    times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
+    times = times.with_columns(workload=pl.lit(problem.name))
     significant = measures.can_reject(values)
     return Column(study, problem.workload.name, problem.target, seeds, significant, entries, times)
 

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import polars as pl
 
-from curvebench.reports.boards.leaderboard import Board, MethodRow, leaderboard
+from curvebench.reports.boards.leaderboard import Board, MethodRow, leaderboard, ranks_on
 from curvebench.reports.formatting import json_value, listed
 from curvebench.reports.measures import chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
-from curvebench.reports.statistics.ranks import instance_ranks, mean_ranks
+from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import Tables
 from curvebench.results.archive import LOCAL
 from curvebench.results.intervals import LEVEL
@@ -100,12 +100,7 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     standing_of: dict[str, Standing] = {}
     for rival in rivals:
         two = pl.col("method").is_in([method, rival])
-        ranks = pl.concat(
-            instance_ranks(problem.values.filter(two), study.direction == "maximize").with_columns(
-                stratum=pl.lit(problem.name)
-            )
-            for problem in problems
-        )
+        ranks = pl.concat(ranks_on(problem, problem.values.filter(two)) for problem in problems)
         pair = {row["method"]: row for row in mean_ranks(ranks, level).to_dicts()}
         if len(pair) == 2:
             low, high = pair[method]["low"] or 1.0, pair[method]["high"] or 2.0

@@ -118,15 +118,8 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
                 budgets.append(float(cast(int, curves["steps"].max())))
     if not times:
         return None
-    runtimes = Runtimes(
-        tuple(methods),
-        board.columns,
-        np.array(problem),
-        np.stack(times, axis=1),
-        np.stack(lengths, axis=1),
-        np.array(budgets),
-    )
-    return _in_order(runtimes)
+    arrays = np.array(problem), np.stack(times, axis=1), np.stack(lengths, axis=1), np.array(budgets)
+    return _in_order(Runtimes(tuple(methods), board.columns, *arrays))
 
 
 def _curves(problem: measures.StudyProblem) -> pl.DataFrame:

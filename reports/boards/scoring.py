@@ -17,14 +17,8 @@ from curvebench.results.intervals import LEVEL
 from curvebench.spec.errors import InputError
 
 TYPES: Mapping[str, Any] = {
-    "submission": pl.String,
-    "workload": pl.String,
-    "held_out": pl.String,
-    "study": pl.String,
-    "trial": pl.String,
-    "seconds": pl.Float64,
-    "seconds_to_target": pl.Float64,
-    "evals_to_target": pl.Float64,
+    **dict.fromkeys(("submission", "workload", "held_out", "study", "trial"), pl.String),
+    **dict.fromkeys(("seconds", "seconds_to_target", "evals_to_target"), pl.Float64),
 }
 TRUTHS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -108,12 +102,9 @@ def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
     ):
         if len(wrong):
             raise ValueError(f"{' / '.join(map(str, wrong.select(key).row(0)))}: {problem}")
-    return (
-        runs.sort("evals_to_target", "trial", nulls_last=True)
-        .group_by(key[:-1], maintain_order=True)
-        .first()
-        .select(*key[:-1], pl.col("seconds_to_target").alias("seconds"))
-    )
+    ordered = runs.sort("evals_to_target", "trial", nulls_last=True)
+    fastest = ordered.group_by(key[:-1], maintain_order=True).first()
+    return fastest.select(*key[:-1], seconds="seconds_to_target")
 
 
 def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]]:

@@ -297,9 +297,7 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
     if not len(pairs):
         return None
     stop = study.training.stop.get(study.metric)
-    first, second = (
-        censored_at(pairs[side].to_numpy(), study.direction, stop) for side in ("treated", "control")
-    )
+    first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
     # The values of all methods decide between ratio and difference, so that all pairs of methods are compared
     # alike.
     effect = effect_for(values["value"].to_numpy(), study.direction)

@@ -86,9 +86,8 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
         of_claim = rows.filter(claim=claim.id)
         for (part, variant), (quantity, _) in untested(claim, of_claim).items():
             bound = of_claim.filter(part=part, variant=variant, quantity=quantity).sort("share")
-            bound = bound.select(MEASURE)
-            nearest = bound.to_dicts()[-1] if len(bound) else {}
-            by_key[claim.id, part, variant].update(nearest, finding="untested")
+            nearest = bound.select(MEASURE).tail(1).to_dicts()
+            by_key[claim.id, part, variant].update(*nearest, finding="untested")
     return parts
 
 

@@ -210,7 +210,7 @@ def _compared(
         key: the two methods and their workloads.
         values: the quantity of all runs of the condition's methods, by workload.
     """
-    study, compare = quantity.study, partial(_paired, quantity, backend, key)
+    study, compare = quantity.study, partial(_pair, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
     if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
         return compare([runs for _, runs in arms])
@@ -285,9 +285,7 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
     return workloads
 
 
-def _paired(
-    quantity: Quantity, backend: str, key: ComparisonKey, sides: Sequence[pl.DataFrame]
-) -> ClaimComparison:
+def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.DataFrame]) -> ClaimComparison:
     """Pair the runs of both arms by seed and compare their values.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -193,9 +193,7 @@ def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
     return finding_of(comparison, refuting, relations)[0] != "inconclusive"
 
 
-def _tuning_seeds(
-    comparison: ClaimComparison, tuned: Mapping[str, Any], refuting: float, relations: int
-) -> int | None:
+def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, relations: int) -> int | None:
     """Return about how many tuning seeds would make the finding independent of the choice of settings.
 
     This is the smallest size in `SEEDS` at which 95 % of the resamples of the tuning seeds choose settings

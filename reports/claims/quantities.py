@@ -128,9 +128,8 @@ class JudgedValue(Quantity):
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the final or best value of runs, as the condition says."""
-        return self.bounded(
-            measures.study_values(self.study, runs, self.condition.metric, self.condition.which)
-        )
+        metric, which = self.condition.metric, self.condition.which
+        return self.bounded(measures.study_values(self.study, runs, metric, which))
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
         """Clip values at the floor, and add their bounds `least` and `most`."""
@@ -241,13 +240,11 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
     Args:
         method, start, end: frames with columns seed, value, least and most (the bounds of the value).
     """
-    of_start = (
-        start.join(method, on="seed", suffix=" kept").join(end, on="seed", suffix=" whole").sort("seed")
-    )
+    joined = start.join(method, on="seed", suffix=" kept").join(end, on="seed", suffix=" whole").sort("seed")
 
     def log(column: str) -> Floats:
         with np.errstate(divide="ignore"):
-            return np.log(np.maximum(of_start[column].to_numpy().astype(float), 0.0))
+            return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
         """Return the shares with the values of each side from each of the columns."""
@@ -257,19 +254,14 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
         at_start = at_start[:, None, None]
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (at_start - at_method[:, None]) / (at_start - at_end)
-        return share.reshape(-1, len(of_start))
+        return share.reshape(-1, len(joined))
 
     gained = log("least") > log("most whole")
     values, bounds = shares("value")[0], shares("least", "most")
     low, high = np.nan_to_num(bounds, nan=-inf).min(axis=0), np.nan_to_num(bounds, nan=inf).max(axis=0)
-    return pl.DataFrame(
-        {
-            "seed": of_start["seed"],
-            "value": np.where(gained, values, 0.0),
-            "least": np.where(gained, low, -inf),
-            "most": np.where(gained, high, inf),
-        }
-    )
+    unknown = (0.0, -inf, inf)
+    ends = [np.where(gained, *pair) for pair in zip((values, low, high), unknown, strict=True)]
+    return pl.DataFrame({"seed": joined["seed"], **dict(zip(COLUMNS, ends, strict=True))})
 
 
 # --- costs ----------------------------------------------------------------------------------------
@@ -381,22 +373,20 @@ class Straightness(Quantity):
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the curves of runs and fit a line to each."""
-        by_run = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
-        curves = {
-            run: (points["step"].to_numpy(), points["value"].to_numpy()) for (run,), points in by_run.items()
-        }
+        curves = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
         present = runs.filter(~missing())
         values = [
-            0.0 if has_failed or run not in curves else _straightness(*curves[run], self.condition.until)
+            0.0 if has_failed or (run,) not in curves else _straightness(curves[run,], self.condition.until)
             for run, has_failed in present.select("run", failed()).iter_rows()
         ]
         return present.with_columns(pl.Series("value", values, dtype=pl.Float64))
 
 
-def _straightness(steps: np.ndarray, values: np.ndarray, until: float) -> float | None:
+def _straightness(curve: pl.DataFrame, until: float) -> float | None:
     """Return R² of a line through log(values) over steps, down to the first value up to `until`."""
     from scipy.stats import linregress
 
+    steps, values = curve["step"].to_numpy(), curve["value"].to_numpy()
     if not values[-1] <= until:
         return 0.0
     end = int(np.argmax(values <= until)) + 1
@@ -425,10 +415,8 @@ class BestRate(Quantity):
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Pair the numbers that `of_seed` returns for each tuning seed of both methods."""
-        keys = ["seed", "learning_rate"]
-        treated, control = (
-            side.drop_nulls("value").group_by(keys).agg(pl.col("value").median()) for side in sides
-        )
+        keys, value = ["seed", "learning_rate"], pl.col("value").median()
+        treated, control = (side.drop_nulls("value").group_by(keys).agg(value) for side in sides)
         rates = treated.join(control, on=keys, suffix="_control").sort(keys)
         rows = [
             (seed, *values)

@@ -29,7 +29,7 @@ def where(folders: Mapping[str, str]) -> list[str]:
     return [shlex.quote(f"{key}={folder}") for key, folder in folders.items()]
 
 
-def repeats_of_study(repeating: StudyPlan, study: StudyPlan) -> bool:
+def repeats_study(repeating: StudyPlan, study: StudyPlan) -> bool:
     """Whether a study repeats a claim that another study decides."""
     decided = {claim.id for claim in study.claims}
     return repeating is not study and any(claim.repeats in decided for claim in repeating.repeated)
@@ -52,9 +52,7 @@ def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]
     Studies share a claim where one repeats a claim of the other. The second command is None if there are
     none.
     """
-    related = [
-        peer for peer in plan.studies if repeats_of_study(peer, study) or repeats_of_study(study, peer)
-    ]
+    related = [peer for peer in plan.studies if repeats_study(peer, study) or repeats_study(study, peer)]
     together = [study, *related]
     alone = _command([study.name], [study], plan)
     return alone, _command([member.name for member in together], together, plan) if related else None

@@ -149,9 +149,7 @@ def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
     if plan.verdicts is None:
         computed = read_verdicts(plan)
         return listed(plan, computed.claims, computed.findings)
-    return listed(
-        plan, *(read([plan.verdicts / f"{table}.parquet"], table) for table in ("claims", "findings"))
-    )
+    return listed(plan, *(read([plan.verdicts / f"{name}.parquet"], name) for name in ("claims", "findings")))
 
 
 def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:

@@ -93,25 +93,16 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
     Raises:
         InputError: when the jobs of a property check that failed cannot be read.
     """
-    why = {
-        entry["code"]: {**entry, "because": _because(plan, claim, entry["code"])}
-        for entry in claim["reasons"]
-    }
+    why = {row["code"]: {**row, "because": _because(plan, claim, row["code"])} for row in claim["reasons"]}
     pair = ("treated", "control", "workload")
     censored = [
         row
         for row in _disambiguated(comparisons, *pair, "censoring")
         if row["finding"] == "inconclusive" and row["censoring"]
     ]
-    return say(
-        "reason",
-        claim,
-        why,
-        comparisons,
-        _grouped(_at_start(comparisons), "method", "count", "workload", "at_equal"),
-        _grouped(censored, "treated", "workload", "of", "censoring"),
-        _disambiguated(comparisons, *pair),
-    )
+    without_steps = _grouped(_at_start(comparisons), "method", "count", "workload", "at_equal")
+    bounded = _grouped(censored, "treated", "workload", "of", "censoring")
+    return say("reason", claim, why, comparisons, without_steps, bounded, _disambiguated(comparisons, *pair))
 
 
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:

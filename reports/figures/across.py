@@ -11,13 +11,7 @@ import polars as pl
 from curvebench.reports.claims.quantities import seconds_to_nearly_best
 from curvebench.reports.figures import drawing
 from curvebench.reports.figures.palette import DASHES, MUTED
-from curvebench.reports.figures.study_figures import (
-    SPARSE,
-    FigureCell,
-    complete,
-    judged_metrics,
-    optimizer_panels,
-)
+from curvebench.reports.figures.study_figures import SPARSE, FigureCell, judged_metrics, optimizer_panels
 from curvebench.reports.formatting import in_dimensions, metric_name, plain
 from curvebench.reports.measures import complete_curves, curve_bands, sensitivity, study_values
 from curvebench.reports.statistics.medians import quartile_bands
@@ -87,11 +81,11 @@ def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
         with drawing.panel_grid(methods, drawing.log_axes(study.direction, bands["lower_quartile"])) as grid:
             for (method, workload), line in bands.group_by("method", "workload", maintain_order=True):
                 look = cell.looks[Method.of(str(method)).optimizer]
-                drawing.draw_line(grid.panels[str(method)], look, line, "step", dashes[str(workload)], SPARSE)
+                panel, dash = grid.panels[str(method)], dashes[str(workload)]
+                drawing.draw_line(panel, look, line, "step", dash, markevery=SPARSE)
             grid.limit_heights(bands, "step", study.direction)
-            grid.draw_key(
-                drawing.dashed({f"{setting} = {plain(values[name])}": dash for name, dash in dashes.items()})
-            )
+            keys = {f"{setting} = {plain(values[name])}": dash for name, dash in dashes.items()}
+            grid.draw_key(drawing.dashed(keys))
             grid.label("steps", metric_name(study.metric))
             facts |= {"bands": bands, "lines": cell.lines(last)}
             yield drawing.save(grid.figure, cell.out, f"{name}.curves", "family_curves", facts, **common)
@@ -101,16 +95,14 @@ def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
         return
     with optimizer_panels(methods, drawing.log_axes(study.direction, bands["lower_quartile"])) as grid:
         cell.draw(grid, cell.lines(bands), "place")
-        complete(grid, setting, metric_name(study.metric, study.which), methods)
+        grid.complete(setting, metric_name(study.metric, study.which), methods)
         facts |= {"which": study.which, "bands": bands, "lines": cell.lines(bands)}
         yield drawing.save(grid.figure, cell.out, name, "family_ends", facts, **common)
 
 
 def _places(positions: Mapping[str, float], of: str) -> pl.DataFrame:
     """Return a frame with the positions on an axis, in columns `of` and place."""
-    return pl.DataFrame(
-        {of: list(positions), "place": list(positions.values())}, {of: pl.String, "place": pl.Float64}
-    )
+    return pl.DataFrame(list(positions.items()), {of: pl.String, "place": pl.Float64}, orient="row")
 
 
 # --- several bases -------------------------------------------------------------------------------

@@ -60,10 +60,9 @@ class Shown:
                 panel.plot(at, middle[index], color=GHOST.light, linewidth=0.9, zorder=1.5)
                 continue
             optimizer, basis = Method.of(method)
-            line = {"lower_quartile": low[index], "median": middle[index], "upper_quartile": high[index]}
-            drawing.draw_line(
-                panel, self.looks[optimizer], pl.DataFrame({"at": at, **line}), "at", dashes[basis], MARKS
-            )
+            ends = {"lower_quartile": low[index], "median": middle[index], "upper_quartile": high[index]}
+            line, look = pl.DataFrame({"at": at, **ends}), self.looks[optimizer]
+            drawing.draw_line(panel, look, line, "at", dashes[basis], markevery=MARKS)
 
     def ink(self, index: int) -> str:
         """Return the colour of a method, given by its index."""

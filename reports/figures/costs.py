@@ -12,7 +12,7 @@ from curvebench.reports import measures
 from curvebench.reports.figures import drawing
 from curvebench.reports.figures.drawing import Axes, Drawn, floats
 from curvebench.reports.figures.palette import MUTED, PAPER, TEXT
-from curvebench.reports.figures.study_figures import FigureCell, complete, optimizer_panels
+from curvebench.reports.figures.study_figures import FigureCell, optimizer_panels
 from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.statistics.selection import on_front
@@ -64,12 +64,11 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
     end = drawing.as_float(times["time"].max())
     log = "x" if end > 4 * drawing.as_float(budgets) else ""
     start, edge = (drawing.as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
-    shares = reached_shares(times).rename(
-        {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
-    )
+    band = {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
+    shares = reached_shares(times).rename(band)
     curves = {method: _from_start(line, start, end * edge) for method, line in cell.lines(shares).items()}
     with optimizer_panels(curves, log) as grid:
-        cell.draw(grid, curves, "time", ghosts=True, marks=0.25, drawstyle="steps-post")
+        cell.draw(grid, curves, "time", ghosts=True, markevery=0.25, drawstyle="steps-post")
         for method, curve in curves.items():
             optimizer = Method.of(method).optimizer
             missed = times.filter(~pl.col("reached"), method=method)["time"].unique()
@@ -79,7 +78,7 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
                 color=cell.looks[optimizer].ink.light, clip_on=False,
             )  # fmt: skip
         next(iter(grid.panels.values())).set(xlim=(start, end * edge), ylim=(-0.02, 1.04))
-        complete(grid, LABEL, "share of seeds", curves)
+        grid.complete(LABEL, "share of seeds", curves)
         reached_times = pl.col("time").filter(pl.col("reached"))
         reached = times.group_by("method").agg(
             pl.col("reached").sum(), count=pl.len(), first=reached_times.min(), last=reached_times.max()
@@ -99,10 +98,7 @@ def _from_start(shares: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
 # --- loss against cost ----------------------------------------------------------------------------
 
 
-COSTS = {
-    "evaluations": "gradient evaluations, basis included",
-    "seconds": "seconds of the run, basis included",
-}
+COSTS = {"evaluations": LABEL, "seconds": "seconds of the run, basis included"}
 PANEL = (3.6, 2.6)  # Width and height of a panel, inches.
 
 
@@ -169,13 +165,11 @@ def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn
     with drawing.panel_grid([COSTS[cost] for cost in by_cost], log_y, PANEL, sharex=False) as grid:
         for panel, panel_standings in zip(grid.panels.values(), by_cost.values(), strict=True):
             _panel(cell, panel, panel_standings)
-        handles = drawing.optimizer_keys(cell.looks, linestyle="", markersize=6)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
-        handles.append(drawing.key_line("in a basis", marker="o", **hollow))
-        handles.append(
-            drawing.key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2)
-        )
-        grid.draw_key(handles)
+        in_basis = drawing.key_line("in a basis", marker="o", **hollow)
+        front = drawing.key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2)
+        optimizers = drawing.optimizer_keys(cell.looks, linestyle="", markersize=6)
+        grid.draw_key([*optimizers, in_basis, front])
         grid.label("cost", metric_name(study.metric, study.which))
         facts = {"which": study.which, "costs": COSTS, "count": methods[0].value.count, "places": by_cost}
         return cell.save(grid.figure, "front", "front", study.metric, facts)
@@ -190,10 +184,8 @@ def _panel(cell: FigureCell, panel: Axes, entries: Sequence[Standing]) -> None:
     heights = drawing.on_axis(panel, (standing.value.median for standing in finite))
     with_heights = zip(finite, heights, strict=True)
     front = [(standing.cost.median, height) for standing, height in with_heights if standing.on_front]
-    panel.plot(
-        *zip(*sorted(front, key=lambda point: point[0]), strict=True),
-        drawstyle="steps-post", color=MUTED.light, linewidth=1.2, zorder=1,
-    )  # fmt: skip
+    points = zip(*sorted(front, key=lambda point: point[0]), strict=True)
+    panel.plot(*points, drawstyle="steps-post", color=MUTED.light, linewidth=1.2, zorder=1)
     for standing, height in zip(finite, heights, strict=True):
         optimizer, basis = Method.of(standing.method)
         look, cost, value = cell.looks[optimizer], standing.cost, standing.value

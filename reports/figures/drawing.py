@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style
+from curvebench.reports.figures.palette import GRID, MUTED, TEXT, Dashes, Look, dark_style, dashes_of
 from curvebench.reports.formatting import plain, power_of_ten, slug
 from curvebench.reports.rendering import TEMPLATES, macros
 from curvebench.spec.errors import InputError
@@ -129,6 +129,12 @@ class Grid:
         else:
             panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
+    def complete(self, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
+        """Label the axes, and draw a key of the dashes of the methods' bases with further lines."""
+        dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
+        self.draw_key([*dashed(dashes), *more])
+        self.label(x, y)
+
     def label(self, x: str, y: str) -> None:
         """Label the axes once for the whole figure and set plain ticks.
 
@@ -170,11 +176,7 @@ def styled(size: tuple[float, float]) -> Iterator[Figure]:
 
 @contextmanager
 def panel_grid(
-    names: Sequence[str],
-    log: str = "",
-    panel: tuple[float, float] = PANEL,
-    columns: int = COLUMNS,
-    **shared: bool,
+    names: Sequence[str], log: str, panel: tuple[float, float] = PANEL, columns: int = COLUMNS, **shared: bool
 ) -> Iterator[Grid]:
     """Create a figure with one titled panel per name, in rows; the caller adds its key and labels.
 
@@ -232,13 +234,7 @@ def plain_ticks(panel: Axes, decades: float) -> None:
 
 
 def draw_line(
-    panel: Axes,
-    look: Look,
-    line: pl.DataFrame,
-    axis: str,
-    dash: Dashes = (),
-    marks: float | None = None,
-    **style: Any,
+    panel: Axes, look: Look, line: pl.DataFrame, axis: str, dash: Dashes = (), **style: Any
 ) -> None:
     """Draw a median line with the band of its quartiles.
 
@@ -247,7 +243,8 @@ def draw_line(
     Args:
         line: columns `axis`, lower_quartile, median, upper_quartile.
         dash: dash pattern; () is solid.
-        marks: distance between markers as a share of the line; None puts a marker on every point.
+        style: properties of Matplotlib's line. `markevery` is the distance between markers as a share of the
+            line; without it, every point has a marker.
     """
     x, median, colour = floats(line, axis), floats(line, "median"), look.ink.light
     if not np.isfinite(x + median).any():  # Matplotlib cannot space markers along a line without a point.
@@ -258,7 +255,7 @@ def draw_line(
         _draw_band(panel, x, low, top, colour, style.get("drawstyle", "")[6:])
     panel.plot(
         x, median, color=colour, linestyle=(0, dash) if dash else "-", linewidth=1.7, marker=look.mark,
-        markevery=marks, markersize=4, markeredgewidth=0, **style,
+        markersize=4, markeredgewidth=0, **style,
     )  # fmt: skip
 
 

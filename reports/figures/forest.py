@@ -140,7 +140,7 @@ def _label(row: ClaimComparison) -> str:
 
 
 def _row(
-    axes: Axes, row: ClaimComparison, looks: Mapping[str, Look], position: int, low: float, high: float
+    axes: Axes, row: ClaimComparison, looks: Mapping[str, Look], y: int, low: float, high: float
 ) -> None:
     """Draw a comparison: the accepted range as a band, the interval, and the estimate.
 
@@ -149,22 +149,22 @@ def _row(
     optimizer, basis = Method.of(row.key.treated)
     look, effect = looks[optimizer], row.bounds
     colour = look.ink.light
-    band = [position - 0.44, position + 0.44]
+    band = [y - 0.44, y + 0.44]
     accepted = np.clip(row.accepted_range, low, high)
     axes.fill_betweenx(band, *accepted, color=GHOST.light, alpha=0.35, linewidth=0)
     for end in (end for end in row.accepted_range if low < end < high):
         axes.plot([end, end], band, color=MUTED.light, linewidth=1)
     ends = np.clip([effect.low, effect.high], low, high)
-    axes.plot(ends, [position, position], color=colour, linewidth=1.8, zorder=3, clip_on=False)
+    axes.plot(ends, [y, y], color=colour, linewidth=1.8, zorder=3, clip_on=False)
     for edge, marker, leaves in ((low, "<", effect.low < low), (high, ">", effect.high > high)):
         if leaves:
-            axes.plot(edge, position, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
+            axes.plot(edge, y, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
     # Censored runs may not determine where the median lies in its interval. A median outside of the axis has
     # an arrow.
     if effect.median is not None and low <= effect.median <= high:
         inside = colour if basis == IDENTITY else PAPER.light
         axes.plot(
-            effect.median, position, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
+            effect.median, y, marker=look.mark, color=colour, markerfacecolor=inside, markersize=6.5,
             markeredgewidth=1.6, clip_on=False, zorder=5,
         )  # fmt: skip
 

@@ -69,9 +69,8 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
     lines, paths = _lines(series), "path" in set(series["kind"])
     looks = _looks(lines)
     panel = PANEL if len(names) > 1 else (WIDE * PANEL[0], PANEL[1])
-    with drawing.panel_grid(
-        names, log.replace(" ", ""), panel, COLUMNS, sharex=False, sharey=not paths
-    ) as grid:
+    log = log.replace(" ", "")
+    with drawing.panel_grid(names, log, panel, COLUMNS, sharex=False, sharey=not paths) as grid:
         for line in lines:
             _line(grid.panels[line["panel"][0]], line, looks, log)
         for axes in grid.panels.values() if paths else ():

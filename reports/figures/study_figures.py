@@ -12,21 +12,8 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports import measures
-from curvebench.reports.figures.drawing import (
-    Drawn,
-    Figure,
-    Grid,
-    as_float,
-    dashed,
-    draw_line,
-    floats,
-    key_line,
-    log_axes,
-    on_axis,
-    optimizer_keys,
-    panel_grid,
-    save,
-)
+from curvebench.reports.figures import drawing
+from curvebench.reports.figures.drawing import Drawn, Figure, Grid, as_float, floats, log_axes
 from curvebench.reports.figures.palette import GHOST, TEXT, Look, dashes_of, looks_of
 from curvebench.reports.formatting import metric_name
 from curvebench.reports.statistics.medians import quartile_bands
@@ -86,7 +73,7 @@ class FigureCell(measures.StudyProblem):
         dashes, looks = dashes_of(list(lines)), self.looks
         for method, line in lines.items():
             optimizer, basis = Method.of(method)
-            draw_line(grid.panels[optimizer], looks[optimizer], line, axis, dashes[basis], **options)
+            drawing.draw_line(grid.panels[optimizer], looks[optimizer], line, axis, dashes[basis], **options)
         if ghosts:
             _draw_ghosts(grid, lines, axis, options.get("drawstyle", "default"))
 
@@ -101,7 +88,7 @@ class FigureCell(measures.StudyProblem):
         common = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
         common |= {"stem": stem, "axis": facts.get("axis", "")}
         name = f"{self.workload.name}.{self.backend}.{stem}"
-        return save(figure, self.out, name, words or kind, facts, **common)
+        return drawing.save(figure, self.out, name, words or kind, facts, **common)
 
 
 def cells(study: StudyPlan, tables: Tables, out: Path) -> list[FigureCell]:
@@ -198,7 +185,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
     dashes = dashes_of(list(lines))
     titles = {axis: CLOCKS[axis] for axis in axes}
     log = log_axes(direction, bands["lower_quartile"])
-    with panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as grid:
+    with drawing.panel_grid(list(titles.values()), log, CLOCK_PANEL, sharex=False) as grid:
         for axis, title in titles.items():
             if _is_wide(bands, axis):
                 grid.panels[title].set_xscale("log")
@@ -206,10 +193,11 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
                 optimizer, basis = Method.of(method)
                 # The line has no band.
                 bare = line.with_columns(lower_quartile="median", upper_quartile="median")
-                draw_line(grid.panels[title], looks[optimizer], bare, axis, dashes[basis], SPARSE)
+                look, dash = looks[optimizer], dashes[basis]
+                drawing.draw_line(grid.panels[title], look, bare, axis, dash, markevery=SPARSE)
         grid.limit_heights(bands, "step", direction)
         bases = {f"{name} basis": dash for name, dash in dashes.items() if len(dashes) > 1}
-        grid.draw_key([*optimizer_keys(looks), *dashed(bases)])
+        grid.draw_key([*drawing.optimizer_keys(looks), *drawing.dashed(bases)])
         grid.label("cost", metric_name(metric))
         facts = {"bands": bands, "lines": lines, "axes": list(titles.values()), "timed": timed}
         return cell.save(grid.figure, "wall_clock", "wall_clock", metric, facts)
@@ -221,9 +209,9 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
     log_x = _is_wide(bands, axis)
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
     with optimizer_panels(lines, log_axes(direction, bands["lower_quartile"], log_x)) as grid:
-        cell.draw(grid, lines, axis, ghosts=True, marks=SPARSE)
+        cell.draw(grid, lines, axis, ghosts=True, markevery=SPARSE)
         grid.limit_heights(bands, "step", direction)
-        complete(grid, AXES[axis], metric_name(metric), lines)
+        grid.complete(AXES[axis], metric_name(metric), lines)
         facts = {"axis": axis, "axis_label": AXES[axis], "bands": bands, "lines": lines, "timed": timed}
         return cell.save(grid.figure, "curve", f"{metric}.{axis}", metric, facts)
 
@@ -259,9 +247,10 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
             optimizer, basis = Method.of(method)
             panel, colour = grid.panels[optimizer], cell.looks[optimizer].ink.light
             stars, lost = chosen.filter(method=method), line.filter(pl.col("failed") > 0)
+            heights = drawing.on_axis(panel, floats(stars, "median"))
             panel.plot(
-                floats(stars, "learning_rate"), on_axis(panel, floats(stars, "median")), "*", color=colour,
-                markeredgecolor=TEXT.light, markeredgewidth=0.6, markersize=11, zorder=5,
+                floats(stars, "learning_rate"), heights, "*", color=colour, markeredgecolor=TEXT.light,
+                markeredgewidth=0.6, markersize=11, zorder=5,
             )  # fmt: skip
             panel.scatter(
                 floats(lost, "learning_rate"), [0.96 - 0.07 * bases.index(basis)] * len(lost),
@@ -269,10 +258,10 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
                 transform=panel.get_xaxis_transform(), clip_on=False,
             )  # fmt: skip
         marks = [
-            key_line("chosen", marker="*", markersize=10, linestyle=""),
-            key_line("some diverged", marker="x", markersize=6, linestyle=""),
+            drawing.key_line("chosen", marker="*", markersize=10, linestyle=""),
+            drawing.key_line("some diverged", marker="x", markersize=6, linestyle=""),
         ]
-        complete(grid, "learning rate", metric_name(metric, which), methods, marks)
+        grid.complete("learning rate", metric_name(metric, which), methods, marks)
         headline = (metric, which) == (study.metric, study.which)
         stem = "sensitivity" if headline else f"sensitivity.{which}.{metric}"
         rows = {method: chosen.filter(method=method) for method in methods}
@@ -285,14 +274,7 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 
 def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
     """Return a grid with a panel for each optimizer of the methods, see `panel_grid`."""
-    return panel_grid([Method.of(method).optimizer for method in methods], log)
-
-
-def complete(grid: Grid, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
-    """Label the axes of a grid, and draw a key of the bases' dashes with further lines."""
-    dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
-    grid.draw_key([*dashed(dashes), *more])
-    grid.label(x, y)
+    return drawing.panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
 def _draw_ghosts(grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str) -> None:
@@ -301,12 +283,10 @@ def _draw_ghosts(grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, draws
     They are drawn as a single line with gaps, which is faster.
     """
     gap = np.array([[np.nan, np.nan]])
-    paths = {
-        method: np.column_stack([floats(line, axis), floats(line, "median")])
-        for method, line in lines.items()
-    }
+    points = [np.column_stack([floats(line, axis), floats(line, "median")]) for line in lines.values()]
+    paths = list(zip(lines, points, strict=True))
     for name, panel in grid.panels.items():
-        other_paths = [path for method, path in paths.items() if Method.of(method).optimizer != name]
+        other_paths = [path for method, path in paths if Method.of(method).optimizer != name]
         if other_paths:
             x, y = np.concatenate([part for path in other_paths for part in (path, gap)]).T
             panel.plot(x, y, color=GHOST.light, linewidth=0.7, zorder=1.5, drawstyle=drawstyle)

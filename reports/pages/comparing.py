@@ -159,9 +159,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
             "shown": list(dict.fromkeys([*preferred, *methods]))[:2],
             "contests": [_texts(matchup, methods) for matchup in matchups[:fits]],
         },
-        "left_out": [
-            f"{matchup.quantity} of {matchup.workload} ({matchup.study})" for matchup in matchups[fits:]
-        ],
+        "left_out": [f"{item.quantity} of {item.workload} ({item.study})" for item in matchups[fits:]],
         "comparisons": comparisons,
         "bounded": any(not effect.exact for effect in comparisons),
     }
@@ -181,9 +179,7 @@ def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
         "quantity": matchup.quantity,
         "better": "less is better" if matchup.direction == "minimize" else "more is better",
         "effect": matchup.effect,
-        "medians": {
-            methods.index(method): median_texts(matchup, value) for method, value in matchup.medians.items()
-        },
+        "medians": {methods.index(name): median_texts(matchup, end) for name, end in matchup.medians.items()},
         "pairs": pairs,
     }
 

@@ -263,9 +263,8 @@ class SiteContents:
     @cached_property
     def own_claims(self) -> dict[str, ClaimVerdict]:
         """Claims decided by local runs, with the study names that pages use, by id."""
-        page_of = {
-            entry.planned.name: entry.study.name for entry in self.with_pages if entry.plan is self.own.plan
-        }
+        local = (entry for entry in self.with_pages if entry.plan is self.own.plan)
+        page_of = {entry.planned.name: entry.study.name for entry in local}
         return {claim.id: on_page(claim, page_of) for claim in self.own.claims}
 
     @cached_property

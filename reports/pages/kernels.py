@@ -236,9 +236,8 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
         shapes ("beside bfloat16").
     """
     comparison = ["step", "backend", "precision"]
-    fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison)).unique(
-        comparison, keep="first", maintain_order=True
-    )
+    of_fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison))
+    fastest = of_fastest.unique(comparison, keep="first", maintain_order=True)
     fields = pl.col("step").str.extract_groups(r"^step\.(?<rule>\w+)\.(?<shapes>\w+)(?<more>.*)$")
     named = fastest.with_columns(fields.alias("parts")).unnest("parts")
     named = named.with_columns(rule=pl.col("rule") + pl.col("more"))

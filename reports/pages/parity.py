@@ -49,15 +49,12 @@ def matrix(plan: ParityPlan, rows: pl.DataFrame, comparison: str) -> dict[str, A
     """
     selected = rows.filter(pl.col("comparison") == comparison)
     cells = {(row["optimizer"], row["problem"]): row for row in selected.iter_rows(named=True)}
-    optimizers = selected["optimizer"].unique(maintain_order=True)
+    labels = [problem.label for problem in plan.problems]
     return {
         "comparison": comparison,
         "in_ulps": "ulps" in selected["unit"],
         "rows": [
-            {
-                "optimizer": optimizer,
-                "cells": [cells.get((optimizer, problem.label)) for problem in plan.problems],
-            }
-            for optimizer in optimizers
+            {"optimizer": optimizer, "cells": [cells.get((optimizer, label)) for label in labels]}
+            for optimizer in selected["optimizer"].unique(maintain_order=True)
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,9 +169,7 @@ def runs_link(pages: list[Rows], study: str, method: str) -> str:
     return runs_file(study)
 
 
-def _write(
-    out: Path, pages: Mapping[str, str], plan: ReportPlan, figures: Sequence[tuple[str, Path, Rows]]
-) -> None:
+def _write(out: Path, pages: dict[str, str], plan: ReportPlan, figures: list[tuple[str, Path, Rows]]) -> None:
     """Write the pages and copy the figures and static files.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -273,16 +273,12 @@ def disagreements(folder: Path) -> list[str]:
     """
     differences = []
     for table, computed in derived(read_set(folder)).items():
-        file = f"{table}.parquet"
-        differences.append(
-            _first_difference(file, read([folder / file], table).to_dicts(), computed.to_dicts())
-        )
+        stored = read([folder / f"{table}.parquet"], table)
+        differences.append(_first_difference(f"{table}.parquet", stored.to_dicts(), computed.to_dicts()))
     return [difference for difference in differences if difference]
 
 
-def _first_difference(
-    file: str, stored: Sequence[Mapping[str, Any]], computed: Sequence[Mapping[str, Any]]
-) -> str:
+def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[dict[str, Any]]) -> str:
     """Return a sentence about the first value that differs from the computed one; empty if none does.
 
     Args:

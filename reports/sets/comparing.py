@@ -90,12 +90,8 @@ def overall_answer(answers: Sequence[Answer]) -> Answer:
 def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
     """Compare the verdicts on each claim, and for property checks also the share of instances that hold."""
     key = ["claim", "variant", "backend"]
-    old, new = (
-        side.verdicts.claims.cast({"variant": pl.String, "verdict": pl.String}).filter(
-            pl.col("claim") == claim if claim else True
-        )
-        for side in (earlier, later)
-    )
+    text, selected = pl.col("variant", "verdict").cast(pl.String), pl.col("claim") == claim if claim else True
+    old, new = (side.verdicts.claims.with_columns(text).filter(selected) for side in (earlier, later))
     both = old.join(new, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right")
     compared = compared_of(later.plan, later.verdicts.findings)
     for row in both.iter_rows(named=True):
@@ -115,12 +111,10 @@ def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[Compare
             answer = "inconclusive"
         yield ComparedRow("verdicts", subject, verdicts, answer, note)
         if row["backend"] is None and None not in (row["low"], row["low_right"]):
-            first, second = (
-                MedianInterval(
-                    row[f"estimate{side}"], row[f"low{side}"], row[f"high{side}"], LEVEL, count=row["seeds"]
-                )
-                for side in ("", "_right")
+            ends = (
+                (row[f"estimate{side}"], row[f"low{side}"], row[f"high{side}"]) for side in ("", "_right")
             )
+            first, second = (MedianInterval(*numbers, LEVEL, row["seeds"]) for numbers in ends)
             shares = (_shown(first), _shown(second))
             subject = f"{subject}: share of instances that hold"
             yield ComparedRow("verdicts", subject, shares, overlap(first, second))
@@ -148,9 +142,8 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
         if len(effects) == 2:
             first, second = effects
             near = comparison.margin if comparison.effect == "ratio" else 0.0
-            answer = overall_answer(
-                [overlap(first.floor, second.floor, near), overlap(first.ceiling, second.ceiling, near)]
-            )
+            ends = (first.floor, second.floor), (first.ceiling, second.ceiling)
+            answer = overall_answer([overlap(*pair, near) for pair in ends])
         texts = _effect(pair[0]), _effect(pair[1])
         yield ComparedRow("comparisons of claims", _subject(comparison), texts, answer)
 
@@ -337,9 +330,7 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 def render(earlier: Side, later: Side) -> str:
     """Return the page of a comparison, complete in itself: its style sheet is included."""
     rows = sorted(compare(earlier, later), key=lambda row: ANSWERS.index(row.answer))
-    sides = [
-        {"name": side.name, "plan": side.plan, **provenance_of(side.jobs, 0)} for side in (earlier, later)
-    ]
+    sides = [{**vars(side), **provenance_of(side.jobs, 0)} for side in (earlier, later)]
     page = templates().get_template("comparison.html.jinja")
     return page.render(
         style=(STATIC / "style.css").read_text(),

@@ -103,11 +103,10 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
     selections = judged["final"].select("run"), pl.concat([of_claims["alternative"], read_once]).unique()
 
     def select(curves: pl.LazyFrame) -> pl.LazyFrame:
-        parts = (
+        return pl.concat(
             curves.join(rows.lazy(), on=rows.columns, how="semi", maintain_order="left")
             for rows in selections
         )
-        return pl.concat(parts)
 
     curves = read(study.tables, "curves", select)
     thin = thinned(curves, pl.concat(of_claims.values()), steps)
@@ -173,11 +172,7 @@ def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[
 
 
 def thinned(
-    curves: pl.DataFrame,
-    unthinned: pl.DataFrame | None = None,
-    steps: pl.DataFrame | None = None,
-    most: int = MAX_CURVE_ROWS,
-    points: int = CURVE_POINTS,
+    curves: pl.DataFrame, *whole: pl.DataFrame, most: int = MAX_CURVE_ROWS, points: int = CURVE_POINTS
 ) -> pl.DataFrame:
     """Return curves with at most `points` recorded steps per run and metric, if they have more than `most`
     rows.
@@ -186,8 +181,8 @@ def thinned(
     one.
 
     Args:
-        unthinned: columns run and metric of the curves that keep all recorded steps; None for none.
-        steps: columns run, metric and step of further steps to keep; None for none.
+        whole: frames of what is kept in any case: columns run and metric of curves that keep all recorded
+            steps, or columns run, metric and step of further steps.
         most: number of rows up to which curves are returned unchanged.
         points: number of steps to keep.
     """
@@ -200,8 +195,7 @@ def thinned(
     is_kept = (share // (count - 1)) != ((share - (points - 1)) // (count - 1))
     rows = curves.with_row_index("row")
     parts = [rows.filter((count <= points) | (index == 0) | is_kept)]
-    selections = [selection for selection in (unthinned, steps) if selection is not None]
-    parts += [rows.join(selection, on=selection.columns, how="semi") for selection in selections]
+    parts += [rows.join(selection, on=selection.columns, how="semi") for selection in whole]
     return pl.concat(parts).unique("row").sort("row").drop("row")
 
 
@@ -212,9 +206,8 @@ def provenance_of(jobs: pl.DataFrame, runs: int) -> dict[str, Any]:
         jobs: the table `jobs` of all studies.
         runs: number of runs.
     """
-    environments = jobs.select("environment_hash", "python", "packages").unique(
-        "environment_hash", maintain_order=True
-    )
+    named = jobs.select("environment_hash", "python", "packages")
+    environments = named.unique("environment_hash", maintain_order=True)
     return {
         "runs": runs,
         "jobs": len(jobs),

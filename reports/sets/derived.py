@@ -90,13 +90,8 @@ def json_schema(table: str) -> dict[str, Any]:
 
 def _object(fields: Any) -> dict[str, Any]:
     """Return the JSON Schema of an object with these fields, all required."""
-    properties = {name: _json_type(dtype) for name, dtype in fields}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    types = {name: _json_type(dtype) for name, dtype in fields}
+    return {"type": "object", "properties": types, "required": list(types), "additionalProperties": False}
 
 
 def _json_type(dtype: Any) -> dict[str, Any]:
@@ -128,9 +123,8 @@ def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> s
     environment = templates(markdown=True)
     environment.filters["cell"] = _cell  # Markdown templates escape nothing by themselves
     lead = plan.studies[0].backends[0] if plan.studies else None
-    groups = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String))).group_by(
-        "studies", maintain_order=True
-    )
+    on_lead = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String)))
+    groups = on_lead.group_by("studies", maintain_order=True)
     boards = [(studies, rows.to_dicts()) for (studies,), rows in groups]
     return environment.get_template(template).render(plan=plan, lead=lead, boards=boards, **more)
 
@@ -149,13 +143,11 @@ def board_table(boards: Sequence[leaderboard.Board], scale: str) -> pl.DataFrame
     Numbers that a board does not have (no target, too few seeds for an interval, no tuning, nothing timed)
     are null. The column `workloads` is nested, all others are flat.
     """
-    rows = [
-        _row(board, row, number, scale) for board in boards for number, row in enumerate(board.rows, start=1)
-    ]
+    rows = [_row(scale, board, *place) for board in boards for place in enumerate(board.rows, start=1)]
     return pl.DataFrame(rows, schema=LEADERBOARD)
 
 
-def _row(board: leaderboard.Board, row: leaderboard.MethodRow, number: int, scale: str) -> dict[str, Any]:
+def _row(scale: str, board: leaderboard.Board, number: int, row: leaderboard.MethodRow) -> dict[str, Any]:
     """Return the row of a method on a board."""
     return {
         "scale": scale,

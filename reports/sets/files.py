@@ -38,9 +38,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Raises:
         InputError: when the system refuses.
     """
-    stage, replaced = (
-        folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}") for _ in range(2)
-    )
+    names = (f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}" for _ in range(2))
+    stage, replaced = map(folder.with_name, names)
     try:
         try:
             stage.mkdir(parents=True)

@@ -116,11 +116,8 @@ def changed_rules(claims: pl.DataFrame) -> list[Objection]:
     """
     ran = claims.filter(pl.col("verdict").cast(pl.String) != "not run")
     changed = ran.filter(pl.col("rule").ne_missing(pl.col("rule_of_runs")))
+    columns = ("claim", "backend", "rule", "rule_of_runs")
     return [
-        Objection(
-            kind="rules", where=claim, backend=backend or "", names=(rule, planned) if planned else (rule,)
-        )
-        for claim, backend, rule, planned in changed.select(
-            "claim", "backend", "rule", "rule_of_runs"
-        ).iter_rows()
+        Objection(kind="rules", where=claim, backend=backend or "", names=(rule, *[planned] * bool(planned)))
+        for claim, backend, rule, planned in changed.select(columns).iter_rows()
     ]

@@ -69,10 +69,8 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
         InputError: when the plan does not decide the claim, or a table is missing or damaged.
     """
     if claim not in claims_of(plan):
-        reasons = [f"{study.name} is left out: {study.reason}" for study in plan.skipped]
-        raise InputError(
-            f"{plan.path}: does not decide the claim {claim!r}; {'; '.join(reasons) or 'check its name'}"
-        )
+        left_out = "; ".join(f"{study.name} is left out: {study.reason}" for study in plan.skipped)
+        raise InputError(f"{plan.path}: does not decide the claim {claim!r}; {left_out or 'check its name'}")
     return side_of(narrowed_to_claim(claim, plan), name)
 
 

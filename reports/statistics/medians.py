@@ -38,14 +38,11 @@ def quartile_bands(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.Dat
         Columns `by`, lower_quartile, median, upper_quartile, count, sorted by `by`.
     """
     column = pl.col(value)
-    return (
-        frame.drop_nulls(value)
-        .group_by(by)
-        .agg(
-            column.quantile(0.25, interpolation="lower").alias("lower_quartile"),
-            column.quantile(0.5, interpolation="midpoint").alias("median"),
-            column.quantile(0.75, interpolation="higher").alias("upper_quartile"),
-            pl.len().cast(pl.Int64).alias("count"),
-        )
-        .sort(by)
+    groups = frame.drop_nulls(value).group_by(by)
+    bands = groups.agg(
+        column.quantile(0.25, interpolation="lower").alias("lower_quartile"),
+        column.quantile(0.5, interpolation="midpoint").alias("median"),
+        column.quantile(0.75, interpolation="higher").alias("upper_quartile"),
+        pl.len().cast(pl.Int64).alias("count"),
     )
+    return bands.sort(by)

@@ -36,7 +36,7 @@ class _Contest:
     scored: tuple[int, ...]
 
 
-def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -> pl.DataFrame:
+def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] = {}) -> pl.DataFrame:
     """Return each median time to target divided by the fastest one on its workload.
 
     Steps, in this order: the time on a workload is the median over studies, where a missed target is
@@ -58,7 +58,7 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
         ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
             variant that is unknown or its own base.
     """
-    contest = _contest(runs, variants or {})
+    contest = _contest(runs, variants)
     seconds = np.stack([_medians(times) for times in _studies(runs, contest, paired=False)], axis=-1)
     names = product(contest.submissions, contest.workloads)
     frame = pl.DataFrame(list(names), schema=["submission", "workload"], orient="row")
@@ -67,9 +67,7 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] | None = None) -
     return frame.with_columns(pl.Series(name, times) for name, times in values.items()).with_columns(finite)
 
 
-def score_intervals(
-    runs: pl.DataFrame, variants: Mapping[str, str] | None = None, *, paired: bool
-) -> pl.DataFrame:
+def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, paired: bool) -> pl.DataFrame:
     """Return scores and ranks of submissions, with intervals by resampling studies.
 
     A score is the area under a submission's performance profile, from 0 (reaches no target) to 1 (always
@@ -115,7 +113,7 @@ def score_intervals(
     Raises:
         ValueError: see `time_ratios`.
     """
-    contest = _contest(runs, variants or {})
+    contest = _contest(runs, variants)
     studies = _studies(runs, contest, paired)
     for_bounds, for_tiers = (
         _resampled_medians(studies, paired, size, np.random.default_rng(0))
@@ -241,14 +239,12 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
     return filled
 
 
-def _resampled_medians(
-    studies: Studies, paired: bool, resamples: int, random: np.random.Generator
-) -> np.ndarray:
+def _resampled_medians(studies: Studies, paired: bool, count: int, random: np.random.Generator) -> np.ndarray:
     """Return medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
     medians = []
     for seconds in studies:
         rows = 1 if paired else len(seconds)
-        indices = random.integers(seconds.shape[1], size=(resamples, rows, seconds.shape[1]))
+        indices = random.integers(seconds.shape[1], size=(count, rows, seconds.shape[1]))
         medians.append(_medians(seconds[np.arange(len(seconds))[:, None], indices]))
     return np.stack(medians, axis=-1)
 

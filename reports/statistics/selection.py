@@ -27,9 +27,7 @@ def least_p_value(frame: pl.DataFrame) -> float:
     return float(np.min(np.where(shared.any(axis=1), corrected, 1.0), initial=1.0))
 
 
-def best_set(
-    frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0.0
-) -> pl.DataFrame:
+def best_set(frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0) -> pl.DataFrame:
     """Return the methods that may be the best: a confidence set of level 1 - alpha.
 
     A method is excluded if another method is better by the one-sided sign test on their shared instances. The

@@ -448,7 +448,7 @@ def test_thinned_curves_keep_the_points_at_equal_gradients(report: Report, tmp_p
     tables = replace(tables, runs=pl.concat([tables.runs, alternatives]))
     write_table(tmp_path / "all.parquet", every, CURVES)
     whole = replace(tables, curves=(tmp_path / "all.parquet",))
-    few = thinned(every, steps=steps_of_claims(study, whole), most=0, points=2)
+    few = thinned(every, steps_of_claims(study, whole), most=0, points=2)
     assert few.group_by("run", "metric").len()["len"].max() == 3
     write_table(tmp_path / "few.parquet", few, CURVES)
     both = [whole, replace(whole, curves=(tmp_path / "few.parquet",))]
