@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.matrix_functions import gram
-from curvebench.optimizers.rule import Array, Ops
 
 # Einsum's letters for the axes of a tensor divided into blocks: numbers of blocks, and axes within a block.
 OUTER, INNER = "abcdefgh", "ijklmnop"
