@@ -355,15 +355,14 @@ def measured(
             loops.clear()
             contest = interleaved(ours.run, peer.run, repetitions)
             rate = matrix_rate(precision, device)
+            achieved = operations(network, batch_size) * STEPS_PER_CALL / contest.seconds[0]
             row |= {
                 "peer": fastest,
                 "plain_milliseconds": {name: _milliseconds(seconds) for name, seconds in times.items()},
                 "ratio": _interval(contest.ratio),
                 "same": _interval(contest.same),
                 "images_a_second": round(batch_size * STEPS_PER_CALL / contest.seconds[0], 1),
-                "share_of_matrix_rate": round(
-                    operations(network, batch_size) * STEPS_PER_CALL / contest.seconds[0] / rate, 4
-                ),
+                "share_of_matrix_rate": round(achieved / rate, 4),
                 "matrix_operations_a_second": float(f"{rate:.3g}"),
                 "plain_alive_bytes_a_parameter": round(peer.alive_bytes / entries, 2),
                 "plain_peak_bytes": peer.peak_bytes,
@@ -378,14 +377,12 @@ def measured(
             say(f"cost of {name}")
             loop = our_loop(network, runtime, rules()[rule].choose(options), batch_size, in_basis)
             contest = interleaved(loop.run, null.run, repetitions)
+            ratios = (contest.ratio.median, contest.ratio.low, contest.ratio.high)
             yield {
                 **named,
                 "measured": f"cost of {name}",
                 "ours_milliseconds": _milliseconds(contest.seconds[0]),
-                "percent_of_the_gradient": [
-                    round(100 * (value - 1), 1)
-                    for value in (contest.ratio.median, contest.ratio.low, contest.ratio.high)
-                ],
+                "percent_of_the_gradient": [round(100 * (ratio - 1), 1) for ratio in ratios],
                 "compile_seconds": round(loop.compile_seconds, 1),
                 "alive_bytes_a_parameter": round(loop.alive_bytes / entries, 2),
                 "peak_bytes": loop.peak_bytes,
@@ -408,12 +405,8 @@ def machine(device: str) -> dict[str, Any]:
     from curvebench.results.provenance import cpu_model
 
     name = torch.cuda.get_device_name() if device == "gpu" else f"{cpu_model()}, one thread"
-    packages = ("torch", "jax", "optax", "torchvision", "timm")
-    return {
-        "device": name,
-        "python": sys.version.split()[0],
-        **{package: version(package) for package in packages},
-    }
+    versions = {package: version(package) for package in ("torch", "jax", "optax", "torchvision", "timm")}
+    return {"device": name, "python": sys.version.split()[0], **versions}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -430,12 +423,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizers", nargs="*", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     parser.add_argument("--batch-size", type=int, help="128 on a GPU, 32 on a CPU")
     parser.add_argument("--repetitions", type=int, default=9, help="samples of each (9); from 6 on 95 %%")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="append rows here; a network, backend and precision that it has is not timed again",
-    )
+    appends = "append rows here; a network, backend and precision that it has is not timed again"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=appends)
     return parser
 
 

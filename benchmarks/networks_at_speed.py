@@ -19,11 +19,12 @@ from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
 from curvebench.workloads import classification
+from curvebench.workloads.arguments import Arrays
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
 from curvebench.workloads.networks.transformer import Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from curvebench.workloads.workload import Arrays, Problem, Workload
+from curvebench.workloads.workload import Problem, Workload
 
 # Number of batches in the training data, which are on the device from the start.
 DATASET_BATCHES = 2
@@ -177,18 +178,12 @@ LARGE = (
     vit("vit_b16", PlainViT(16 * 16 * 3, 768, 12, classes=10), side=224, patch=16, heads=12),
     _hiera("hiera_b", HieraViT(classes=10)),
 )
+SMALL_ATTENTION = MaskUnitAttention(head_width=64, mask_unit=4, pooled_stages=2)
 SMALL = (
     _residual("small_resnet", ResidualNetwork(3, (1, 1, 1), 16, 10, stem=3), side=32),
     vit("small_vit", PlainViT(4 * 4 * 3, 128, 4, classes=10), side=32, patch=4, heads=2),
     _hiera(
-        "small_hiera",
-        HieraViT(
-            side=32,
-            width=64,
-            stages=(1, 1, 1),
-            attention=MaskUnitAttention(head_width=64, mask_unit=4, pooled_stages=2),
-            classes=10,
-        ),
+        "small_hiera", HieraViT(side=32, width=64, stages=(1, 1, 1), attention=SMALL_ATTENTION, classes=10)
     ),
 )
 NETWORKS = {network.name: network for network in (*LARGE, *SMALL)}

@@ -12,19 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from curvebench.optimizers.adam import ADAM
+from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    Rule,
-    configured,
-    positive,
-    safe_divide,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, positive
 from curvebench.spec.values import flag
 
 

@@ -12,21 +12,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from curvebench.optimizers.arrays import EPSILON_INSIDE_ROOT, Array, Hyper, Ops, safe_divide, smoothed_root
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.options import Options
-from curvebench.optimizers.rule import (
-    EPSILON_INSIDE_ROOT,
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    Rule,
-    configured,
-    safe_divide,
-    smoothed_root,
-    starting_at_zero,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, starting_at_zero
 
 
 class Accumulator(NamedTuple):

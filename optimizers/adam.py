@@ -11,22 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from curvebench.optimizers.options import Option, OptionError, Options, complete
-from curvebench.optimizers.rule import (
+from curvebench.optimizers.arrays import (
     EPSILON_INSIDE_ROOT,
-    LEARNING_RATE,
     Array,
     Hyper,
-    Hyperparameter,
     Ops,
-    Rule,
     State,
-    positive,
     safe_divide,
-    share,
     smoothed_root,
-    starting_at_zero,
 )
+from curvebench.optimizers.options import Option, OptionError, Options, complete
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, positive, share, starting_at_zero
 from curvebench.optimizers.state_precision import configured_with_state
 from curvebench.spec.values import flag
 

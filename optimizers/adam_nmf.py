@@ -14,20 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    Rule,
-    configured,
-    positive,
-    safe_divide,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, positive
 from curvebench.spec.values import choice, whole
 
 

@@ -11,16 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    PRECISIONS,
-    Array,
-    Hyper,
-    Ops,
-    Rule,
-    share,
-    starting_at_zero,
-)
+from curvebench.optimizers.arrays import Array, Hyper, Ops
+from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Rule, share, starting_at_zero
 
 
 class Empty(NamedTuple):

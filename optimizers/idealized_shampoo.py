@@ -10,19 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    Rule,
-    configured,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, share
 from curvebench.optimizers.tensors import second_moment
 from curvebench.spec.values import whole
 

@@ -14,23 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops, State, map_arrays
 from curvebench.optimizers.layer_statistics import FISHERS, layers_need
 from curvebench.optimizers.layers import Layer, layers_of, with_axes_of
 from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.optimizers.others import OTHERS, others_hyperparameters, others_option
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    ParameterRole,
-    Rule,
-    State,
-    configured,
-    map_arrays,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Rule, configured, share
 from curvebench.spec.values import choice, whole
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from curvebench.optimizers.rule import Array, Hyper, Ops, Part, Rule, State
+from curvebench.optimizers.arrays import Array, Hyper, Ops, State
+from curvebench.optimizers.rule import Part, Rule
 from curvebench.optimizers.tensors import matricized
 
 Amortized = Callable[[Ops, Array, State, Hyper], State]

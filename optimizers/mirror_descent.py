@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, OptionError, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.optimizers.rule import LEARNING_RATE, Rule, configured, positive
 from curvebench.spec.values import choice
 
 Projection = Callable[[Ops, Array, Hyper], Array]

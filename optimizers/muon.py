@@ -12,21 +12,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.others import others_option, with_fallback
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    ParameterRole,
-    Rule,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Rule, share
 from curvebench.optimizers.state_precision import HALF, configured_with_state
 from curvebench.spec.values import choice, flag, whole
 

@@ -8,9 +8,10 @@ In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes
 
 from __future__ import annotations
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.needs import HESSIAN
-from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Rule
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule
 
 
 def _update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:

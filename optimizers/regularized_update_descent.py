@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, positive
+from curvebench.optimizers.rule import LEARNING_RATE, Rule, configured, positive
 from curvebench.spec.values import choice
 
 

@@ -15,23 +15,13 @@ from typing import Any, NamedTuple
 
 from curvebench.optimizers.adagrad import ADAGRAD
 from curvebench.optimizers.adam import ADAM
+from curvebench.optimizers.arrays import Array, Hyper, Ops, State
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.matricization import seen_through
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, OptionError, Options
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    ParameterRole,
-    Part,
-    Rule,
-    State,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule, share
 from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
 from curvebench.optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 from curvebench.spec.values import choice, is_number, whole

@@ -15,9 +15,10 @@ from functools import cache
 from typing import NamedTuple
 
 from curvebench.optimizers.adam import Moments, adam_direction
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Hyperparameter, Ops, Part, Rule, share
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Part, Rule, share
 from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
 from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 from curvebench.spec.values import choice, flag, whole

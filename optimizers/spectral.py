@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import (
     CAYLEYS,
@@ -35,15 +36,7 @@ from curvebench.optimizers.matrix_functions import (
 from curvebench.optimizers.muon import is_matrix
 from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.optimizers.others import others_option, with_fallback
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    Rule,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, share
 from curvebench.optimizers.state_precision import configured_with_state
 from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second_moment
 from curvebench.spec.values import choice, flag, is_number, number, whole

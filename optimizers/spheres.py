@@ -14,22 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.matricization import seeing_matrices
 from curvebench.optimizers.matrix_functions import rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.others import others_option, with_fallback
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Ops,
-    ParameterRole,
-    Rule,
-    configured,
-    safe_divide,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, ParameterRole, Rule, configured
 from curvebench.spec.values import choice
 
 # In parameters of these kinds, each slice along the first axis is a vector.

@@ -13,8 +13,9 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from curvebench.optimizers.arrays import Array, Ops, State, map_arrays
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import Array, Build, Ops, Part, Rule, State, configured, map_arrays
+from curvebench.optimizers.rule import Build, Part, Rule, configured
 from curvebench.spec.values import choice
 
 HALF = "bfloat16"

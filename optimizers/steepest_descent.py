@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import orthogonal_factor
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Array, Hyper, Ops, Rule, configured, safe_divide
+from curvebench.optimizers.rule import LEARNING_RATE, Rule, configured
 from curvebench.spec.values import choice
 
 

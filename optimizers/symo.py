@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from curvebench.optimizers.arrays import Array, Hyper, Ops
 from curvebench.optimizers.isotypic import (
     GROUPS,
     IsotypicBlock,
@@ -24,17 +25,7 @@ from curvebench.optimizers.isotypic import (
 from curvebench.optimizers.layers import Layer, with_axes_of
 from curvebench.optimizers.matrix_functions import inverse_root_product, rank_cutoff
 from curvebench.optimizers.options import Option, OptionError, Options
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    Array,
-    Hyper,
-    Hyperparameter,
-    Ops,
-    ParameterRole,
-    Rule,
-    configured,
-    share,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Rule, configured, share
 from curvebench.spec.values import choice, flag
 
 Arrays = Mapping[str, Array]

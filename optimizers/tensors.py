@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.matrix_functions import gram
-from curvebench.optimizers.rule import Array, Ops
 
 # Letters of einsum for the axes of a tensor divided into blocks: OUTER count blocks, INNER are axes of a
 # block.

@@ -58,10 +58,8 @@ def _rotation(backend: str, dtype: str) -> ReadyCase:
 def _lanes() -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(2)
     matrices = [np.linalg.qr(generator.standard_normal((BLOCK, BLOCK)))[0] for _ in range(SEEDS)]
-    return (
-        np.stack(matrices).astype(np.float32).astype(np.float64),
-        representable(generator, (SEEDS, SETTINGS, BLOCK)),
-    )
+    rounded = np.stack(matrices).astype(np.float32).astype(np.float64)
+    return rounded, representable(generator, (SEEDS, SETTINGS, BLOCK))
 
 
 def _rotated() -> np.ndarray:

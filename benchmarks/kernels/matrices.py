@@ -54,17 +54,14 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
 
     The matrix must not have more columns than rows.
     """
+
+    def iterate(ops: Any, x: Any) -> Any:
+        return matrix_functions.newton_schulz(ops, x, matrix_functions.COEFFICIENTS["jordan"], STEPS)
+
     return KernelCase(
         name=f"matrix.newton_schulz.{rows}x{columns}",
         sizes={"rows": rows, "columns": columns, "steps": STEPS},
-        prepare=lambda backend, dtype: on_backend(
-            backend,
-            dtype,
-            lambda ops, x: matrix_functions.newton_schulz(
-                ops, x, matrix_functions.COEFFICIENTS["jordan"], STEPS
-            ),
-            _weight(rows, columns),
-        ),
+        prepare=lambda backend, dtype: on_backend(backend, dtype, iterate, _weight(rows, columns)),
         reference=lambda: _orthogonalized(rows, columns),
         tolerance=tolerance,
     )
@@ -92,6 +89,10 @@ def _square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _inverse_roots() -> np.ndarray:
     root, _ = _square_roots(_second_moments()[0] + EPSILON * np.eye(DIMENSION))
     return _square_roots(root)[1]
+
+
+def _inverse_root(ops: Any, matrix: Any) -> Any:
+    return matrix_functions.inverse_root(ops, matrix, ROOT, EPSILON)
 
 
 def _refresh(ops: Any, matrix: Any, basis: Any) -> Any:
@@ -165,12 +166,11 @@ def _spectral_stepped(cayley: str) -> np.ndarray:
 
 def spectral_step_case(cayley: str) -> KernelCase:
     """Return the case of one step of eigenvectors and eigenvalues along a curvature in their basis."""
+    step = partial(_spectral_step, cayley=cayley)
     return KernelCase(
         name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",
         sizes={"lanes": LANES, "dimension": DIMENSION},
-        prepare=lambda backend, dtype: on_backend(
-            backend, dtype, partial(_spectral_step, cayley=cayley), _spectral()
-        ),
+        prepare=lambda backend, dtype: on_backend(backend, dtype, step, _spectral()),
         reference=lambda: _spectral_stepped(cayley),
         tolerance={"float64": 5e-14, "float32": 5e-6},
     )
@@ -185,12 +185,7 @@ def matrix_cases() -> tuple[KernelCase, ...]:
         KernelCase(
             name=f"matrix.inverse_root.{LANES}x{DIMENSION}x{DIMENSION}",
             sizes=square_sizes,
-            prepare=lambda backend, dtype: on_backend(
-                backend,
-                dtype,
-                lambda ops, x: matrix_functions.inverse_root(ops, x, ROOT, EPSILON),
-                _second_moments(),
-            ),
+            prepare=lambda backend, dtype: on_backend(backend, dtype, _inverse_root, _second_moments()),
             reference=_inverse_roots,
             tolerance={"float64": 5e-14, "float32": 5e-6},
         ),

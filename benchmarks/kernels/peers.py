@@ -192,13 +192,8 @@ def optax_muon() -> Any:
     import jax
     from optax import contrib
 
-    def dimensions(params: Any) -> Any:
-        return jax.tree.map(
-            lambda leaf: (
-                contrib.MuonDimensionNumbers(tuple(range(1, leaf.ndim)), 0) if leaf.ndim > 1 else None
-            ),
-            params,
-        )
+    def dimensions(leaf: Any) -> Any:
+        return contrib.MuonDimensionNumbers(tuple(range(1, leaf.ndim)), 0) if leaf.ndim > 1 else None
 
     return contrib.muon(
         LEARNING_RATE,
@@ -206,7 +201,7 @@ def optax_muon() -> Any:
         weight_decay=0.0,
         adam_weight_decay=0.01,
         adam_learning_rate=OTHERS_LEARNING_RATE,
-        muon_weight_dimension_numbers=dimensions,
+        muon_weight_dimension_numbers=partial(jax.tree.map, dimensions),
     )
 
 

@@ -67,11 +67,8 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
             for _ in range(STEPS):
                 mine.run()
                 theirs.run()
-            ratios = interleaved(
-                partial(run_repeatedly, mine.run, pair.calls),
-                partial(run_repeatedly, theirs.run, pair.calls),
-                repetitions,
-            )
+            first, second = (partial(run_repeatedly, ready.run, pair.calls) for ready in (mine, theirs))
+            ratios = interleaved(first, second, repetitions)
         names = {"step": pair.step, "backend": pair.backend, "precision": pair.precision, "peer": pair.peer}
         yield {**names, **measured(ratios, pair.steps)}
 

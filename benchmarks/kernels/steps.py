@@ -13,7 +13,8 @@ import numpy as np
 from curvebench import replay
 from curvebench.backends.engine import engine
 from curvebench.optimizers import rules
-from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.optimizers.arrays import map_arrays
+from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.program import Constants, Inputs, Loaded, Program
@@ -37,12 +38,10 @@ def _transformer_like() -> dict[str, tuple[int, ...]]:
     """Return an embedding and two layers of attention, feed-forward network and norms, 459,264 entries."""
     shapes: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, MODEL)}
     for layer in range(LAYERS):
-        shapes |= {f"layer_{layer}.{name}": (MODEL, MODEL) for name in ("query", "key", "value", "output")}
-        shapes |= {
-            f"layer_{layer}.expand": (FEED_FORWARD, MODEL),
-            f"layer_{layer}.contract": (MODEL, FEED_FORWARD),
-        }
-        shapes |= {f"layer_{layer}.norm_{number}": (MODEL,) for number in range(2)}
+        prefix = f"layer_{layer}"
+        shapes |= {f"{prefix}.{name}": (MODEL, MODEL) for name in ("query", "key", "value", "output")}
+        shapes |= {f"{prefix}.expand": (FEED_FORWARD, MODEL), f"{prefix}.contract": (MODEL, FEED_FORWARD)}
+        shapes |= {f"{prefix}.norm_{number}": (MODEL,) for number in range(2)}
     return shapes
 
 
@@ -151,15 +150,9 @@ def optimizer_step(
         needs = {need.name: map_arrays(need_of, need.example(model_of(lay))) for need in rule.needs}
         evaluate = partial(_gradient_as_batch, loss=ops.zeros((1, 1)), needs=needs)
         program = Program(ops, Update(rule, lay), evaluate, parameter_dtype=ops.dtype)
-        constants = Constants(
-            data=lane(grads),
-            rows=None,
-            matrices=(),
-            hyper={
-                name: ops.asarray(np.full((1, 1, 1), value))
-                for name, value in rule.complete(hyperparameters_of(rule)).items()
-            },
-        )
+        values = rule.complete(hyperparameters_of(rule))
+        hyper = {name: ops.asarray(np.full((1, 1, 1), value)) for name, value in values.items()}
+        constants = Constants(data=lane(grads), rows=None, matrices=(), hyper=hyper)
         cycle = rule.refresh_every or 1
         inputs = {
             number: Inputs(ops.asarray(np.array([float(number)])), ops.asarray(np.ones(1)))

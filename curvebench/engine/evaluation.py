@@ -90,9 +90,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
         arguments = (loaded.carry, loaded.constants, splits)
 
         def make() -> Evaluate:
-            work = (
-                float(bundle.evaluations) * sum(counts.values()) * math.prod(loaded.carry.coordinates.shape)
-            )
+            evaluations = max(bundle.evaluations, programs.evaluations)
+            work = float(evaluations) * sum(counts.values()) * math.prod(loaded.carry.coordinates.shape)
             if bundle.shape == (1, 1):
                 call = partial(measurement.values, *arguments)
                 engine.compile_unbatched(measurement.metrics.single, work, call, "evaluation")

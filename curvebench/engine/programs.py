@@ -29,14 +29,15 @@ class Programs:
         tile: shape to which the lanes of each round are padded; None if each round keeps its own shape.
         room: largest number of steps in a segment, for which segments are compiled. It grows if a bundle has
             longer segments, which are then compiled again; `of_rounds` starts with the longest round.
-        steps: number of steps of the longest round, by which the engine decides whether compilation is worth
-            its time.
+        steps, evaluations: numbers of steps and evaluations of the longest round, by which the engine decides
+            whether compilation is worth its time. A job that resumes in a later round decides alike.
         compiled: the programs, and other objects that they need, by key.
     """
 
     tile: Tile | None = None
     room: int = 0
     steps: int = 0
+    evaluations: int = 0
     compiled: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
@@ -48,7 +49,8 @@ class Programs:
         Args: as of `memory.tile_of`.
         """
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
-        return cls(tile, max(segment_lengths(replace(bundle, tile=tile))), len(bundle.schedule))
+        room = max(segment_lengths(replace(bundle, tile=tile)))
+        return cls(tile, room, len(bundle.schedule), bundle.evaluations)
 
     def parts(self, bundle: Bundle, engine: Engine, memory_limit_bytes: int) -> list[tuple[slice, slice]]:
         """Divide the lanes of a round into parts that run one after another, each as one bundle.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from curvebench.optimizers.rule import Array, Ops
+from curvebench.optimizers.arrays import Array, Ops
 
 Applied = Callable[[Ops, Array, Array], Array]
 

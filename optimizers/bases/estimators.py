@@ -44,7 +44,7 @@ Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def leading_first(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Reverse eigenvectors and ascending eigenvalues, so that the largest is first; negative values become 0."""
+    """Reverse eigenvectors and ascending eigenvalues: the largest first, and negative values as 0."""
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
 
 

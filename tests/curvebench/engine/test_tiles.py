@@ -121,6 +121,28 @@ def test_a_tile_of_the_shape_of_a_round_computes_the_same_bits(backend: str):
     assert_identical(execute(bundle, engine(backend, "float64")), found)
 
 
+def test_the_effort_for_an_evaluation_is_the_same_whichever_round_is_compiled_first(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Otherwise a job that resumes in its last round would round the metrics of this round differently."""
+    made, last = engine("torch", "float64"), make_bundle()
+    first = dataclasses.replace(
+        last, evaluations=1, schedule=last.schedule[: len(last.schedule) // last.evaluations]
+    )
+    work: list[float] = []
+
+    def compiled(function: Any, *arguments: Any, multiplications: float) -> Any:
+        if multiplications:  # 0 for the first point of all lanes
+            work.append(multiplications)
+        return function
+
+    monkeypatch.setattr(made, "compiled", compiled)
+    for bundle in (first, last):
+        execute(bundle, made, programs=Programs.of_rounds(last, [last.lanes], made, ROOMY))
+    assert len(work) == 2
+    assert work[0] == work[1]
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_all_rounds_use_one_program(backend: str, monkeypatch: pytest.MonkeyPatch):
     made = engine(backend, "float64")

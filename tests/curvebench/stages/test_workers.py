@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from curvebench.paths import WORKERS
 from curvebench.results.reading import read
 from curvebench.spec.job import job_folder
 from curvebench.stages import jobs, workers
-from curvebench.stages.supervision import Journal, supervise
+from curvebench.stages.supervision import Failure, Journal, Lanes, supervise
 from curvebench.stages.workers import Worker, folder_of_workers, is_for_workers
 from tests.curvebench.stages.test_jobs import SWEEP, of_stage, written
 
@@ -132,9 +133,21 @@ def test_a_worker_gets_no_signal_for_a_job_that_has_ended():
 def test_a_worker_with_an_edited_module_takes_no_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert not workers._has_old_sources(time.time())
     monkeypatch.setattr(workers, "_has_old_sources", lambda started: True)
-    ours, of_worker = socket.socketpair()
-    with ours, of_worker:
-        workers.work(of_worker, folder, lambda words: pytest.fail("it computes"))
+    monkeypatch.setattr(workers, "_compute", lambda connection, main: pytest.fail("it computes"))
+    with socket.socket() as connection:
+        workers.work(connection, folder, lambda words: 0)
+
+
+def test_a_worker_with_much_memory_takes_no_further_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    computed = []
+    monkeypatch.setattr(workers, "_compute", lambda connection, main: computed.append(connection))
+    monkeypatch.setattr(workers, "_next_supervisor", lambda folder: None if len(computed) > 1 else object())
+    for memory, expected in ((0, 2), (1 << 40, 1)):
+        monkeypatch.setattr(workers, "_memory_bytes", lambda memory=memory: memory)
+        computed.clear()
+        with socket.socket() as connection:
+            workers.work(connection, folder, lambda words: 0)
+        assert len(computed) == expected
 
 
 def test_a_module_that_was_edited_or_removed_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -174,7 +187,7 @@ def test_the_peak_of_memory_is_of_one_job():
 def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
     tmp_path: Path, folder: Path, supervision: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ):
-    pids = []
+    pids, files = [], []
     for steps in (8, 12):
         spec = SHORT.changed(budget={"steps": steps})
         worker = Worker.found_in(folder)
@@ -187,9 +200,16 @@ def test_a_worker_computes_jobs_one_after_another_with_the_output_of_each(
         (job,) = read(done, "jobs").iter_rows(named=True)
         assert 0 < job["total_seconds"] < 60
         assert waited_for(lambda: list(folder.glob("*.idle")))
+        files.append(len(psutil.Process(worker.pid).open_files()))
     assert pids[0] == pids[1]
+    assert files[0] == files[1], "it has closed the files of the first job"
     worker = Worker.found_in(folder)
-    worker.begin(["run", str(tmp_path / "lost.json")], supervision)
+    # more than one call of recv returns
+    lost = [[Lanes(number), Failure("error", 100 * "x")] for number in range(1000)]
+    worker.begin(["run", str(tmp_path / "lost.json")], {**supervision, "lost": lost})
+    select.select([worker.connection], [], [])
+    time.sleep(0.2)
+    assert not list(folder.glob("*.idle")), "it takes no other job before its supervisor knows the status"
     assert worker.wait() == 2, "bad input"
     assert "lost.json" in capfd.readouterr().err
     rmtree(folder)
