@@ -19,11 +19,12 @@ from curvebench.optimizers.layers import LAYER_KINDS
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom
 from curvebench.workloads import classification
+from curvebench.workloads.arguments import Arrays
 from curvebench.workloads.networks.hierarchical_transformer import HieraViT, MaskUnitAttention, hiera_logits
 from curvebench.workloads.networks.residual_network import ResidualNetwork, residual_outputs
 from curvebench.workloads.networks.transformer import Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from curvebench.workloads.workload import Arrays, Problem, Workload
+from curvebench.workloads.workload import Problem, Workload
 
 # Number of batches in the training data, which are on the device from the start.
 DATASET_BATCHES = 2

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from curvebench.loading import LoadedResults as LoadedResults
     from curvebench.loading import load as load
     from curvebench.loading import published as published
+    from curvebench.optimizers.arrays import Array as Array
+    from curvebench.optimizers.arrays import Ops as Ops
     from curvebench.optimizers.needs import LossAtPoint as LossAtPoint
     from curvebench.optimizers.needs import Need as Need
     from curvebench.optimizers.rule import LEARNING_RATE as LEARNING_RATE
-    from curvebench.optimizers.rule import Array as Array
     from curvebench.optimizers.rule import Hyperparameter as Hyperparameter
-    from curvebench.optimizers.rule import Ops as Ops
     from curvebench.optimizers.rule import Rule as Rule
     from curvebench.property_checks.checks import CORRECTED as CORRECTED
     from curvebench.property_checks.checks import PRINTED as PRINTED
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
     from curvebench.results.reading import named as named
     from curvebench.seeding import WorkloadRandom as WorkloadRandom
     from curvebench.spec.errors import InputError as InputError
-    from curvebench.workloads.workload import Arrays as Arrays
+    from curvebench.workloads.arguments import Arrays as Arrays
+    from curvebench.workloads.arguments import Random as Random
+    from curvebench.workloads.arguments import Settings as Settings
     from curvebench.workloads.workload import Likelihood as Likelihood
     from curvebench.workloads.workload import Metric as Metric
     from curvebench.workloads.workload import Problem as Problem
-    from curvebench.workloads.workload import Random as Random
     from curvebench.workloads.workload import Role as Role
     from curvebench.workloads.workload import Setting as Setting
-    from curvebench.workloads.workload import Settings as Settings
     from curvebench.workloads.workload import Workload as Workload
 
 __version__ = "0.2.0"

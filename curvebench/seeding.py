@@ -9,7 +9,7 @@ import hashlib
 
 import numpy as np
 
-from curvebench.workloads.workload import Random
+from curvebench.workloads.arguments import Random
 
 
 def generator(*axes: str | int) -> np.random.Generator:

@@ -11,16 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curvebench.workloads.workload import (
-    MINIBATCH_LOSS,
-    Array,
-    Arrays,
-    Likelihood,
-    Metric,
-    Ops,
-    Role,
-    Settings,
-)
+from curvebench.workloads.arguments import Array, Arrays, Ops, Settings
+from curvebench.workloads.workload import MINIBATCH_LOSS, Likelihood, Metric, Role
 
 # Function of (outputs, inputs, generator) that draws the initial weight or bias of a layer.
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]

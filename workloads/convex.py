@@ -8,20 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import power_law_matrix
-from curvebench.workloads.workload import (
-    Array,
-    Arrays,
-    Metric,
-    Ops,
-    Problem,
-    Random,
-    Role,
-    Setting,
-    Settings,
-    Workload,
-    loss_of,
-)
+from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload, loss_of
 
 EXAMPLES = 100  # default number of rows of A
 LOSS = Metric("value of the objective", "minimize")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from curvebench.spec.values import choice, number
+from curvebench.workloads.arguments import Random, Settings
 from curvebench.workloads.classification import (
     RELU_CLASSIFIER,
     ReluNetwork,
@@ -19,15 +20,7 @@ from curvebench.workloads.data import (
     reduced_digits_files,
 )
 from curvebench.workloads.matrices import uniform_bias, xavier_normal
-from curvebench.workloads.workload import (
-    Problem,
-    Random,
-    Setting,
-    Settings,
-    Workload,
-    batch_size,
-    require_batch,
-)
+from curvebench.workloads.workload import Problem, Setting, Workload, batch_size, require_batch
 
 # Network of 000 C.2. Initial parameters and EGOP samples are Xavier normal weights and uniform biases (000
 # C.6).

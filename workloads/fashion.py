@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.classification import (
     RELU_CLASSIFIER,
     Classifier,
@@ -23,18 +24,7 @@ from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, DataFiles, r
 from curvebench.workloads.matrices import torch_default_bias, torch_default_weight
 from curvebench.workloads.networks.transformer import QKV_MATRICES
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from curvebench.workloads.workload import (
-    Array,
-    Arrays,
-    Ops,
-    Problem,
-    Random,
-    Setting,
-    Settings,
-    Workload,
-    batch_size,
-    require_batch,
-)
+from curvebench.workloads.workload import Problem, Setting, Workload, batch_size, require_batch
 
 # Folder into which the Debian package dataset-fashion-mnist installs the files.
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")

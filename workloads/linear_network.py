@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 
 from curvebench.spec.values import number, whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import power_law_matrix, xavier_normal
 from curvebench.workloads.workload import (
-    Array,
-    Arrays,
     Likelihood,
     Metric,
-    Ops,
     Problem,
-    Random,
     Role,
     Setting,
-    Settings,
     Workload,
     batch_size,
     loss_of,

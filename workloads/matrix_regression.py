@@ -7,20 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import orthonormal, power_law_matrix
-from curvebench.workloads.workload import (
-    Array,
-    Arrays,
-    Metric,
-    Ops,
-    Problem,
-    Random,
-    Role,
-    Setting,
-    Settings,
-    Workload,
-    loss_of,
-)
+from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload, loss_of
 
 LOSS = Metric("value of the objective", "minimize")
 FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))

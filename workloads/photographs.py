@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.spec.values import choice, number, whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.classification import (
     MINIBATCH_METRICS,
     Network,
@@ -30,18 +31,7 @@ from curvebench.workloads.networks.hierarchical_transformer import HieraViT, Mas
 from curvebench.workloads.networks.residual_network import ResidualNetwork, read_stages, residual_outputs
 from curvebench.workloads.networks.transformer import QKV_MATRICES, Transformer
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, vit_logits
-from curvebench.workloads.workload import (
-    Array,
-    Arrays,
-    DataMissing,
-    Ops,
-    Problem,
-    Random,
-    Setting,
-    Settings,
-    Workload,
-    batch_size,
-)
+from curvebench.workloads.workload import DataMissing, Problem, Setting, Workload, batch_size
 
 COLOURS = 3  # channels of an image
 HEAD_WIDTH = 64  # units of an attention head of PlainViT

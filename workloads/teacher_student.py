@@ -10,18 +10,14 @@ from typing import Any
 import numpy as np
 
 from curvebench.spec.values import whole
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.linear_network import LINEAR_NETWORK
 from curvebench.workloads.matrices import orthonormal
 from curvebench.workloads.workload import (
-    Array,
-    Arrays,
     Likelihood,
     Metric,
-    Ops,
     Problem,
-    Random,
     Setting,
-    Settings,
     Workload,
     batch_size,
     loss_of,

@@ -11,12 +11,7 @@ import numpy as np
 
 from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
-
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads do not depend on which
-Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a workload
-Arrays = Mapping[str, Array]
-Settings = Mapping[str, Any]
-
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 
 # The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the norm of
 # the full-batch gradient. MINIBATCH_LOSS is the mean loss of the steps since the last evaluation; at step 0
@@ -26,13 +21,6 @@ GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 class DataMissing(InputError):
     """Raised when a data set is not on this machine; the message says how to get it."""
-
-
-class Random(Protocol):
-    """Source of the random generators of one problem instance, seeded by (workload, seed)."""
-
-    def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
-        """Return a new generator for `purpose`; with `shared`, every seed gets the same generator."""
 
 
 class DataSource(Protocol):

@@ -13,7 +13,8 @@ import numpy as np
 from curvebench import replay
 from curvebench.backends.engine import engine
 from curvebench.optimizers import rules
-from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.optimizers.arrays import map_arrays
+from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.program import Constants, Inputs, Loaded, Program

@@ -22,7 +22,7 @@ from curvebench.backends import torch_compiled, torch_segment
 from curvebench.backends.torch_lane_optimizers import LaneOptimizers, SavedOptimizers
 from curvebench.backends.torch_native import Native, native_of
 from curvebench.backends.torch_replay import replayed
-from curvebench.optimizers.rule import map_arrays
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation

@@ -21,7 +21,7 @@ from curvebench.arrays.ops import Ops
 from curvebench.backends.torch_compiled import Stepper, compiling, never_eager
 from curvebench.backends.torch_lane_optimizers import LaneOptimizers, SavedOptimizers
 from curvebench.backends.torch_native import Native
-from curvebench.optimizers.rule import map_arrays
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, select_lanes, step_of
 from curvebench.steps.torch_rule import TorchRule

@@ -16,7 +16,8 @@ from curvebench.seeding import batch_order
 from curvebench.steps.derivatives import sampled_gradients
 from curvebench.steps.engine import Engine
 from curvebench.steps.examples import gathered, generators_of
-from curvebench.workloads.workload import Problem, Random, Workload, examples_in
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import Problem, Workload, examples_in
 
 # Largest number of gradients that are computed by one mapped call, and on a CPU the largest number of bytes
 # that they need. If they do not fit the CPU's caches, full batches of digits take 1.6 times as long; if each

@@ -13,7 +13,8 @@ from curvebench.optimizers.bases import Estimator, Group, OptionError
 from curvebench.optimizers.bases.estimators import Decomposition
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Constants, Program
-from curvebench.workloads.workload import Problem, Random
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import Problem
 
 
 @dataclass(frozen=True)

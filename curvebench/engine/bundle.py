@@ -23,7 +23,8 @@ from curvebench.steps.derivatives import DRAWS, model_of
 from curvebench.steps.layout import Layout, layout
 from curvebench.steps.program import PLAIN, StepProtocol
 from curvebench.steps.update import Update, Work
-from curvebench.workloads.workload import Problem, Random, Workload, examples_in, placeholder_of
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import Problem, Workload, examples_in, placeholder_of
 
 
 def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol) -> None:

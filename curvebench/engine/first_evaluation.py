@@ -18,13 +18,14 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads import workload as workloads
+from curvebench.workloads.arguments import Random, Settings
 
 FEW_EXAMPLES = 8
 # Lines in these folders, of curvebench and NumPy, are not where the error of a workload is.
 LIBRARY_FOLDERS = (Path(__file__).parents[1], Path(np.__file__).parent)
 
 
-def check_evaluation(workload: workloads.Workload, settings: workloads.Settings) -> None:
+def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
     """Evaluate the loss of a workload and its metrics at the initial parameters of one seed.
 
     Args:
@@ -64,9 +65,7 @@ def check_evaluation(workload: workloads.Workload, settings: workloads.Settings)
         )
 
 
-def _first(
-    split: workloads.Split, examples: int | None, random: workloads.Random | None = None
-) -> dict[str, Any]:
+def _first(split: workloads.Split, examples: int | None, random: Random | None = None) -> dict[str, Any]:
     """Load the first examples of a split by field; all examples if `examples` is None.
 
     Args:

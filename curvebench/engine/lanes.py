@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.needs import Model
-from curvebench.optimizers.rule import Hyperparameter, Rule, map_arrays
+from curvebench.optimizers.rule import Hyperparameter, Rule
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import model_of
 from curvebench.steps.layout import layout, roles_of

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.optimizers.rule import Hyper, Hyperparameter, ParameterRole, Part, Rule
+from curvebench.optimizers.arrays import Hyper
+from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"

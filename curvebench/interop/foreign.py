@@ -23,17 +23,10 @@ import numpy as np
 
 from curvebench.interop.files import FILE, error_at, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
+from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
-from curvebench.optimizers.rule import (
-    LEARNING_RATE,
-    PRECISIONS,
-    Array,
-    Hyperparameter,
-    Ops,
-    ParameterRole,
-    Rule,
-)
+from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Hyperparameter, ParameterRole, Rule
 from curvebench.spec.errors import InputError, nearest, unknown
 from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS

@@ -17,8 +17,8 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.arrays.ops import Array, Ops
 from curvebench.backends import BACKENDS
 from curvebench.interop import FLOATS, chosen, completed
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import Options
-from curvebench.optimizers.rule import map_arrays
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import by_name, end_to_end, layout, roles_of

@@ -13,7 +13,8 @@ from curvebench.engine.execution import execute
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.errors import InputError
 from curvebench.spec.values import Precision
-from curvebench.workloads.workload import Arrays, Metric, Problem, Role, Workload, loss_of
+from curvebench.workloads.arguments import Arrays
+from curvebench.workloads.workload import Metric, Problem, Role, Workload, loss_of
 
 MAX_CHARACTERS = 400  # Length at which the message of another library is cut off
 

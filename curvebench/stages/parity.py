@@ -22,8 +22,9 @@ from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.optimizers.rule import Rule
 from curvebench.planning import parity_problems
 from curvebench.progress import Progress
 from curvebench.results import schema

@@ -28,7 +28,8 @@ from curvebench.engine.inputs import segment_inputs, split_interval
 from curvebench.engine.loading import load
 from curvebench.engine.memory import is_resident
 from curvebench.engine.programs import Programs
-from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Array, Ops, Rule
+from curvebench.optimizers.arrays import Array, Ops
+from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Rule
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
 from curvebench.timing.clocks import seconds_of

@@ -6,19 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.data import read_reduced_digits
-from curvebench.workloads.workload import (
-    Array,
-    Arrays,
-    Metric,
-    Ops,
-    Problem,
-    Random,
-    Role,
-    Setting,
-    Settings,
-    Workload,
-)
+from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload
 
 TRAIN, VALIDATION = 64, 32
 SIDE, CLASSES = 8, 10

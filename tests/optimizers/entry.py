@@ -11,7 +11,8 @@ import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import rules
-from curvebench.optimizers.rule import Rule, map_arrays
+from curvebench.optimizers.arrays import map_arrays
+from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import model_of
 from curvebench.steps.layout import layout, roles_of
 from tests.optimizers.loops import Hyper, Leaf

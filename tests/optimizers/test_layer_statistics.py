@@ -15,11 +15,11 @@ from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.optimizers.layer_statistics import layers_need
 from curvebench.optimizers.layers import Layer, layers_of
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import map_arrays
 from curvebench.steps.derivatives import DRAWS
 from curvebench.steps.program import step_of
 from curvebench.steps.update import Work

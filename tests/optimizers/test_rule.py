@@ -9,7 +9,8 @@ import pytest
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.optimizers import HyperparameterError, rules
-from curvebench.optimizers.rule import Hyperparameter, safe_divide
+from curvebench.optimizers.arrays import safe_divide
+from curvebench.optimizers.rule import Hyperparameter
 
 
 @pytest.mark.parametrize("optimizer", rules())

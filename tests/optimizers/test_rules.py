@@ -17,7 +17,7 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
-from curvebench.optimizers.rule import map_arrays
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update, Work

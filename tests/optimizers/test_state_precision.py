@@ -19,9 +19,10 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
 from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.gradient_descent import Momentum
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule, map_arrays
+from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule
 from curvebench.optimizers.state_precision import in_half_precision
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of

@@ -13,7 +13,8 @@ import numpy as np
 from curvebench.arrays.jax_ops import jax_ops
 from curvebench.arrays.torch_ops import torch_ops
 from curvebench.workloads import photographs, workloads
-from curvebench.workloads.workload import Problem, Random, Workload
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import Problem, Workload
 
 IMAGES = {"folder": "three", "classes": 3, "side": 32, "batch_size": 4}
 # Settings that make a test fast, by workload; other workloads use their defaults.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.classification import Classifier, log_likelihoods, loss_and_accuracy
 from curvebench.workloads.images.augmentation import DEVIATIONS, MEANS, Augmentation, normalized, partners
-from curvebench.workloads.workload import Array, Arrays, Ops
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.classification import Parameter
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
-from curvebench.workloads.workload import Array, Arrays, Ops, Role
+from curvebench.workloads.workload import Role
 
 POSITION_DEVIATION = 0.02  # standard deviation of the initial position embeddings
 

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.classification import Parameter, SizedNetwork, constant
 from curvebench.workloads.matrices import kaiming_normal, torch_default_bias, torch_default_weight
-from curvebench.workloads.workload import Array, Arrays, Ops, Role
+from curvebench.workloads.workload import Role
 
 EPSILON = 1e-5  # added to variances
 MOMENTUM = 0.1  # weight of a batch's statistics in the update of the running statistics

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from curvebench.spec.values import choice
+from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.classification import Parameter, SizedNetwork, constant
 from curvebench.workloads.matrices import xavier_normal
-from curvebench.workloads.workload import Array, Arrays, Ops, Role, Setting
+from curvebench.workloads.workload import Role, Setting
 
 EPSILON = 1e-6  # added to variances
 # Names of the linear layers of a block that compute query, key and value; or of the one that computes all

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
-from curvebench.workloads.workload import Array, Arrays, Ops
 
 # Ratio of the longest wavelength of the position embeddings to the shortest, which is 2 pi patches.
 WAVE_RATIO = 10_000.0

@@ -22,7 +22,7 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.bases import Group, bases
 from curvebench.optimizers.bases.estimators import by_numpy, egop_matrix
 from curvebench.seeding import WorkloadRandom, batch_order
-from curvebench.workloads.workload import Random
+from curvebench.workloads.arguments import Random
 from tests.curvebench.basis_estimation.test_reestimation import renewed
 from tests.curvebench.networks import SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of

@@ -19,16 +19,8 @@ from curvebench.engine.inputs import prefetch_inputs
 from curvebench.optimizers import rules
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.steps.examples import gathered, generators_of, prefetched
-from curvebench.workloads.workload import (
-    MINIBATCH_LOSS,
-    Metric,
-    Problem,
-    Random,
-    Role,
-    Workload,
-    batch_size,
-    loss_of,
-)
+from curvebench.workloads.arguments import Random
+from curvebench.workloads.workload import MINIBATCH_LOSS, Metric, Problem, Role, Workload, batch_size, loss_of
 
 BATCH, EXAMPLES, STEPS, SEEDS, FEATURES = 6, 20, 9, 2, 3
 

@@ -1,0 +1,20 @@
+"""Types of the arguments of a workload's functions: operations, arrays, settings and random generators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads do not depend on which
+Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a workload
+Arrays = Mapping[str, Array]
+Settings = Mapping[str, Any]
+
+
+class Random(Protocol):
+    """Source of the random generators of one problem instance, seeded by (workload, seed)."""
+
+    def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
+        """Return a new generator for `purpose`; with `shared`, every seed gets the same generator."""
