@@ -1,4 +1,8 @@
-"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients."""
+"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J)."""
+"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J).
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Ensembles of networks trained alike, and randomization tests of symmetry under maps of their hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
 """
 
 from __future__ import annotations

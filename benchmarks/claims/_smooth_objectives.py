@@ -1,5 +1,8 @@
 """Smooth convex objectives of the EGOP claims, with exact expectations on spheres and sums of smoothness
 constants.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations

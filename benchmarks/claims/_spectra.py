@@ -1,4 +1,8 @@
-"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors."""
+"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

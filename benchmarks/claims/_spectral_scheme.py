@@ -1,4 +1,8 @@
-"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules."""
+"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units."""
+"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a bound in terms of
 them.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations

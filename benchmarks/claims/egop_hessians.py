@@ -1,4 +1,8 @@
-"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian."""
+"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

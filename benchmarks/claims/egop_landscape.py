@@ -1,5 +1,8 @@
 """Landscape of a loss in two dimensions: its direction of largest variation in original and EGOP
 coordinates.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Bases of a single layer: rotated data, auxiliary variables, and one V for all filters, with equivalent
 forms.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors."""
+"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors."""
+"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

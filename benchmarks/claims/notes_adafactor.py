@@ -1,4 +1,7 @@
-"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step."""
+"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
 smoothness.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
 
 from __future__ import annotations

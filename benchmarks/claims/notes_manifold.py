@@ -1,4 +1,7 @@
-"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold."""
+"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 

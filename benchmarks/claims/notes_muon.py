@@ -1,4 +1,7 @@
-"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor."""
+"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Spectral-factorized curvature in half precision, and with a truncated Cayley map."""
+"""Spectral-factorized curvature in half precision, and with a truncated Cayley map.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Gradient-free search with normal distributions: the spectral-factorized scheme and natural evolution
 strategies.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
 """
 
 from __future__ import annotations

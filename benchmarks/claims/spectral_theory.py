@@ -1,4 +1,8 @@
-"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints."""
+"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

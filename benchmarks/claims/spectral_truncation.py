@@ -1,4 +1,8 @@
-"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices."""
+"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Accuracy of the factors of SymO that a single network estimates: relative to an ensemble, and with
 momentum.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """SymO as a rule: its factored update and the dense one, and optimizers that commute with maps of hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
 """
 
 from __future__ import annotations

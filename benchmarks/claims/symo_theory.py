@@ -1,5 +1,8 @@
 """Foundations of SymO: the surrogate matrix, factors that do not depend on widths, initial laws, a quadratic
 loss.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
 """
 
 from __future__ import annotations
