@@ -2,6 +2,9 @@
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, the mean of g g^T over M gradients g of d entries. lambda_k is
+its k-th largest eigenvalue.
 """
 
 from __future__ import annotations

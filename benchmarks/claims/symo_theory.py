@@ -3,6 +3,10 @@ loss.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
+
+Factors are the numbers that determine a matrix which is invariant under maps of hidden units; the surrogate
+is such a matrix with few hidden units. For the quadratic loss, H is the Hessian, mu_t the mean and s_t I the
+covariance of an ensemble after t steps, and alpha_t the learning rate.
 """
 
 from __future__ import annotations
