@@ -279,7 +279,7 @@ class TorchEngine(Engine):
         return restored
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """Return the peak memory that the GPU's allocator counts; None on a CPU, where there is no counter."""
+        """Return the peak memory that the GPU's allocator counts; None on a CPU, which has no counter."""
         if not self.device.startswith("cuda"):
             run()
             return None
