@@ -1,5 +1,8 @@
 """Methods that learn a curvature from the same gradients step by step, their paths, and distances of
 matrices.
+
+S is the learned curvature, S_0 its initial value, H the curvature of one step (g g^T for a gradient g), and B
+diag(d) B^T an eigendecomposition of S. A law is a probability distribution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients."""
+"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+The Gaussians are N(mu, S^-1) with S = B diag(d) B^T, where B is orthogonal and d positive, or S = alpha S_1
+(x) S_2 with two such factors of determinant 1. The local coordinates are delta (change of mu), m (of log d)
+and M (rotation of B).
+"""
 
 from __future__ import annotations
 

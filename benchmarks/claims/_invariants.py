@@ -1,4 +1,12 @@
-"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J)."""
+"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J).
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+A tensor is a weight W_l or bias b_l of layer l; a block of a matrix over all parameters belongs to two
+tensors. d_l is the number of units of layer l, d_0 of inputs and d_L of outputs. A form is a matrix that the
+group leaves unchanged; the invariant matrices of a block are its combinations, with factors as coefficients.
+"""
 
 from __future__ import annotations
 

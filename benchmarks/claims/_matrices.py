@@ -1,5 +1,7 @@
 """Matrices that several claims draw or compare: given singular values, Loewner order, roots,
 rearrangements.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
 
 from __future__ import annotations

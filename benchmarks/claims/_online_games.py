@@ -1,5 +1,8 @@
 """Online games of the claims: convex losses, a rule that plays against them, and the best weights in
 hindsight.
+
+In step t a player chooses weights w_t, then a convex loss l_t is revealed. Regret is the sum of l_t(w_t)
+minus the sum of l_t(u) for the best fixed weights u in hindsight. The domain is a box around 0.
 """
 
 from __future__ import annotations

@@ -1,5 +1,13 @@
 """Ensembles of networks trained alike, and randomization tests of symmetry under maps of their hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+An ensemble is a set of networks (models) with random initial parameters and the same teacher; p is their
+number of parameters. A team is a part of the ensemble over which moments are averaged. A map permutes hidden
+units (or flips their signs). The form of a mean or matrix is its structure if it is invariant under all maps
+(`_invariants`).
 """
 
 from __future__ import annotations

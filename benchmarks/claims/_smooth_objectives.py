@@ -1,5 +1,12 @@
 """Smooth convex objectives of the EGOP claims, with exact expectations on spheres and sums of smoothness
 constants.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, E[g g^T]. theta* is the minimizer, c the scale of the sampling
+distribution, D_2 the diameter of the ball, H the Lipschitz constant of the Hessian, and smoothness constants
+are numbers L_1 ... L_d, one per coordinate, that bound the Hessian by diag(L).
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors."""
+"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, the mean of g g^T over M gradients g of d entries. lambda_k is
+its k-th largest eigenvalue.
+"""
 
 from __future__ import annotations
 

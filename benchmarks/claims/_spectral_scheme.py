@@ -1,4 +1,11 @@
-"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules."""
+"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+S = B diag(d) B^T is the learned curvature, or alpha S_1 (x) S_2 with two factors; g (or a matrix G) is a
+gradient, and beta the step size of S.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units."""
+"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+d_l is the number of units of layer l (d_0 inputs, d_L outputs), p the number of parameters, N the number of
+networks that are computed at once, and P the number of data points. W_l and b_l are weights and biases, a_l
+activations, and z_l their arguments.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32."""
+"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32.
+
+A lane is one training run; all lanes (seeds) are computed together. B has the eigenvectors, and d the
+eigenvalues, of the curvature that the rule `spectral` learns.
+"""
 
 from __future__ import annotations
 

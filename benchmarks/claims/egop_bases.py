@@ -1,4 +1,12 @@
-"""Changes of basis: which rules depend on the basis, and which bases are Kronecker products."""
+"""Changes of basis: which rules depend on the basis, and which bases are Kronecker products.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization", and 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural
+networks" (docs/sources.md).
+
+V is the orthogonal matrix of a change of basis, theta = V theta~. A rule is equivariant if running it in a
+basis and changing the basis afterwards commute.
+"""
 
 from __future__ import annotations
 

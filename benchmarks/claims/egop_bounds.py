@@ -1,5 +1,11 @@
 """Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a bound in terms of
 them.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+beta_1 is the density of the EGOP's leading eigenvector, sr(f) the stable rank of the EGOP, and lambda_1(H)
+the largest eigenvalue of the Hessian H. Smoothness constants and balls are defined in `_smooth_objectives`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian."""
+"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product over points of a ball with centre theta_c and scale c; theta* is
+the minimizer. Line numbers (l.) are of the source text of 000.
+"""
 
 from __future__ import annotations
 

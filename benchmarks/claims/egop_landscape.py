@@ -1,5 +1,11 @@
 """Landscape of a loss in two dimensions: its direction of largest variation in original and EGOP
 coordinates.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+A (n, 2) are the features, y the targets, and theta* the minimizer of the loss; V has the EGOP's eigenvectors
+in columns.
 """
 
 from __future__ import annotations

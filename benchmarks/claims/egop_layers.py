@@ -1,5 +1,12 @@
 """Bases of a single layer: rotated data, auxiliary variables, and one V for all filters, with equivalent
 forms.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+V has the eigenvectors of a layer's expected gradient outer product (EGOP) in columns; r of them, if it is
+reduced. n_in and n_out are the inputs and outputs of a layer. Two forms of a method are equivalent if their
+trajectories agree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors."""
+"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, estimated from M gradients of d entries. The density of a unit
+vector v is |v|_1^2 / d.
+"""
 
 from __future__ import annotations
 

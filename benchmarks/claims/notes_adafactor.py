@@ -1,4 +1,10 @@
-"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step."""
+"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+W is a weight matrix, G its gradient, V the second moment of its entries, RMS the root mean square, and
+IDiv(C, A B) the I-divergence of a product A B from a target C. "Notes" are 002.
+"""
 
 from __future__ import annotations
 

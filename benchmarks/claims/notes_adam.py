@@ -1,4 +1,10 @@
-"""Claims of the adaptive-methods notes on Adam: convergence, and size and scale invariance of its updates."""
+"""Claims of the adaptive-methods notes on Adam: convergence, and size and scale invariance of its updates.
+
+Equations and sections without a document are those of 002, Stratos (2026), "Adaptive Learning Methods", a set
+of notes (docs/sources.md). g is a gradient, v_t the second moment after t steps, u the best weight in
+hindsight, and RMS the root mean square. The two orders are those of AMSGrad: taking the maximum of second
+moments before or after bias correction.
+"""
 
 from __future__ import annotations
 

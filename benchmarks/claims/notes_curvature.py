@@ -1,5 +1,8 @@
 """Fisher matrix of small classifiers: relation to Gauss-Newton, Hessian, minibatches, and Adam's
 denominators.
+
+Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md). N
+is the number of inputs, K of labels and d of weights.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """Claims of the adaptive-methods notes on preconditioners in hindsight, and on the cost of choosing them
 early.
+
+Equations, sections and facts are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). g_t is the gradient of step t, O_T the sum of g_t g_t^T over T steps, X_t a sum of x_t
+x_t^T, tr the trace, delta_i the distance of weight i from its best value, and D the distance of all weights.
 """
 
 from __future__ import annotations

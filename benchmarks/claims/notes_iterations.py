@@ -1,5 +1,8 @@
 """Power, orthogonal and online orthogonal iteration: limits, convergence rates, and tracking of a drifting
 basis.
+
+Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+lambda_1 > lambda_2 > ... are the eigenvalues of the matrix, and "ratios" are lambda_(i+1) / lambda_i.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Kronecker products: identities, the nearest product to a matrix, and bounds on an outer product."""
+"""Kronecker products: identities, the nearest product to a matrix, and bounds on an outer product.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
 smoothness.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+A function is L-smooth in a norm if its gradient changes by at most L times the change of its argument,
+measured by dual norm and norm. eta is the learning rate, and W the matrix of weights.
 """
 
 from __future__ import annotations

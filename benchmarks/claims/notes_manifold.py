@@ -1,4 +1,10 @@
-"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold."""
+"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+w is a weight vector of length r, g its gradient, and g_perp the tangential component of g. W is a weight
+matrix with orthonormal columns, G its gradient.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Claims of the adaptive-methods notes on mirror descent: steps, projections and regret."""
+"""Claims of the adaptive-methods notes on mirror descent: steps, projections and regret.
+
+Equations and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w_t are the weights in step t, u any comparator, g_t the gradient, and KL the
+Kullback-Leibler divergence.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and Nesterov's in
 Adam.
+
+Equations, sections and lemmas are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w_t are weights, g_t gradients, v_t velocities, x_t look-ahead points, and mu is the
+momentum. Double momentum is Nesterov's momentum, written for the look-ahead points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor."""
+"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+G is the gradient with singular value decomposition U S V^T, |.|_F the Frobenius norm, and phi the polynomial
+of a Newton-Schulz step.
+"""
 
 from __future__ import annotations
 

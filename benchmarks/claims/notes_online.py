@@ -1,4 +1,10 @@
-"""Claims of the adaptive-methods notes on online learning: regret, averages of iterates, mirror descent."""
+"""Claims of the adaptive-methods notes on online learning: regret, averages of iterates, mirror descent.
+
+Equations, sections and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of
+notes (docs/sources.md). A check of a regret bound plays random games (`_online_games`) and compares the
+regret with the bound in its docstring. D is the maximum distance of the weights from the best weights u, D_1
+that of the first weights, L a Lipschitz constant, g_t the gradients and T the number of steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Shampoo: its preconditioner and regret, the power 1/2, and cases where the idealized iteration is exact."""
+"""Shampoo: its preconditioner and regret, the power 1/2, and cases where the idealized iteration is exact.
+
+Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). G is an m x n gradient, g its entries as a vector; L and R are the sums of G G^T and G^T G.
+sigma_1 and v_1 are the leading singular value and vector of a rearranged sum of g g^T.
+"""
 
 from __future__ import annotations
 

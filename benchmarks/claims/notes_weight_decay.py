@@ -1,5 +1,10 @@
 """Claims of the adaptive-methods notes on weight decay: its steps, stationary weight sizes, and
 sensitivity.
+
+Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w are weights, eta is the learning rate, s the schedule's multiplier, lambda the weight
+decay, and sigma the size of Adam's updates. Coupled decay shrinks w by eta lambda, decoupled decay by s
+lambda.
 """
 
 from __future__ import annotations

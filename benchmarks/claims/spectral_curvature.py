@@ -1,4 +1,10 @@
-"""Spectral-factorized curvature: its speed and accuracy compared with other updates of the curvature."""
+"""Spectral-factorized curvature: its speed and accuracy compared with other updates of the curvature.
+
+S = B diag(d) B^T is the learned curvature, S_0 its start, H the curvature of a step, beta_2 the step size of
+S, and n the dimension. Eigenvalues are tied if they are equal up to the tie tolerance; tied eigenvectors are
+not rotated. The document is 003, Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning
+for NN Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

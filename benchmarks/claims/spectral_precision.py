@@ -1,4 +1,12 @@
-"""Spectral-factorized curvature in half precision, and with a truncated Cayley map."""
+"""Spectral-factorized curvature in half precision, and with a truncated Cayley map.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+B has the eigenvectors, and d the eigenvalues, of the learned curvature S. beta_2 is the step size of d, bar
+beta_2 that of a normalized rotation of B, and X the skew-symmetric generator of a rotation, whose Cayley map
+is (I + X) (I - X)^-1.
+"""
 
 from __future__ import annotations
 

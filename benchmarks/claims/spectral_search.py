@@ -1,5 +1,11 @@
 """Gradient-free search with normal distributions: the spectral-factorized scheme and natural evolution
 strategies.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+Samples are drawn from N(mu, S^-1) with S^-1 = A A^T. beta_1 and beta_2 are the learning rates of mu and S. A
+generation is one step, with a batch of samples.
 """
 
 from __future__ import annotations

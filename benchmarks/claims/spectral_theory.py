@@ -1,4 +1,11 @@
-"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints."""
+"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+tau are the parameters, F the Fisher metric in them, and lambda other parameters with tau = U lambda. S = B
+diag(d) B^T, or alpha S_1 (x) S_2 with factors of determinant 1, is the learned curvature.
+"""
 
 from __future__ import annotations
 

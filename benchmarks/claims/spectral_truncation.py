@@ -1,4 +1,12 @@
-"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices."""
+"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+S = B diag(d) B^T, or alpha S_1 (x) S_2, is the learned curvature, g the gradient, beta_2 the step size of S,
+gamma its decay (0 or 1), and lambda the damping. Truncation replaces the exponential e^x, by which d is
+multiplied, by 1 + x.
+"""
 
 from __future__ import annotations
 

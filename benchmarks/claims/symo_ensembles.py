@@ -1,4 +1,9 @@
-"""Gradients and Hessians over initializations: zero and equal blocks of their covariances and means."""
+"""Gradients and Hessians over initializations: zero and equal blocks of their covariances and means.
+
+An ensemble is a set of networks that start at random and have the same teacher. The source is 004, Bernacchia
+(2025), "Global curvature for second-order optimization of neural networks" (docs/sources.md).
+`_randomization` explains the tests.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,11 @@
 """Accuracy of the factors of SymO that a single network estimates: relative to an ensemble, and with
 momentum.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Factors are the small matrices Phi and Psi from which SymO assembles the covariance of gradients. d0, d1 and
+d2 are the numbers of inputs, hidden units and outputs; beta_h is the momentum (decay) of the factors.
 """
 
 from __future__ import annotations

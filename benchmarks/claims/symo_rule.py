@@ -1,5 +1,11 @@
 """SymO as a rule: its factored update and the dense one, and optimizers that commute with maps of hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Sigma (p, p) is the second moment of the gradient of all p parameters, averaged over a group of maps of hidden
+units. d_l is the number of units of layer l, and W_l and b_l are its weight and bias.
 """
 
 from __future__ import annotations

@@ -1,5 +1,12 @@
 """Foundations of SymO: the surrogate matrix, factors that do not depend on widths, initial laws, a quadratic
 loss.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Factors are the numbers that determine a matrix which is invariant under maps of hidden units; the surrogate
+is such a matrix with few hidden units. For the quadratic loss, H is the Hessian, mu_t the mean and s_t I the
+covariance of an ensemble after t steps, and alpha_t the learning rate.
 """
 
 from __future__ import annotations
