@@ -1,4 +1,6 @@
-"""The same networks built with torchvision and timm: peers for speed, and oracles for the tests."""
+"""Networks of this project built with torchvision and timm: peers for timing, and references for the
+tests.
+"""
 
 from __future__ import annotations
 

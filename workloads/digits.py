@@ -1,4 +1,8 @@
-"""The UCI handwritten digits, 8 x 8 pixels in 10 classes, and a small ReLU network that classifies them."""
+"""The UCI handwritten digits, 8 x 8 pixels in 10 classes, and a small ReLU network that classifies them.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ from curvebench.workloads.workload import Problem, Setting, Workload, batch_size
 NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
 FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
-# Numbers of examples of each split: those of the paper (000 C.1), and equal proportions of the installed
-# digits.
+# Numbers of examples of each split: for all digits as in the paper (000 C.1), and in the same proportions for
+# scikit-learn's digits.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
     "full": {"train": 3823, "validation": 598, "test": 1199},

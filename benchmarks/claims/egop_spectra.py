@@ -1,4 +1,11 @@
-"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors."""
+"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product E[g g^T] over random parameters theta, A the matrix of the data,
+and lambda_k and sigma_k the k-th largest eigenvalue and singular value.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +74,7 @@ def _closed_form(random: Random) -> Iterator[Measure]:
 
 
 def _eigenvalues(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues of the EGOP in descending order."""
+    """Return the eigenvalues of the exact EGOP of least squares, in descending order."""
     return np.asarray(np.linalg.eigvalsh(least_squares_egop(matrix, targets))[::-1])
 
 

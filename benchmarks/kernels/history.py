@@ -30,7 +30,7 @@ SHORT = 8
 
 
 def settings(root: Path) -> dict[str, Any]:
-    """Return the project's asv settings. Comments in the file must take whole lines."""
+    """Return the project's asv settings. Comments in the file must be on separate lines."""
     text = (root / CONFIGURATION).read_text()
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 

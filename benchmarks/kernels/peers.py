@@ -35,7 +35,7 @@ from .case import ReadyCase
 from .steps import LEARNING_RATE, Shapes, end_to_end, initial, step_numbers
 
 Shape = tuple[int, ...]
-# Larger than any axis and any step number: no splitting into blocks, and no amortized work.
+# Larger than any axis and any step number, to turn off blocks and amortized computations.
 UNBOUNDED = 1 << 20
 
 
@@ -46,10 +46,11 @@ class TorchPeer:
     Args:
         make: `make(leaves, rule)` builds optimizers for the leaves, which are given by name, with the rule's
             options.
-        shape_for: return the shape in which the optimizer takes a parameter of a shape.
+        shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
+            it.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
             before our step `number` (from 1), so that work is amortized in the same steps of a cycle of
-            `every`. None leaves the count alone.
+            `every`. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """
 
@@ -61,7 +62,7 @@ class TorchPeer:
     def prepare(self, rule: Rule, shapes: Shapes, dtype: str) -> ReadyCase:
         """Prepare a step on this project's parameters and gradients.
 
-        Amortized work is done in the same steps as ours.
+        Computations that are done only every few steps are done in the same steps as ours.
         """
         import torch
 
@@ -233,8 +234,7 @@ class Contest:
     Args:
         step: name of our step.
         backend, precision: backend and precision of our step.
-        peer: name of the peer.
-        ours, theirs: prepare the two steps.
+        peer: name of the peer. ours, theirs: functions that prepare the two steps.
         calls: number of consecutive calls in one sample.
         steps: number of optimizer steps in one sample.
     """
@@ -303,7 +303,7 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
 
     Args:
         optimizer: name of a rule.
-        backend: jax or torch. On jax, a step that no JAX library has is taken from a PyTorch library.
+        backend: jax or torch. On jax, a step that no JAX library has is compared with a PyTorch library.
         options: options of the rule, from which the peers get the cadence.
 
     Returns:

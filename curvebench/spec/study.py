@@ -185,8 +185,9 @@ class Scale(ScaleTraining):
             It limits their number. The default lets two jobs run at the same time within 6 GiB.
         alternatives: whether final runs are also made at settings that other tuning seeds would choose, so
             that a claim shows whether it depends on tuning.
-        jobs: size of the jobs that make runs: one job for each optimizer, or one for each optimizer and
-            workload, for each optimizer, workload and basis, or for each optimizer, workload, basis and seed.
+        jobs: division of an optimizer's runs into jobs: `optimizer` for one job with all runs, `workload` for
+            a job for each workload, `basis` for a job for the final runs in each basis, `seed` for a job for
+            the final runs in each basis with each seed.
         timing: whether step times are measured, which requires a machine without other work.
         at_most_partly: reason why no claim can be fully reproduced at this scale; empty if there is no such
             reason.

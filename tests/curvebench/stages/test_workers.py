@@ -130,6 +130,24 @@ def test_a_worker_gets_no_signal_for_a_job_that_has_ended():
             ours.close()
 
 
+def test_a_worker_that_died_before_it_read_its_job_has_no_status():
+    ours, of_worker = socket.socketpair()
+    ours.send(b"a job")
+    of_worker.close()  # with unread data: the connection is reset
+    assert Worker(ours, os.getpid()).wait() is None
+
+
+@pytest.mark.slow
+def test_the_output_of_a_job_ends_before_its_worker(tmp_path: Path, folder: Path):
+    """Otherwise `tee`, which writes the log, would wait until the worker ends."""
+    spec = written(SHORT, tmp_path)
+    command = [*(sys.executable, "-m", "curvebench.stages.supervision", "run"), spec, "--results", tmp_path]
+    environment = os.environ | {WORKERS: str(folder)}
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    assert str(job_folder(tmp_path, SHORT)) in done.stdout
+    assert waited_for(lambda: list(folder.glob("*/*.idle")))
+
+
 def test_a_worker_with_an_edited_module_takes_no_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert not workers._has_old_sources(time.time())
     monkeypatch.setattr(workers, "_has_old_sources", lambda started: True)
