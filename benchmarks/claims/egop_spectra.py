@@ -74,7 +74,7 @@ def _closed_form(random: Random) -> Iterator[Measure]:
 
 
 def _eigenvalues(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues of the EGOP in descending order."""
+    """Return the eigenvalues of the exact EGOP of least squares, in descending order."""
     return np.asarray(np.linalg.eigvalsh(least_squares_egop(matrix, targets))[::-1])
 
 
