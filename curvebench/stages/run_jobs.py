@@ -354,7 +354,7 @@ class _CellRun:
         return tables
 
     def _unfinished(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
-        """Return indices of seed and setting of the lanes in a range that are neither finished nor in `failed`."""
+        """Return seed and setting, by index, of a range's lanes that are neither finished nor in `failed`."""
         return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:

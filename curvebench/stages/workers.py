@@ -213,7 +213,7 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> Non
 
 
 def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
-    """Wait until the supervisor closes its end of the connection. Kill this process if the job is not done."""
+    """Wait until the supervisor closes the connection. If the job is not done then, kill this process."""
     with suppress(OSError):
         connection.recv(1)
     if not done.is_set():
