@@ -91,7 +91,9 @@ def alive_bytes(backend: str, device: str = "cpu") -> int:
 def our_loop(
     network: TimedNetwork, runtime: Engine, rule: Rule, batch_size: int, in_basis: bool = False
 ) -> Ready:
-    """Compile the project's own training loop for an update rule. Call it inside the engine's context.
+    """Compile the project's own training loop for an update rule.
+
+    This must happen inside the engine's context.
 
     Args:
         network: the network and its images.
