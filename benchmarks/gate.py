@@ -38,8 +38,8 @@ WORKER = Path(__file__).with_name("gate_worker.py")
 SIDES = ("base", "head")
 # Confidence level of the interval for each case's median log ratio.
 LEVEL = 0.995
-# A distribution-free interval from n rounds has at most the level 1 - 2 / 2^n. Fewer rounds cannot reach
-# LEVEL.
+# Minimum number of rounds for an interval of level LEVEL.
+# A distribution-free interval from n rounds has at most the level 1 - 2 / 2^n.
 FEWEST_ROUNDS = math.ceil(1 - math.log2(1 - LEVEL))
 ROUNDS = 24
 # Timed samples of each case, per commit and round.
@@ -216,8 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.rounds < FEWEST_ROUNDS:
             raise InputError(f"--rounds {options.rounds}: at least {FEWEST_ROUNDS} is needed")
         with ExitStack() as stack:
-            # The folders have names of equal length, since the length of a path may shift addresses in
-            # memory.
+            # The folders have names of equal length, since a path's length may shift addresses in memory.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
             commits = zip(SIDES, (commit_of(root, options.base), commit_of(root, options.head)), strict=True)
             checkouts = {

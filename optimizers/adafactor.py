@@ -29,8 +29,7 @@ class Entries(NamedTuple):
 
 
 class AdafactorState(NamedTuple):
-    # m_t, running mean of g, (..., m, n), which starts at 0. The tuple is empty if the option `first_moment`
-    # is off.
+    # m_t, running mean of g, (..., m, n), which starts at 0; () if the option `first_moment` is off.
     first: tuple[Array, ...]
     second: Factors | Entries  # The second moment, factored or in full.
 
@@ -145,8 +144,7 @@ def adafactor(chosen: Options) -> Rule:
         )
 
     def rule(order: int) -> Rule:
-        # Vectors and scalars store the full second moment. Treated as matrices with one row, they would save
-        # nothing: one factor would be 1, the other the second moment itself.
+        # Vectors and scalars store the full second moment, because factors of a single row save nothing.
         functions = _Adafactor(**{**chosen, "factored": chosen["factored"] and order > 1})
         return Rule(
             name="adafactor",

@@ -86,8 +86,7 @@ class _Matrices:
     ) -> tuple[Array, MultiplicativeFactors]:
         """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
         if not self.alternating:
-            # The factor is applied here and not in `init`, because the state is initialized without
-            # hyperparameters.
+            # The factor is applied here, because `init` does not receive hyperparameters.
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
             state = MultiplicativeFactors(first * state.left, first * state.right)
         squares = ops.square(grad) + hyper["epsilon"]

@@ -24,8 +24,7 @@ SIDES = (0, 1)
 class Sides(NamedTuple):
     # Running means of G G^T (..., m, m) for rows and of G^T G (..., n, n) for columns; they start at 0.
     statistics: tuple[Array, ...]
-    # Left and right factor of the gradient, (..., m, m) and (..., n, n). The left factor includes the root of
-    # the trace.
+    # Left factor (..., m, m), with the root of the trace, and right factor (..., n, n) of the gradient.
     roots: tuple[Array, ...]
 
 

@@ -30,8 +30,7 @@ class LayerFactors(NamedTuple):
 
 class KFACState(NamedTuple):
     factors: tuple[LayerFactors, ...]  # Running sums of A and G for each layer; they start at 0.
-    # Total weight of the statistics in these sums, (..., 1), which starts at 0. The running means are the
-    # sums divided by it.
+    # Total weight in the running sums, (..., 1), which starts at 0; sums divided by it are means.
     share: Array
     inverses: tuple[LayerFactors, ...]  # Damped inverses for each layer; they start at 0.
     velocities: tuple[Array, ...]  # Velocity of each layer, (..., m, n), which starts at 0.

@@ -23,8 +23,7 @@ from curvebench.spec.values import choice
 
 Projection = Callable[[Ops, Array, Hyper], Array]
 
-# --- projections: the point of the domain nearest to each row of (..., vectors, n)
-# ---------------------------------------
+# --- projections: the point of the domain nearest to each row of (..., vectors, n) -----------------
 
 
 def _onto_space(ops: Ops, point: Array, hyper: Hyper) -> Array:
@@ -81,8 +80,7 @@ def _update_euclidean(
 
 
 class Mirrored(NamedTuple):
-    # z_t = log w_t, (..., vectors, n). The logarithm can express weights too small for a floating-point
-    # number.
+    # z_t = log w_t, (..., vectors, n), which is finite also for weights that underflow.
     dual: Array
 
 

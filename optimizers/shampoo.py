@@ -30,8 +30,7 @@ GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAG
 
 
 class ShampooFactors(NamedTuple):
-    # Sum or running mean of G G^T for each axis, where G is the matricization along the axis, (..., n, n). It
-    # starts at 0.
+    # For each axis, sum or running mean of G G^T for the gradient matricized along it, (..., n, n).
     statistics: tuple[Array, ...]
     roots: tuple[Array, ...]  # Inverse root for each axis, (..., n, n), by which the gradient is multiplied.
     grafting: State  # state of the grafting rule, or Empty()

@@ -376,8 +376,7 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
         "gamma": Hyperparameter(
             "1 for a running mean as in RMSprop, 0 for a sum as in Adagrad", 1.0, 0.0, 1.0
         ),
-        # Damping must be positive: a step multiplies d, so that an eigenvalue of 0 would stay 0 without
-        # notice.
+        # Damping is positive, because a step multiplies d: an eigenvalue of 0 would stay 0.
         "damping": Hyperparameter(
             "lambda, times I: added to the outer product; 0 is legal, and NaN once d is 0: with "
             "curvature_rate and gamma 1 at a gradient of 0, else after long without a gradient",

@@ -80,10 +80,11 @@ def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
 
 # --- the steepest tangential direction (002 eq. 73, Lemma S.21) ---------------------------------------
 #
-# Each function takes tangential gradients g of Euclidean norm 1 (or 0) and points w of norm 1, (..., n), and
-# the error that rounding left of w in g, (..., 1). It returns z, (..., n), with |z| <= 1 and w^T z = 0, with
-# the greatest g^T z. Tied entries get equal shares, so that z does not depend on the order of entries. Ties
-# have a tolerance, because a compiler may compute a value several times with different rounding.
+# The arguments are tangential gradients g of norm 1 (or 0) and points w of norm 1, (..., n).
+# `rounding` is the error of w^T g by rounding, (..., 1).
+# Each function returns the z, (..., n), with |z| <= 1 and w^T z = 0 that has the greatest g^T z.
+# Tied entries get equal shares, so that z does not depend on the order of entries.
+# Ties have a tolerance, because a compiler may round the same value differently in two places.
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
@@ -160,8 +161,8 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     def count(x: Array) -> Array:
         return ops.sum(x, axis=-1, keepdims=True)
 
-    # Entries with w_i = 0 do not change w^T z. Otherwise the largest entries form two sides whose w_i z_i
-    # have opposite signs, and their shares of z are chosen so that w^T z = 0.
+    # If a largest entry has w_i = 0, only such entries are used: they do not change w^T z.
+    # Otherwise w_i z_i has both signs, and the two sides get shares for which w^T z = 0.
     alone = is_greatest * ops.astype_float(is_free)
     pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
     pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
@@ -180,8 +181,8 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 
 # --- rules -------------------------------------------------------------------------------------------
 #
-# The vectors of these rules are the rows of a parameter as a matrix. A parameter with one axis is one row, a
-# parameter with more axes has a row for each slice along its first axis.
+# The vectors of these rules are the rows of a parameter, seen as a matrix.
+# A parameter with one axis is one row; otherwise each slice along the first axis is a row.
 
 # Returns the point to which a rule moves a vector before it is scaled: (ops, gradient, point, learning rate).
 Step = Callable[[Ops, Array, Array, Array], Array]
@@ -222,8 +223,7 @@ def _trust_region(norm: str) -> Step:
         # Such a small entry of w changes w^T z by less than rounding, and dividing by it could overflow.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
-        # Signs and comparisons hide a gradient that is not finite. Adding 0 times the gradient makes the
-        # result NaN.
+        # Adding 0 times the gradient makes the result NaN if the gradient is not finite.
         return point - rate * (steepest(ops, tangent, unit, rounding) + 0 * tangent)
 
     return step

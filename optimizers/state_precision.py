@@ -97,8 +97,8 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # The keys are identities, because the result must be the same object for the same part. The part itself
-    # is stored so that its identity is not used again.
+    # Parts by identity, because the result must be the same object for the same part.
+    # The part itself is stored, too, so that its identity is not used again.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:

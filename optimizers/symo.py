@@ -91,8 +91,7 @@ class _Network:
             decay * moment + (1 - decay) * block.second_moment(ops, matrix)
             for block, moment, matrix in zip(self.blocks, state.moments, matrices, strict=True)
         ]
-        # Bias correction divides C by c. Multiplying M by sqrt(c) is equivalent and cheaper, because M is
-        # smaller.
+        # Bias correction divides C by a number c. Multiplying M by sqrt(c) is equivalent and cheaper.
         corrected = [matrix * ops.sqrt(1 - decay**step) for matrix in matrices]
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)

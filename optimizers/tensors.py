@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.matrix_functions import gram
 
-# Letters of einsum for the axes of a tensor divided into blocks: OUTER count blocks, INNER are axes of a
-# block.
+# Einsum's letters for the axes of a tensor divided into blocks: OUTER of blocks, INNER within a block.
 OUTER, INNER = "abcdefgh", "ijklmnop"
 
 

@@ -202,8 +202,7 @@ MATRIX_FACTORIZATION = Workload(
     shared_data=False,
     roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
     problem=_matrix_factorization,
-    # The initial parameters depend on the data, so that each EGOP sample is the start of a new problem
-    # instance.
+    # Initial parameters depend on the data, so that each EGOP sample is the start of a new instance.
     sample_parameters=lambda settings, generator: _spectral_start(settings, _draw(settings, generator)),
     loss=loss_of(_factored_loss),
     evaluate=_factored_evaluation,

@@ -17,13 +17,11 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Ratio of the largest to the smallest eigenvalue of a start with distinct eigenvalues, a geometric sequence
-# of product 1.
+# Condition number of starts with distinct eigenvalues, which are a geometric sequence of product 1.
 SPREAD = 4.0
 
 
-# This is a tuple and not a dataclass, so that the hash of a claim's rule includes the functions in the
-# fields.
+# A tuple and not a dataclass, so that the hash of a claim's rule includes the functions in the fields.
 class CurvatureMethod(NamedTuple):
     """Method that learns a curvature S.
 
@@ -270,8 +268,7 @@ def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
 
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
-# As printed, the update of each of the two factors also includes the common scale, which is thus updated
-# twice.
+# As printed, each of the two factors is updated by the common scale, which is thus updated twice.
 KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)
 PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),

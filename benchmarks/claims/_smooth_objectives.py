@@ -261,8 +261,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
         mu /= 5
 
 
-# --- drawing objectives
-# ---------------------------------------------------------------------------------------
+# --- drawing objectives ----------------------------------------------------------------------------
 
 
 def draw_basis(random: Random, size: int) -> np.ndarray:

@@ -163,8 +163,8 @@ class Descent:
             gradient = objective.gradients(point[None])[0]
             squares = squares + (basis.T @ gradient) ** 2
             after = online.step({"w": gradient})["w"]
-            # The step of the rule does not depend on its starting point: the projected run adds the rule's
-            # updates to its own points.
+            # The step of Adagrad does not depend on its starting point.
+            # The projected run therefore adds the rule's updates to its own points.
             away = projected(basis.T @ (point + after - before - centre), np.sqrt(squares), self.ball.radius)
             point, before = centre + basis @ away, after
         values = objective.values(np.array([*path, objective.minimizer]))

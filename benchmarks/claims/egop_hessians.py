@@ -214,8 +214,7 @@ class Factorization:
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
         given = torch.from_numpy(points).requires_grad_()
         left, right = self.factors(given)
-        # The total is a sum over independent points, so that its derivatives are the derivatives of each
-        # term.
+        # The points are independent, so that derivatives of the sum are the derivatives of each term.
         total = torch.square(torch.einsum("mij,pik,pjk->pm", maps, left, right) - targets).sum()
         (slopes,) = torch.autograd.grad(total, given, create_graph=True)
         rows = [torch.autograd.grad(slope.sum(), given, retain_graph=True)[0] for slope in slopes.T]

@@ -403,8 +403,7 @@ def _alike(random: Random) -> Iterator[Measure]:
         directions = random.standard_normal((10, flat.shape[-1]))
         squares = np.einsum("kfn,un->kfu", flat, directions) ** 2
         scores = [
-            # The difference of exchangeable filters has a symmetric law, so that P(|score| > 6) is at most
-            # 3e-8.
+            # The difference of exchangeable filters has a symmetric law: P(|score| > 6) <= 3e-8.
             difference.sum(0) / np.sqrt(np.sum(difference**2, axis=0))
             for one in range(flat.shape[1])
             for difference in (squares[:, one] - squares[:, other] for other in range(one))

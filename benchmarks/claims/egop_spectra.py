@@ -57,8 +57,8 @@ def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndar
     values = decaying(random, count)
     matrix = with_singular_values(random, rows, count, values)
     if random.integers(3) == 0:
-        # A^T y lies along the third singular vector, so long that lambda_3 becomes sigma_2^4 and lambda_1
-        # does not change.
+        # A^T y is parallel to the third singular vector.
+        # Its length makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
         left, _, _ = np.linalg.svd(matrix, full_matrices=False)
         lift = random.uniform(values[1] ** 4, values[0] ** 4) - values[2] ** 4
         return matrix, left[:, 2] * np.sqrt(lift) / values[2], values

@@ -26,8 +26,8 @@ from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, Prope
 from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
-# Entry that replaces a zero gradient: its square is lost to rounding in every sum, but the step still reveals
-# V.
+# Entry that replaces a zero gradient.
+# Its square is lost to rounding in every sum, but the step that it causes still reveals V.
 NOTHING = 1e-75
 ROUNDING = 1e-12
 # Minimum difference of quantities that the notes call unequal without saying by how much.
@@ -275,8 +275,7 @@ def _tensor_shape(random: Random) -> tuple[int, ...]:
 def _clipped(random: Random) -> Iterator[Measure]:
     shape, steps = _tensor_shape(random), 20
     start = random.standard_normal(shape) * 10.0 ** random.uniform(-3, 3)
-    # Gradients have heavy tails, some empty entries, and scales that jump by 8 orders of magnitude between
-    # steps.
+    # Gradients have heavy tails and some entries 0; their scales differ by up to 8 orders of magnitude.
     gradients = [
         random.standard_t(1.5, shape) * 10.0 ** random.uniform(-4, 4) * (random.random(shape) < 0.8)
         for _ in range(steps)

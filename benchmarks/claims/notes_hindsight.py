@@ -192,8 +192,7 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
         other = factor @ factor.T
         others.append(objective(budget * other / np.trace(other)))
     yield at_most("value at eq. 40 over the least of others", least / min(others), 1.0, ROUNDING)
-    # Since tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1), A is optimal if the gradient is a multiple
-    # of I.
+    # tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1): A is optimal if this is a multiple of I.
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
     distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
     yield vanishes("distance of the gradient from a multiple of I, relative", distance, ROUNDING)

@@ -18,8 +18,8 @@ from curvebench.optimizers import matrix_functions
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
-# A convergence rate is fitted to errors in this range. Below it rounding dominates; above it, components that
-# decay faster.
+# A convergence rate is fitted to errors in this range.
+# Below the range rounding dominates; above it, components of the error that decay faster.
 MEASURED = (1e-13, 1e-9)
 # Relative tolerance of the logarithm of a convergence rate that is fitted in this range.
 RATE_TOLERANCE = 0.1
@@ -200,8 +200,8 @@ def _tracking(random: Random) -> Iterator[Measure]:
     yield at_most(
         "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, 1.0, ROUNDING
     )
-    # The error of a span is at most drift r / (1 - r) for the ratio r, and a column is the difference of two
-    # spans.
+    # The error of a span is at most drift r / (1 - r), where r is the ratio of eigenvalues.
+    # A column is the difference of two spans.
     greatest = float(ratios.max())
     bound = 2 * drift * greatest / (1 - greatest)
     quantity = "greatest error of a column over 2 drift r / (1 - r), r the greatest ratio"

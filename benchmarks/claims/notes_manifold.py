@@ -77,9 +77,9 @@ def _first_order(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # The error is of second order. With c the cosine of the angle between w and g, the length of (3 c^2 - 1)
-    # w / (2 r) - c g / |g| is at most 1 / sqrt(3), at c^2 = 1/3; for the classical step it is |g_perp|^2 / (2
-    # |g|^2).
+    # The error is of second order in the step. Let c be the cosine of the angle between w and g.
+    # For the first rule, the factor is |(3 c^2 - 1) w / (2 r) - c g / |g||, at most 1 / sqrt(3).
+    # For the second (classical) rule, the factor is |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -223,8 +223,8 @@ def _locally(random: Random) -> Iterator[Measure]:
         # The change that 002 eq. 75 predicts.
         predicted = -small * (scale**2 / square * along + unit * outward)
         turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
-        # Eq. 75 neglects the second-order term of the direction's turn, and the product of turn and change of
-        # scale.
+        # Eq. 75 neglects the second-order term of the direction's turn.
+        # It also neglects the product of the turn and the change of scale.
         bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
         error = float(np.linalg.norm(after - before - predicted))
         quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"
@@ -299,8 +299,7 @@ def _tangent_steps(random: Random) -> Iterator[Measure]:
     gradient = random.standard_normal((rows, rank)) @ random.standard_normal((rank, d))
     rate = float(10.0 ** random.uniform(-2, -0.5))
     after = _path("manifold_muon", weight, [gradient], rate, {"dual_steps": ENOUGH})[1]
-    # The tangential step Delta whose retraction is W' (`after`) satisfies W - Delta = W' P with a symmetric
-    # P.
+    # If the retraction of the tangential step Delta is W' (`after`), W - Delta = W' P with a symmetric P.
     step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
     yield at_most("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)

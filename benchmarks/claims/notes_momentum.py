@@ -169,8 +169,7 @@ def _velocity(random: Random) -> Iterator[Measure]:
     limit = gradient / (1 - momentum)
     shares = (velocities / limit).mean(1)
     stated = 1 - momentum ** np.arange(1, steps + 1)
-    # Differences of weights have rounding errors relative to the weights, which grow with the number of
-    # steps.
+    # Rounding errors of differences are relative to the weights, which grow with the number of steps.
     rounding = 1e-13 * steps
     yield vanishes("velocity over g / (1 - mu), less 1 - mu^t", np.abs(shares - stated).max(), rounding)
     yield equals("last velocity over g / (1 - mu)", shares[-1], 1.0, 1e-9 + rounding)

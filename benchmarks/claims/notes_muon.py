@@ -265,8 +265,8 @@ def _error_after_a_step(random: Random, error: float, coefficients: str) -> floa
 
 def _orders(random: Random) -> Iterator[Measure]:
     error = float(10.0 ** random.uniform(-2.5, -1.5))
-    # The error is 1 - phi(1 - e) = 3/2 e^2 - e^3 / 2 for the cubic, and 5/2 e^3 - 15/8 e^4 + 3/8 e^5 for the
-    # quintic.
+    # For the cubic polynomial, the error 1 - phi(1 - e) is 3/2 e^2 - e^3 / 2.
+    # For the quintic polynomial, it is 5/2 e^3 - 15/8 e^4 + 3/8 e^5.
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)

@@ -366,8 +366,7 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     rate /= float((features**2).sum(1).max()) if learner.relative else 1.0
     order = all_sequences(len(features))
     paths = _paths(learner, population, order, start, rate)
-    # J(w*) cancels on both sides, whichever w* it is taken at. The best weights on the box therefore serve
-    # for every domain.
+    # J(w*) is subtracted on both sides, so that any w* may be used, also for an unbounded domain.
     optimum = population.best(1.0)
 
     def expected(weights: np.ndarray) -> np.ndarray:

@@ -43,8 +43,8 @@ from curvebench.optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
 from curvebench.results.verdicts import Variant
 
-# Times at which methods are compared: numbers of steps times beta_2. The remaining share of S_0 is
-# exp(-time).
+# Times at which methods are compared, as numbers of steps times beta_2.
+# The remaining share of S_0 is exp(-time).
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 # Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
 AS_FAST = 1.1

@@ -190,8 +190,8 @@ LINEAR_INVARIANCE = PropertyClaim(
 DIFFERENTIATED = 1e-9
 # Tolerance of steps with the inverse of a metric whose entries span 4 orders of magnitude.
 SOLVED = 1e-7
-# Largest eigenvalue that counts as 0, relative to the metric's largest entry; a pair 5 % apart has about
-# 1e-5.
+# Largest eigenvalue that counts as 0, relative to the metric's largest entry.
+# Two values of d that differ by 5 % cause an eigenvalue of about 1e-5.
 TIED = 1e-8
 
 

@@ -86,8 +86,7 @@ def _claim_7(random: Random) -> Iterator[Measure]:
     rate, gamma, flat = float(random.uniform(0.02, 0.3)), float(random.integers(2)), gradient.ravel()
     trace = flat @ np.linalg.inv(assembled(spectrum)) @ flat / gradient.size
     for number, inside in enumerate(axes_curvatures(spectrum, gradient)):
-        # The two factors contribute to the growth of alpha, which is the mean. A curvature of 0 removes the
-        # other factor's share.
+        # The growth of alpha has a share of each factor. A curvature of 0 removes the other factor's share.
         alone = [np.zeros((length, length)) for length in gradient.shape]
         alone[number] = inside
         moved = kronecker_spectral_step(OPS, spectrum, tuple(alone), rate, 0.0)

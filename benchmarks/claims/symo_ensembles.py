@@ -38,8 +38,8 @@ from curvebench.benchmarks.claims._symmetries import Perceptron, SymmetryGroup, 
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 from curvebench.results.verdicts import Variant
 
-# Significance level of each subclaim's test. A claim has at most five, so that the level of all tests is
-# 0.05.
+# Significance level of each subclaim's test.
+# A claim has at most five subclaims, so that the level of all tests together is 0.05.
 LEVEL = 0.01
 # Tolerance of products of orthogonal matrices, and of projections.
 EXACT = 1e-11

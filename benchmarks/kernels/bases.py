@@ -19,8 +19,7 @@ from .case import KernelCase, ReadyCase, on_backend, representable
 
 # Number of gradients, and the number of entries of each.
 SAMPLES, DIMENSION = 512, 384
-# Numbers of seeds and of settings per seed, whose product is the number of lanes, and entries of a rotated
-# block.
+# Numbers of seeds, of settings per seed, and of parameters in the block that is rotated.
 SEEDS, SETTINGS, BLOCK = 4, 8, 384
 
 

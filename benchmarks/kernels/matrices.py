@@ -27,8 +27,7 @@ SQUARE = 1024
 ROOT, EPSILON = 1 / 4, 1e-3
 # Step sizes of eigenvalues and of eigenvectors in a spectral step.
 RATE, ROTATION_RATE = 0.05, 0.5
-# Iterations of Denman and Beavers for square roots. Each squares the error; 8 suffice for a condition number
-# of 100.
+# Iterations of Denman and Beavers for square roots; 8 suffice for a condition number of 100.
 DOUBLINGS = 8
 
 

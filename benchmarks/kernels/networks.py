@@ -112,8 +112,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
         for indices in orders:
             x, y = features[indices], labels[indices]
             gradient = torch.autograd.grad(loss(module(x), y), params)
-            # Pass the numbers of examples and of loss terms per example. Otherwise curvlinops would compute
-            # them from the data.
+            # Pass these two counts, because curvlinops would otherwise compute them from the data.
             factors = KFACLinearOperator(
                 module,
                 loss,

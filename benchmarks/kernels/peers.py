@@ -176,8 +176,8 @@ def _with_columns(shape: Shape) -> Shape:
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
-    # ScalableShampoo computes roots when its step count is a multiple of the cadence. This count makes it
-    # compute them in our first step.
+    # ScalableShampoo computes roots when its step count is a multiple of the cadence.
+    # The count is shifted so that this happens in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
         TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),
@@ -217,8 +217,7 @@ TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("sgd", {}),
     "momentum": ("sgd", {"momentum": 0.9}),
-    # Optax adds epsilon inside the root: there, 0 is closer to this project's step than an equal epsilon
-    # would be.
+    # Optax adds epsilon inside the root, where 0 is closer to our step than an equal epsilon.
     "adagrad": ("adagrad", {"initial_accumulator_value": 0.0, "eps": 0.0}),
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),

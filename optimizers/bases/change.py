@@ -80,8 +80,8 @@ ROTATION = Change("rotation", False, True, _product, _transposed_product)
 REDUCED = Change("reduced", True, False, _product, _transposed_product)
 # J = I (x) V, a Kronecker product: one V for all filters of a convolution (000 D.1.2, Alg. D.2).
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
-# J = I (x) Q for the weight that multiplies the data. The data x are replaced by Q^T x once, so that a step
-# needs no product with Q (000 App. D, l. 1205-1209).
+# J = I (x) Q, a Kronecker product, for the weight that multiplies the data (000 App. D, l. 1205-1209).
+# The data x are replaced by Q^T x once, so that a step needs no product with Q.
 DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
 # J = [V_r, I - V_r V_r^T], which adds r coordinates to those of theta (000 Alg. D.1).
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)

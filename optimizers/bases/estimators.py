@@ -38,8 +38,7 @@ def egop_matrix(gradients: np.ndarray) -> np.ndarray:
     return g.T @ g / len(g)
 
 
-# Function that returns the eigenvectors (n, n) and eigenvalues (n,) of the EGOP of gradients (M, n), largest
-# first.
+# Function from gradients (M, n) to the EGOP's eigenvectors (n, n) and eigenvalues (n,), largest first.
 Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -122,8 +121,7 @@ def completed(
     """
     dimension, rank = leading.shape
     complement = random.standard_normal((dimension, dimension - rank))
-    # Project twice: a single projection leaves rounding errors that grow with the condition number of the
-    # random matrix.
+    # Project twice, because a single projection of an ill-conditioned matrix leaves large rounding errors.
     for _ in range(2):
         complement = np.linalg.qr(complement - leading @ (leading.T @ complement))[0]
     unknown = np.full(dimension - rank, np.nan)
@@ -230,8 +228,7 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # The shift keeps the Cholesky factor positive definite if P does not have full rank; it is subtracted
-        # again below.
+        # The shift makes a Cholesky factor exist if P does not have full rank; it is subtracted below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test
         inner = self.test.T @ shifted

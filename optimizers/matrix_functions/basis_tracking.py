@@ -124,8 +124,7 @@ def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
     Returns:
         V of this step, (..., n, m) (002 Q.2.1).
     """
-    # Work with the transposed basis, because rows are contiguous in memory and columns are not. X is
-    # symmetric.
+    # The basis is transposed, because rows are contiguous in memory and columns are not.
     old_rows = ops.matrix_transpose(basis)
     product = old_rows @ matrix
     order = descending_order(ops, ops.sum(old_rows * product, axis=-1))

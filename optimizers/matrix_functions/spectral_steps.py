@@ -30,9 +30,8 @@ class KroneckerSpectrum(NamedTuple):
     factors: tuple[Spectrum, ...]  # One factor per axis.
 
 
-# Each function returns e^x or its first order 1 + x, and the logarithm of this factor. x is the difference
-# gain - loss, which are separate arguments, because 1 + x would round a small gain to 0 if everything is
-# lost, and d would become 0.
+# Functions that return e^x or its first order 1 + x, and the logarithm of this factor.
+# x is gain - loss. These are separate arguments, because 1 - 1 + gain rounds a small gain to 0.
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
@@ -178,8 +177,7 @@ def kronecker_spectral_step(
             added = added * inverse
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
-        # The mean of log d is 0 up to rounding errors; subtracting the computed mean removes these errors,
-        # too.
+        # The mean of log d is 0 up to rounding errors, which this subtraction removes, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))

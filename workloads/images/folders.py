@@ -25,8 +25,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "test": ("test",),
 }
 SUFFIXES = (".jpeg", ".jpg", ".png")
-# File with the labels of ImageNet-1k's validation images at Kaggle: one line per image, which starts with the
-# class.
+# File with the labels of ImageNet-1k's validation images at Kaggle, one line per image.
 KAGGLE = "LOC_val_solution.csv"
 # File with the labels of the validation images in ImageNet's development kit: one class number per image.
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"

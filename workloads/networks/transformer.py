@@ -17,8 +17,7 @@ from curvebench.workloads.matrices import xavier_normal
 from curvebench.workloads.workload import Role, Setting
 
 EPSILON = 1e-6  # added to variances
-# Names of the linear layers of a block that compute query, key and value, either three layers or one joint
-# layer.
+# Names of a block's linear layers for query, key and value: three layers or one joint layer.
 QKV = ("query", "key", "value")
 JOINT_QKV = "query_key_value"
 QKV_MATRICES = Setting(
@@ -152,8 +151,7 @@ class TransformerLayers:
                 return x
             return ops.max(ops.reshape(x, (x.shape[0], pooled, -1, x.shape[-1])), axis=1)
 
-        # Windows are independent, so that a head within one window is computed like a separate head with
-        # fewer tokens.
+        # A head within one window is computed like a separate head with fewer tokens.
         def heads(x: Array) -> Array:
             return ops.swapaxes(
                 ops.reshape(x, (x.shape[0], x.shape[1] // windows, -1, self.head_width)), 1, 2

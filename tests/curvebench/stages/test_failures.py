@@ -291,6 +291,9 @@ def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_b
     folders = [job_folder(tmp_path, one) for one in (first, second)]
     assert f"delete {folders[0]} and {folders[1]} and run" in missing["reason"][0]
 
+    run(second, tmp_path)
+    assert set(of_basis()["outcome"]) <= {*FINISHED, "diverged"}, "each seed's basis is in one of the jobs"
+
 
 def test_a_rule_that_raises_at_its_start_always_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def raises(*_: object) -> None:
