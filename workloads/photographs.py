@@ -210,8 +210,8 @@ def patches(ops: Ops, images: Array, inputs: int) -> Array:
 
     Args:
         ops: array functions.
-        images: images (examples, channels, rows, columns). inputs: entries of a patch, side * side *
-            channels.
+        images: images (examples, channels, rows, columns).
+        inputs: entries of a patch, side * side * channels.
 
     Returns:
         Patches (examples, tokens, inputs).

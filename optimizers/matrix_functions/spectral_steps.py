@@ -80,10 +80,13 @@ CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
 class SpectralMaps:
     """Maps by which a step changes d (an exponential) and B (a Cayley map).
 
-    Args: exponential: map of d, a key of EXPONENTIALS. cayley: map of B, a key of CAYLEYS. normalized:
-    whether the rotation of B has a given size instead of one that follows from the curvature (003 Sec. 3.4).
-    tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are not
-    rotated (003 App. E); with 0, only equal values.
+    Args:
+        exponential: map of d, a key of EXPONENTIALS.
+        cayley: map of B, a key of CAYLEYS.
+        normalized: whether the rotation of B has a given size instead of one that follows from the curvature
+            (003 Sec. 3.4).
+        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
+            not rotated (003 App. E); with 0, only equal values.
     """
 
     exponential: str = "exact"
