@@ -290,10 +290,7 @@ class Planner:
                 precision = policy_of(precision).computed
             for share in self._shares(group, bases, seeds):
                 spec = job_specs.BasesSpec(
-                    stage="bases",
-                    device=device,
-                    precision=precision,
-                    **self._common(backend, (), share, ()),
+                    stage="bases", device=device, precision=precision, **self._common(backend, (), share, ())
                 )
                 jobs.append(PlannedJob(spec, self.results, spec.cells))
         return tuple(jobs)
@@ -734,10 +731,7 @@ def _census(
     unrun = partial(report_plans.UnrunClaim.taken_from, reason="neither run here nor published")
     by_id = {
         claim.id: unrun(
-            claim,
-            study=study.name,
-            scale=study.scale_deciding(claim, config.scale),
-            cost=study.cost,
+            claim, study=study.name, scale=study.scale_deciding(claim, config.scale), cost=study.cost
         )
         for study in studies
         for claim in study.claims
