@@ -73,8 +73,7 @@ class Programs:
         """Return the object of a key; the first time, call `make` for it."""
         if key not in self.compiled:
             self.compiled[key] = make()
-        result: Result = self.compiled[key]
-        return result
+        return self.compiled[key]
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:

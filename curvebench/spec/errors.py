@@ -63,18 +63,16 @@ class Problems:
             if name not in valid:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
-    def once(
-        self, key: str, names: Iterable[str], message: str = "{!r} is listed twice; list it once"
-    ) -> None:
+    def once(self, key: str, names: Iterable[str], text: str = "{!r} is listed twice; list it once") -> None:
         """Report each name that occurs more than once.
 
         Args:
             key: key at which the names are given.
-            message: reported text, in which `{!r}` stands for the name.
+            text: reported text, in which `{!r}` stands for the name.
         """
         for name, count in Counter(names).items():
             if count > 1:
-                self.add(f"{key}: {message.format(name)}")
+                self.add(f"{key}: {text.format(name)}")
 
     def check(self) -> None:
         """Raise an error if a problem was reported.
